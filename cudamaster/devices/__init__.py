@@ -1,0 +1,1 @@
+"""Devices: where a candidate is built, checked and timed. `cuda` is a GPU; `cpu` executes the same kernels on the host."""

@@ -1,0 +1,101 @@
+"""What every device can do. Guards, verdicts and strategies know devices by this alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cudamaster.values import Hardware
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Result of one compiler call. `object` is None when it failed, and `log` then says why.
+
+    `unsupported` is set when the source is beyond what this device can execute: the construct and its line.
+    """
+
+    object: Path | None
+    command: str
+    log: str
+    seconds: float
+    unsupported: str | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished harness process. `signal` is set when it was killed by one; `expired` by our own limit."""
+
+    exit_code: int | None
+    signal: int | None
+    expired: bool
+    stderr: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Protocolled:
+    """The measuring protocol of a device: how many calls, and what is too long for it.
+
+    `work_limit` is the largest card weight T of a case that is run, None for no limit.
+    """
+
+    warmups: int
+    calls: int
+    work_limit: float | None
+
+
+class Device(Protocol):
+    """A place to build and run candidates."""
+
+    @property
+    def name(self) -> str:
+        """Name for --device: "cuda" or "cpu"."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its times are no measurement of a GPU."""
+        ...
+
+    @property
+    def default_command(self) -> str:
+        """The compile command that a candidate has when no agent chose one; it builds candidate.cu to candidate.o."""
+        ...
+
+    @property
+    def protocol(self) -> Protocolled:
+        """Default warm-ups and timed calls."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over compiler, architecture and runtime: keys the build cache."""
+        ...
+
+    def hardware(self) -> Hardware:
+        """Name and figures of the device."""
+        ...
+
+    def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
+        """Compile CUDA C++ text to an object file <folder>/<name>.o.
+
+        `flags` were checked by the flag guard. Includes of `mskb/...` and `reference/...` resolve to bench/.
+        `debug` asks for the memory-checking build where the device has one (AddressSanitizer on the CPU).
+        A compiler that says no is a Compiled without object; DeviceError is for a compiler that is not there.
+        """
+        ...
+
+    def allowed_symbols(self) -> frozenset[str]:
+        """Regular expressions, full match, of undefined symbols that a candidate's object may carry."""
+        ...
+
+    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
+        """Link harness and candidate objects with the device's runtime; `object` is the executable."""
+        ...
+
+    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
+        """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile."""
+        ...

@@ -1,0 +1,56 @@
+"""The exceptions of the package: faults of ours and of the user's, each with what to do next.
+
+A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
+
+    CudaMasterError
+    ├── UsageError          exit 2   unknown task, missing file, a flag that makes no sense
+    ├── CardError           exit 3   a task card that cannot be used
+    ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering
+    ├── ModelError          exit 5   a model that cannot be reached, or answers without sense
+    └── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
+"""
+
+
+class CudaMasterError(Exception):
+    """A fault that a person can act on.
+
+    `reason` names the thing and why; `fix` is the next thing to do. The command line prints both on one
+    line and exits with `exit_code`; no traceback is shown.
+    """
+
+    exit_code = 1
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(f"{reason} {fix}")
+        self.reason = reason
+        self.fix = fix
+
+
+class UsageError(CudaMasterError):
+    """What the user asked for does not exist or makes no sense."""
+
+    exit_code = 2
+
+
+class CardError(CudaMasterError):
+    """A task card that cannot be read or contradicts itself."""
+
+    exit_code = 3
+
+
+class DeviceError(CudaMasterError):
+    """A device or one of its tools is missing or stopped answering."""
+
+    exit_code = 4
+
+
+class ModelError(CudaMasterError):
+    """A model that cannot be reached or keeps answering in no usable form."""
+
+    exit_code = 5
+
+
+class RunFolderError(CudaMasterError):
+    """A run folder that is damaged or belongs to another run."""
+
+    exit_code = 6

@@ -1,0 +1,1 @@
+"""Models: LiteLLM's, the built-in playbook, and the one small protocol they share."""

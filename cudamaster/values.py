@@ -1,0 +1,238 @@
+"""The values that run through the system, each frozen and tied by hash to what it came from.
+
+    TaskCard --> Candidate --> Verdict --> Findings --> Plan --> Candidate ...
+
+A candidate's `id` is the hash of its task, precision, code and command; verdicts, profiles and findings carry
+that id, so a figure can never be shown beside another kernel's code. `TaskCard` lives in `cards`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Precision(StrEnum):
+    """Element type of a task: float, or __nv_bfloat16 with fp32 accumulation."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+class Role(StrEnum):
+    """The four agents of algorithm 1."""
+
+    PLANNER = "planner"
+    CODER = "coder"
+    COMPILER = "compiler"
+    DEBUG = "debug"
+
+
+class Status(StrEnum):
+    """What became of a candidate. The list is closed."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"  # ran to its end, an output is not what it has to be
+    FAULT = "fault"  # a CUDA error, a crash, a write outside a buffer, a changed input
+    TIMEOUT = "timeout"  # ran far longer than the baseline
+    COMPILE_ERROR = "compile_error"  # the compiler or the linker said no
+    REJECTED = "rejected"  # breaks the contract: source, object or flag guard
+    UNSUPPORTED = "unsupported"  # this device cannot execute it; says nothing about the kernel
+
+
+class Bottleneck(StrEnum):
+    """Bottleneck classes of table 2 in the CUDAMaster paper."""
+
+    COMPUTE = "compute bound"
+    LATENCY = "memory latency bound"
+    BANDWIDTH = "memory bandwidth bound"
+
+
+def content_hash(*parts: str) -> str:
+    """First 16 hex digits of the SHA-256 over the parts, each preceded by its length."""
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode()
+        digest.update(f"{len(raw)}:".encode() + raw)
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The text of the demarcated region, and the compile command that the agent chose for it."""
+
+    task: str
+    precision: Precision
+    code: str
+    command: str
+
+    @property
+    def id(self) -> str:
+        """Content hash: same task, precision, code and command, same id."""
+        return content_hash(self.task, self.precision, self.code, self.command)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One output element outside its bound. Values may be NaN or infinite."""
+
+    element: int
+    expected: float
+    got: float
+    allowed: float
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """What the check of one output buffer of one case found.
+
+    Errors and bound are in units of the element's scale, the sum of the absolute terms that made it;
+    for exactly compared outputs the bound is 0.
+    """
+
+    name: str
+    elements: int
+    oracle_elements: int
+    mismatches: int
+    worst_error: float
+    baseline_worst_error: float
+    bound: float
+    pattern: str
+    first: tuple[Mismatch, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Raw samples of whole wrapper calls, in microseconds, baseline and candidate taken in turn."""
+
+    baseline_us: tuple[float, ...]
+    candidate_us: tuple[float, ...]
+
+    @property
+    def speedup(self) -> float:
+        """S of the paper: mean baseline time over mean candidate time."""
+        return statistics.fmean(self.baseline_us) / statistics.fmean(self.candidate_us)
+
+
+@dataclass(frozen=True)
+class CaseVerdict:
+    """One case: the sizes, what the check said, and the timing where the case is part of the sweep.
+
+    `skipped` is a reason (memory, too long on this device), and then nothing was run.
+    """
+
+    label: str
+    sweep: bool
+    weight: float
+    status: Status | None
+    skipped: str | None = None
+    detail: str = ""
+    outputs: tuple[OutputCheck, ...] = ()
+    timing: Timing | None = None
+    empty_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall seconds from candidate to verdict, split."""
+
+    build: float = 0.0
+    check: float = 0.0
+    timing: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one candidate on one device.
+
+    `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct.
+    `complete` is False when a sweep case was skipped. `log` is what a Debug agent needs: compiler errors
+    with the region's own lines, the fault report, or the mismatch with its pattern.
+    """
+
+    candidate: str
+    device: str
+    emulated: bool
+    status: Status
+    detail: str
+    log: str = ""
+    seed: int | None = None
+    score: float | None = None
+    complete: bool = True
+    cases: tuple[CaseVerdict, ...] = ()
+    seconds: Seconds = field(default_factory=Seconds)
+    build: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def correct(self) -> bool:
+        """Whether every case that ran was right (CheckValid of algorithm 1)."""
+        return self.status is Status.CORRECT
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One kernel of a candidate under the profiler: time per wrapper call and metrics in base units."""
+
+    kernel: str
+    launches: int
+    duration_us: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All kernels of a candidate at one case, the dominating one first. `source` says what measured it."""
+
+    candidate: str
+    case: str
+    source: str
+    kernels: tuple[KernelProfile, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the filter kept of a profile, for one candidate (paper table 2).
+
+    Without a profile `bottleneck` is None, `metrics` is empty and `note` says why: an absent metric is absent,
+    never zero.
+    """
+
+    candidate: str
+    note: str
+    bottleneck: Bottleneck | None = None
+    kernel: str | None = None
+    time_share: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One optimisation scheme of the Planner. `idea` is a short title, `text` the scheme itself."""
+
+    idea: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25)."""
+
+    round: int
+    plan: Plan
+    status: Status
+    score: float | None
+    accepted: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The device in words and figures, as prompts and `doctor` show it."""
+
+    name: str
+    figures: Mapping[str, str]
+    emulated: bool
