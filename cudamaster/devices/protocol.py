@@ -36,7 +36,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Protocolled:
+class MeasuringProtocol:
     """The measuring protocol of a device: how many calls, and what is too long for it.
 
     `work_limit` is the largest card weight T of a case that is run, None for no limit.
@@ -66,7 +66,7 @@ class Device(Protocol):
         ...
 
     @property
-    def protocol(self) -> Protocolled:
+    def protocol(self) -> MeasuringProtocol:
         """Default warm-ups and timed calls."""
         ...
 
