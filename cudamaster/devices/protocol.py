@@ -79,7 +79,9 @@ class Device(Protocol):
         """Name and figures of the device."""
         ...
 
-    def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
+    def compile(
+        self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False
+    ) -> Compiled:
         """Compile CUDA C++ text to an object file <folder>/<name>.o.
 
         `flags` were checked by the flag guard. Includes of `mskb/...` and `reference/...` resolve to bench/.
@@ -96,6 +98,8 @@ class Device(Protocol):
         """Link harness and candidate objects with the device's runtime; `object` is the executable."""
         ...
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
+    def run(
+        self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False
+    ) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile."""
         ...

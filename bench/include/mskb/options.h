@@ -1,0 +1,79 @@
+// Command line of a rendered harness.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace mskb {
+
+struct Options {
+    std::string report;             // file for the JSON lines; empty: stdout
+    uint64_t seed = 0;              // of inputs and of the order of calls; fresh when not given
+    int warmups = 3, calls = 50;    // per case, of baseline and candidate each; calls = 0: check only
+    std::string cases = "all";      // built-in cases to run: all, sweep, verify, none
+    std::vector<std::string> extra; // further verification cases, as "name=value,name=value"
+    double work_limit = 0;          // cases of a larger weight are left out; 0: none is
+    double call_limit_s = 2;        // a call is stopped after this or 1000 times the baseline's time
+    size_t oracle_elements = 1 << 20;
+    bool baseline_only = false;
+};
+
+inline void usage(const char* program) {
+    std::fprintf(
+        stderr,
+        "usage: %s [--cases all|sweep|verify|none] [--case NAME=VALUE,...]... [--calls N] [--warmups N]\n"
+        "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
+        "          [--baseline-only]\n"
+        "Checks and times the candidate of this file against its baseline; prints one JSON object per "
+        "line.\n",
+        program);
+}
+
+// Exits with 64 and the usage when the command line makes no sense.
+inline Options parse_options(int argc, char** argv) {
+    Options o;
+    std::random_device entropy;
+    o.seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
+    for (int i = 1; i < argc; ++i) {
+        std::string key = argv[i];
+        if (key == "--baseline-only") {
+            o.baseline_only = true;
+            continue;
+        }
+        const char* value = i + 1 < argc ? argv[++i] : nullptr;
+        bool known = value != nullptr;
+        if (!known || key.rfind("--", 0) != 0)
+            known = false;
+        else if (key == "--report")
+            o.report = value;
+        else if (key == "--seed")
+            o.seed = std::strtoull(value, nullptr, 10);
+        else if (key == "--warmups")
+            o.warmups = std::atoi(value);
+        else if (key == "--calls")
+            o.calls = std::atoi(value);
+        else if (key == "--cases")
+            o.cases = value;
+        else if (key == "--case")
+            o.extra.push_back(value);
+        else if (key == "--work-limit")
+            o.work_limit = std::atof(value);
+        else if (key == "--call-limit")
+            o.call_limit_s = std::atof(value);
+        else if (key == "--oracle-elements")
+            o.oracle_elements = std::strtoull(value, nullptr, 10);
+        else
+            known = false;
+        if (!known) {
+            std::fprintf(stderr, "%s: cannot read %s\n", argv[0], key.c_str());
+            usage(argv[0]);
+            std::exit(64);
+        }
+    }
+    return o;
+}
+
+} // namespace mskb

@@ -1,0 +1,260 @@
+"""Task cards: the one place where a task is described, read from YAML and checked.
+
+A card holds what a task computes, the wrapper's parameters, the cases, how inputs are made and how outputs are
+checked. It holds no code: kernels and oracles are beside it in bench/.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cudamaster import resources
+from cudamaster.errors import CardError, UsageError
+from cudamaster.expressions import ExpressionError, Number, call, evaluate
+from cudamaster.values import Precision, content_hash
+
+ELEMENT_BYTES = {"float": 4, "int": 4}
+_T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
+_T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class Parameter(_Strict):
+    """One parameter of the wrapper: a scalar, or a device buffer of `length` elements."""
+
+    name: str = Field(pattern=r"^[A-Za-z_]\w*$")
+    type: Literal["T", "float", "int"]
+    meaning: str
+    role: Literal["scalar", "input", "output", "inout"] = "scalar"
+    length: str | None = None
+    check: Literal["bounded", "exact"] = "bounded"
+
+    @model_validator(mode="after")
+    def _length_for_buffers(self) -> Parameter:
+        if (self.role == "scalar") != (self.length is None):
+            raise ValueError(f"parameter {self.name}: a buffer has a role and a length, a scalar has neither")
+        return self
+
+    def c_type(self, precision: Precision) -> str:
+        """Type of the parameter in C, e.g. "const __nv_bfloat16*"."""
+        base = self.element_type(precision)
+        return {"scalar": base, "input": f"const {base}*"}.get(self.role, f"{base}*")
+
+    def element_type(self, precision: Precision) -> str:
+        """Type of one element in C."""
+        return _T_TYPES[precision] if self.type == "T" else self.type
+
+    def element_bytes(self, precision: Precision) -> int:
+        """Bytes of one element."""
+        return _T_BYTES[precision] if self.type == "T" else ELEMENT_BYTES[self.type]
+
+
+class Floor(_Strict):
+    """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`."""
+
+    bytes_read: str
+    bytes_written: str
+    operations: str
+
+
+class Case(_Strict):
+    """One set of sizes. `values` holds every size, derived ones too; `sweep` cases are timed and scored."""
+
+    values: Mapping[str, Number]
+    sweep: bool
+    label: str
+    weight: float
+
+
+class TaskCard(_Strict):
+    """One of the fifty tasks (paper table 7)."""
+
+    id: int = Field(ge=1, le=50)
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    title: str
+    category: Literal[
+        "dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"
+    ]
+    summary: str
+    formula: str
+    sizes: Mapping[str, Number | str | None]
+    fixed: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...]
+    inputs: tuple[str, ...]
+    sweep: tuple[Mapping[str, list[Number] | Number], ...]
+    verify: tuple[Mapping[str, list[Number] | Number], ...]
+    weight: str
+    floor: Floor
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskCard:
+        names = [parameter.name for parameter in self.parameters]
+        for generator in self.inputs:
+            _, arguments = call(generator)
+            if arguments and arguments[0] not in names:
+                raise ValueError(f"input {generator!r} fills {arguments[0]!r}, which is no parameter")
+        scalars = [p.name for p in self.parameters if p.role == "scalar"]
+        if missing := [name for name in scalars if name not in self.sizes]:
+            raise ValueError(f"scalar parameters {missing} have no entry in sizes")
+        if not any(p.role in ("output", "inout") for p in self.parameters):
+            raise ValueError("no parameter is an output")
+        for case in self.cases:
+            for precision in Precision:
+                self.footprint_bytes(case, precision)
+                for expression in (self.floor.bytes_read, self.floor.bytes_written, self.floor.operations):
+                    evaluate(expression, {**case.values, "element_bytes": _T_BYTES[precision]})
+        return self
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """All cases, verification ones first, in the order in which the harness runs them."""
+        return tuple(
+            self.case(values, sweep=sweep)
+            for sweep, blocks in ((False, self.verify), (True, self.sweep))
+            for block in blocks
+            for values in _crossed(block)
+        )
+
+    def case(self, given: Mapping[str, Number], *, sweep: bool = False) -> Case:
+        """A case from the sizes given; the others take their default or are derived.
+
+        Raises ValueError for a size that is unknown or missing.
+        """
+        if unknown := [name for name in given if name not in self.sizes]:
+            raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
+        values: dict[str, Number] = {}
+        for name, default in self.sizes.items():
+            if name in given:
+                values[name] = given[name]
+            elif default is None:
+                raise ValueError(f"case {dict(given)} lacks the size {name!r}")
+            else:
+                values[name] = evaluate(default, values) if isinstance(default, str) else default
+        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                         for name, value in given.items())  # fmt: skip
+        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+
+    def footprint_bytes(self, case: Case, precision: Precision) -> int:
+        """Bytes of all buffers of a case, one copy of each."""
+        return sum(
+            int(evaluate(p.length, case.values)) * p.element_bytes(precision)
+            for p in self.parameters
+            if p.length is not None
+        )
+
+    def floor_of(self, case: Case, precision: Precision) -> Mapping[str, int]:
+        """Least bytes read, bytes written and operations of a case."""
+        names = {**case.values, "element_bytes": _T_BYTES[precision]}
+        return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump().items()}
+
+    def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
+        """Name of the extern "C" wrapper."""
+        twin = "_bf16" if precision is Precision.BF16 else ""
+        return f"{self.name}{twin}{'_optimized' if optimized else ''}"
+
+    def signature(self, precision: Precision) -> tuple[tuple[str, str], ...]:
+        """(C type, name) of each wrapper parameter, in order."""
+        return tuple((parameter.c_type(precision), parameter.name) for parameter in self.parameters)
+
+    def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
+        """C declaration of the wrapper, without a semicolon."""
+        parameters = ", ".join(f"{kind} {name}" for kind, name in self.signature(precision))
+        return f'extern "C" void {self.wrapper(precision, optimized=optimized)}({parameters})'
+
+    def baseline_path(self, precision: Precision) -> Path:
+        """The frozen baseline kernel."""
+        return resources.bench() / precision.value / f"{self.wrapper(precision)}.cu"
+
+    def baseline(self, precision: Precision) -> str:
+        """Source of the baseline."""
+        try:
+            return self.baseline_path(precision).read_text()
+        except OSError as error:
+            raise CardError(
+                f"The baseline of {self.name} ({precision}) cannot be read: {error}.",
+                "Write it, or restore it from version control.",
+            ) from error
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash of the card."""
+        return content_hash(self.model_dump_json())
+
+    def describe(self, precision: Precision) -> str:
+        """The task in words, for prompts: what it computes, interface, sizes, how errors are judged."""
+        buffers = "\n".join(
+            f"- `{p.c_type(precision)} {p.name}`: {p.meaning}"
+            + (f" ({p.role}, {p.length} elements)" if p.length else "")
+            for p in self.parameters
+        )
+        sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)
+        fixed = "".join(
+            f" {name} is always {self.sizes[name]} and is not passed to the wrapper." for name in self.fixed
+        )
+        exact = [p.name for p in self.parameters if p.check == "exact"]
+        judged = (
+            f"{', '.join(exact)} must be exactly right."
+            if exact
+            else "Each output element is compared with a double-precision reference; its error may not exceed a "
+            "small multiple of the baseline's own error, on the scale of the sum of the absolute terms that make "
+            "the element. TF32, FP16 or BF16 arithmetic in place of FP32, or BF16 accumulation, is outside that."
+        )
+        return (
+            f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
+            f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
+            f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
+            f"{judged}"
+        )
+
+
+def names() -> list[str]:
+    """Names of all tasks that have a card, in the order of their ids."""
+    folder = resources.bench() / "tasks"
+    return [card.name for card in sorted((_read(p) for p in folder.glob("*.yaml")), key=lambda card: card.id)]
+
+
+def load(name: str) -> TaskCard:
+    """The card of a task, by name, or of a user's own card by path (…/card.yaml).
+
+    Raises UsageError for an unknown task, CardError for a card that cannot be used.
+    """
+    path = Path(name) if name.endswith(".yaml") else resources.bench() / "tasks" / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
+        raise UsageError(f"Unknown task {name!r}.", f"Choose one of: {', '.join(known)}.")
+    return _read(path)
+
+
+def _read(path: Path) -> TaskCard:
+    fix = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/cards.py."
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise CardError(f"The card {path} cannot be read: {reason}.", fix) from error
+    if not isinstance(content, dict):
+        raise CardError(f"The card {path} is no mapping of fields.", fix)
+    try:
+        return TaskCard.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "card"
+        raise CardError(f"The card {path} is wrong at {where}: {first['msg']}.", fix) from error
+    except (ExpressionError, ValueError) as error:
+        raise CardError(f"The card {path} is wrong: {error}.", fix) from error
+
+
+def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:
+    lists = [value if isinstance(value, list) else [value] for value in block.values()]
+    for combination in itertools.product(*lists):
+        yield dict(zip(block, combination, strict=True))

@@ -1,0 +1,102 @@
+"""Renders the test harness of a task: one readable .cu with a region that a person or an agent fills in."""
+
+from __future__ import annotations
+
+import re
+
+import jinja2
+
+from cudamaster import resources
+from cudamaster.cards import Parameter, TaskCard
+from cudamaster.expressions import call, to_c
+from cudamaster.values import Precision
+
+REGION_BEGIN = "// >>> CANDIDATE REGION"
+REGION_END = "// <<< CANDIDATE REGION"
+
+_USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
+
+
+def render(card: TaskCard, precision: Precision, region: str | None = None) -> str:
+    """The harness as CUDA C++ text; `region` is the candidate, by default the baseline under `_optimized` names.
+
+    Compiled with -DMSKB_SEPARATE_CANDIDATE the region is left out and the wrapper is linked from another object.
+    """
+    buffers = [p for p in card.parameters if p.length is not None]
+    sizes = {name: f"c.{name}" for name in card.sizes}
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.templates()),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    wrapper = card.wrapper(precision)
+    return environment.get_template("test_harness.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        bench="bench",
+        file=f"{wrapper}_harness.cu",
+        stem=f"{wrapper}_harness",
+        baseline=card.baseline(precision).strip(),
+        region=(baseline_region(card, precision) if region is None else region).strip(),
+        declaration=card.declaration(precision),
+        wrapper=wrapper,
+        element_type="float" if precision is Precision.FP32 else "__nv_bfloat16",
+        size_types={name: _size_type(card, name) for name in card.sizes},
+        defaults={
+            name: None if default is None else to_c(str(default), sizes)
+            for name, default in card.sizes.items()
+        },
+        buffers=[
+            {
+                "index": index,
+                "name": p.name,
+                "type": p.element_type(precision),
+                "length": to_c(str(p.length), sizes),
+                "use": _USES[p.role],
+                "exact": p.check == "exact",
+            }
+            for index, p in enumerate(buffers)
+        ],
+        generators=[_generator(text, buffers, sizes) for text in card.inputs],
+        reference_arguments=_reference_arguments(card, buffers, precision),
+        call_arguments=[
+            f"c.{p.name}"
+            if p.length is None
+            else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+            for p in card.parameters
+        ],
+    )
+
+
+def baseline_region(card: TaskCard, precision: Precision) -> str:
+    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix."""
+    text = card.baseline(precision)
+    renamed = set(re.findall(r"__global__\s+[^(]*?(\w+)\s*\(", text)) | {card.wrapper(precision)}
+    return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
+
+
+def _size_type(card: TaskCard, name: str) -> str:
+    kinds = {p.name: p.type for p in card.parameters if p.role == "scalar"}
+    return "long long" if kinds.get(name, "int") == "int" else "double"
+
+
+def _generator(text: str, buffers: list[Parameter], sizes: dict[str, str]) -> str:
+    name, arguments = call(text)
+    filled = {p.name for p in buffers}
+    written = [argument if argument in filled else to_c(argument, sizes) for argument in arguments]
+    return f"mskb::{name}({', '.join(['rng', *written])})"
+
+
+def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Precision) -> list[str]:
+    """Arguments in the wrapper's order: inputs as host pointers, outputs as Expected, in-place ones as both."""
+    arguments: list[str] = []
+    for p in card.parameters:
+        if p.length is None:
+            arguments.append(f"c.{p.name}")
+            continue
+        index = buffers.index(p)
+        if p.role != "output":
+            arguments.append(f"host.data<const {p.element_type(precision)}>({index})")
+        if p.role != "input":
+            arguments.append(f"expected[{index}]")
+    return arguments
