@@ -1,1 +1,1 @@
-"""Models: LiteLLM's, the built-in playbook, and the one small protocol they share."""
+"""What answers the four roles: any model that LiteLLM reaches, or the built-in playbook."""

@@ -32,10 +32,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Cost of one call. `dollars` is None where the price is unknown; the playbook costs nothing."""
+    """Cost of one call. What a server does not tell is None, never 0; the playbook costs nothing."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
     dollars: float | None = 0.0
     seconds: float = 0.0
 

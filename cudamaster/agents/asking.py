@@ -1,0 +1,63 @@
+"""One question to one model: the two messages, the form of the reply, and the second chance.
+
+A reply that does not fit its form is asked again once, with the reason. What to do about a second misfit is
+for the strategy to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from cudamaster import prompts
+from cudamaster.models.protocol import Message, Model, Request
+from cudamaster.values import Role
+
+T = TypeVar("T")
+Facts = Mapping[str, str | tuple[str, ...]]
+
+
+class Misfit(ValueError):
+    """One reply that is not in the form asked for; the text says what is wrong with it."""
+
+
+class ReplyMisfit(Exception):
+    """A model failed twice to answer in the form asked for. Strategies count it as a failed round."""
+
+    def __init__(self, role: Role, model: str, reason: str) -> None:
+        super().__init__(f"The {role.value} ({model}) answered twice in no usable form: {reason}")
+        self.role = role
+        self.model = model
+        self.reason = reason
+
+
+def ask(
+    model: Model,
+    role: Role,
+    facts: Facts,
+    parse: Callable[[str], T],
+    **values: object,
+) -> T:
+    """Ask one role, and parse its reply.
+
+    `values` are what the templates of the role name. `parse` raises Misfit for a reply out of form.
+    Raises ReplyMisfit when the second reply does not fit either, and ModelError from the model.
+    """
+    messages = [
+        Message("system", prompts.render(f"{role.value}.system.md.j2", **values)),
+        Message("user", prompts.render(f"{role.value}.user.md.j2", **values)),
+    ]
+    reply = model.ask(Request(role, tuple(messages), facts))
+    try:
+        return parse(reply.text)
+    except Misfit as misfit:
+        reason = str(misfit)
+    messages += [
+        Message("assistant", reply.text),
+        Message("user", prompts.render("again.md.j2", reason=reason)),
+    ]
+    reply = model.ask(Request(role, tuple(messages), {**facts, "misfit": reason}))
+    try:
+        return parse(reply.text)
+    except Misfit as misfit:
+        raise ReplyMisfit(role, reply.model, str(misfit)) from misfit

@@ -1,0 +1,30 @@
+"""What all four agents are told about the job, apart from the code at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudamaster.values import Hardware, Precision
+
+
+@dataclass(frozen=True)
+class Brief:
+    """Task, interface and device of one run.
+
+    `description` is the task card in words, `declaration` the wrapper's C declaration without a semicolon,
+    `default_command` the compile command of a candidate for which no agent chose one.
+    """
+
+    task: str
+    precision: Precision
+    title: str
+    description: str
+    wrapper: str
+    declaration: str
+    default_command: str
+    hardware: Hardware
+
+    @property
+    def facts(self) -> dict[str, str | tuple[str, ...]]:
+        """The facts that every request carries."""
+        return {"task": self.task, "precision": self.precision.value}

@@ -1,0 +1,58 @@
+"""Debug: finds out why a kernel fails, and says in words how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudamaster.agents.asking import ask
+from cudamaster.agents.brief import Brief
+from cudamaster.agents.replies import Form, json_object
+from cudamaster.models.protocol import Model
+from cudamaster.values import Candidate, Plan, Role, Verdict
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The debug scheme of algorithm 1: what is wrong, and what to change."""
+
+    diagnosis: str
+    fix: str
+
+
+class _DebugReply(Form):
+    diagnosis: str
+    fix: str
+
+
+def diagnose(
+    model: Model,
+    brief: Brief,
+    plan: Plan,
+    failing: Candidate,
+    verdict: Verdict,
+    earlier: Sequence[Diagnosis],
+) -> Diagnosis | None:
+    """Why `failing` fails and how to mend it, or None when the model has no fix (algorithm 1, line 10).
+
+    The listing passes C* and its profile here; section 4.3 and appendix B.4 of the paper pass the failing
+    kernel with its log, and so does this. `earlier` are the diagnoses of this round that did not help.
+    Raises ReplyMisfit and ModelError.
+    """
+    return ask(
+        model,
+        Role.DEBUG,
+        {**brief.facts, "idea": plan.idea, "status": verdict.status.value},
+        _parse,
+        brief=brief,
+        plan=plan,
+        code=failing.code,
+        command=failing.command,
+        verdict=verdict,
+        earlier=tuple(earlier),
+    )
+
+
+def _parse(text: str) -> Diagnosis | None:
+    reply = json_object(text, _DebugReply)
+    return Diagnosis(reply.diagnosis.strip(), reply.fix.strip()) if reply.fix.strip() else None

@@ -1,0 +1,107 @@
+"""The forms of replies: one JSON object, one fenced code block, one command line.
+
+Prose, fences and a leading block of thoughts around them are tolerated, as long as what is meant is not in
+doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cudamaster.agents.asking import Misfit
+
+_THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_FENCE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.DOTALL | re.M
+)
+_OPENING = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.M)
+
+
+class Form(BaseModel):
+    """Base of the JSON replies: exactly the fields named, all of them text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+F = TypeVar("F", bound=Form)
+
+
+def json_object(text: str, form: type[F]) -> F:
+    """The first JSON object in a reply that fits `form`.
+
+    Raises Misfit that names the fields that are wrong, or says that there is no object.
+    """
+    # strict=False: models put raw line ends into JSON strings, and what they mean is clear.
+    decoder = json.JSONDecoder(strict=False)
+    reason: str | None = None
+    text = _without_thoughts(text)
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError:
+            end = start + 1
+        else:
+            try:
+                return form.model_validate(value)
+            except ValidationError as error:
+                reason = reason or "; ".join(
+                    f"{'.'.join(map(str, e['loc'])) or 'the object'}: {e['msg']}" for e in error.errors()
+                )
+        start = text.find("{", end)
+    fields = ", ".join(f'"{name}"' for name in form.model_fields)
+    raise Misfit(reason or f"there is no complete JSON object with the fields {fields} in it.")
+
+
+def code_block(text: str, wrapper: str) -> str:
+    """The one fenced code block of a reply; of several, the only one that names `wrapper`.
+
+    A reply that is code and nothing else needs no fence. Raises Misfit when no block, an unclosed one, or
+    more than one that could be meant is found.
+    """
+    text = _without_thoughts(text)
+    blocks = [match["body"] for match in _FENCE.finditer(text)]
+    if len(blocks) > 1:
+        blocks = [block for block in blocks if re.search(rf"\b{re.escape(wrapper)}\s*\(", block)]
+        if len(blocks) != 1:
+            raise Misfit(f"there are several code blocks, and not exactly one of them defines {wrapper}.")
+    if not blocks:
+        if _OPENING.search(text):
+            raise Misfit("the code block is not closed; the reply may have been cut off.")
+        if not _is_bare_code(text, wrapper):
+            raise Misfit("there is no fenced code block in it.")
+        blocks = [text]
+    if not blocks[0].strip():
+        raise Misfit("the code block is empty.")
+    return blocks[0].strip("\n") + "\n"
+
+
+def command_line(text: str, program: str) -> str:
+    """The one command of a reply that starts with `program`, continuation lines joined.
+
+    Raises Misfit when there is none, or when several differ.
+    """
+    text = re.sub(r"\\\r?\n\s*", " ", _without_thoughts(text))
+    lines = [re.sub(r"^[$>]\s+", "", line.strip().strip("`").strip()) for line in text.splitlines()]
+    names = {program, "nvcc"}
+    found = list(dict.fromkeys(line for line in lines if line.split(" ", 1)[0] in names and " " in line))
+    if not found:
+        raise Misfit(f"there is no line that starts with `{program}`.")
+    if len(found) > 1:
+        raise Misfit("there is more than one command line; exactly one is wanted.")
+    return found[0]
+
+
+def _without_thoughts(text: str) -> str:
+    return _THOUGHTS.sub("", text)
+
+
+def _is_bare_code(text: str, wrapper: str) -> bool:
+    opens_like_code = re.match(
+        r"\s*(#|//|/\*|extern\b|template\b|__global__|namespace\b|static\b|struct\b)", text
+    )
+    return bool(opens_like_code and re.search(rf"\b{re.escape(wrapper)}\s*\(", text))

@@ -1,0 +1,67 @@
+"""Adds up what the calls of each role cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.values import Role
+
+
+@dataclass(frozen=True)
+class RoleUsage:
+    """Sum over the calls of one role. A sum with an unknown part is None, never the sum of the rest."""
+
+    calls: int = 0
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
+    dollars: float | None = 0.0
+    seconds: float = 0.0
+
+
+class Meter:
+    """Counts usage per role; `model` wraps a model so that its calls are counted."""
+
+    def __init__(self, asking: Callable[[Role, str], None]) -> None:
+        self._asking = asking
+        self.usage: dict[Role, RoleUsage] = {role: RoleUsage() for role in Role}
+
+    def model(self, inner: Model) -> Model:
+        """The same model, counted and announced before each call."""
+        return _Metered(inner, self)
+
+    def ask(self, inner: Model, request: Request) -> Reply:
+        """Ask, and count what it cost."""
+        self._asking(request.role, inner.name)
+        reply = inner.ask(request)
+        before, cost = self.usage[request.role], reply.usage
+        self.usage[request.role] = RoleUsage(
+            calls=before.calls + 1,
+            prompt_tokens=_sum(before.prompt_tokens, cost.prompt_tokens),
+            completion_tokens=_sum(before.completion_tokens, cost.completion_tokens),
+            dollars=_sum_dollars(before.dollars, cost.dollars),
+            seconds=before.seconds + cost.seconds,
+        )
+        return reply
+
+
+class _Metered:
+    def __init__(self, inner: Model, meter: Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def ask(self, request: Request) -> Reply:
+        return self._meter.ask(self._inner, request)
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _sum_dollars(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b

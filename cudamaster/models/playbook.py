@@ -1,0 +1,172 @@
+"""The built-in "model" that is none: it answers the four roles from a library of hand-written kernels.
+
+    cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
+
+Each file opens with a header of comments, and goes through the same pipeline as any model's code:
+
+    // idea: <title on one line>
+    // why: <why it should help; continued lines start with `//      `>
+    // flags: <compiler flags, or nothing for the default command>
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster import resources
+from cudamaster.errors import ModelError, UsageError
+from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.values import Role
+
+NAME = "playbook"
+_CONTINUED = "//      "
+_TAKES_VALUE = {"-D", "-std", "-arch", "-code", "-gencode", "-maxrregcount", "-Xptxas", "-Xcompiler", "-o"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One file of the playbook. `code` is the whole file, header included."""
+
+    idea: str
+    why: str
+    flags: str
+    code: str
+
+
+class PlaybookModel:
+    """Answers from the playbook in `library`, the shipped one by default."""
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._library = library or resources.package() / "playbook"
+
+    @property
+    def name(self) -> str:
+        """Always "playbook"."""
+        return NAME
+
+    def ask(self, request: Request) -> Reply:
+        """Answer one request from its facts; the messages are not read.
+
+        Raises UsageError when the playbook has nothing for the task, ModelError for a file out of form.
+        """
+        steps = self.steps(_fact(request, "task"), _fact(request, "precision"))
+        if request.role is Role.PLANNER:
+            text = _plan(steps, request)
+        elif request.role is Role.CODER:
+            text = f"```cuda\n{_chosen(steps, request).code}```\n"
+        elif request.role is Role.COMPILER:
+            text = merged(_fact(request, "default_command"), _chosen(steps, request).flags)
+        else:
+            text = json.dumps({"diagnosis": "The playbook is no model and cannot debug.", "fix": ""})
+        return Reply(text, NAME, Usage())
+
+    def steps(self, task: str, precision: str) -> tuple[Step, ...]:
+        """The steps for a task, in order of their numbers. Raises as `ask` does."""
+        folder = self._library / task / precision
+        paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
+        if not paths:
+            raise UsageError(
+                f"The built-in playbook has nothing for {task} in {precision}.",
+                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL.",
+            )
+        paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
+        steps = tuple(read_step(path) for path in paths)
+        if len({step.idea for step in steps}) < len(steps):
+            raise ModelError(
+                f"Two files in {folder} have the same idea.", "Give each file a title of its own."
+            )
+        return steps
+
+
+def read_step(path: Path) -> Step:
+    """Read one playbook file. Raises ModelError when its header is not in the form above."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"Playbook file {path} cannot be read: {error}.", "Restore or remove it.") from error
+    fields: dict[str, list[str]] = {}
+    wanted = ["idea", "why", "flags"]
+    for line in text.splitlines():
+        if wanted and (match := re.match(rf"// {wanted[0]}:(.*)$", line)):
+            fields[wanted.pop(0)] = [match[1].strip()]
+        elif "why" in fields and "flags" not in fields and line.startswith(_CONTINUED):
+            fields["why"].append(line.removeprefix(_CONTINUED).strip())
+        else:
+            break
+    if wanted or not fields["idea"][0] or not fields["why"][0]:
+        raise ModelError(
+            f"Playbook file {path} does not open with `// idea:`, `// why:` and `// flags:` lines in that order.",
+            f"Write them; continued lines of the reason start with `{_CONTINUED}`.",
+        )
+    code = text if text.endswith("\n") else text + "\n"
+    return Step(fields["idea"][0], " ".join(fields["why"]), fields["flags"][0], code)
+
+
+def merged(command: str, flags: str) -> str:
+    """The default command with `flags` put in, each taking the place of the same flag of the command."""
+    program, *rest = _grouped(shlex.split(command))
+    added = _grouped(shlex.split(flags))
+    replaced = {_key(flag) for flag in added}
+    kept = [flag for flag in rest if _key(flag) not in replaced]
+    # Before the first thing that is no plain flag: the input, -c or -o.
+    place = next(
+        (i for i, flag in enumerate(kept) if flag[0] in ("-c", "-o") or flag[0][0] != "-"), len(kept)
+    )
+    return shlex.join(token for flag in (program, *kept[:place], *added, *kept[place:]) for token in flag)
+
+
+def _grouped(tokens: list[str]) -> list[tuple[str, ...]]:
+    """Tokens with each flag and its separate value together."""
+    groups: list[tuple[str, ...]] = []
+    for token in tokens:
+        if groups and len(groups[-1]) == 1 and groups[-1][0] in _TAKES_VALUE:
+            groups[-1] = (groups[-1][0], token)
+        else:
+            groups.append((token,))
+    return groups
+
+
+def _key(flag: tuple[str, ...]) -> str:
+    """What a flag sets: two flags with the same key exclude each other."""
+    first = flag[0]
+    if re.fullmatch(r"-O\w*", first):
+        return "-O"
+    if first.startswith("-D"):
+        return "-D" + (first[2:] or flag[-1]).split("=", 1)[0]
+    if first.split("=", 1)[0] in ("-gencode", "--generate-code", "-arch", "--gpu-architecture"):
+        return "-arch"
+    if first in ("-Xptxas", "-Xcompiler"):
+        return " ".join(flag)
+    return first.split("=", 1)[0]
+
+
+def _plan(steps: tuple[Step, ...], request: Request) -> str:
+    tried = request.facts.get("tried", ())
+    for step in steps:
+        if step.idea not in tried:
+            return json.dumps({"idea": step.idea, "plan": step.why})
+    return json.dumps({"idea": "", "plan": ""})
+
+
+def _chosen(steps: tuple[Step, ...], request: Request) -> Step:
+    idea = _fact(request, "idea")
+    for step in steps:
+        if step.idea == idea:
+            return step
+    raise UsageError(
+        f"The playbook has no step {idea!r}: it can only carry out its own plans.",
+        "Use the playbook for planner, coder and compiler together, or a model for all of them.",
+    )
+
+
+def _fact(request: Request, name: str) -> str:
+    value = request.facts.get(name)
+    if not isinstance(value, str):
+        raise ModelError(
+            f"The playbook was asked without {name!r}.", "Report this: it is a fault of the program."
+        )
+    return value

@@ -1,0 +1,140 @@
+"""A recorded search, from its start or from where it was stopped to its end: what `optimize` calls."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import cudamaster
+from cudamaster.errors import RunFolderError
+from cudamaster.models.protocol import Model
+from cudamaster.recording import RecordedWorkbench, Recorder
+from cudamaster.runfolder import FORMAT, Manifest, RunFolder, Settings
+from cudamaster.strategies import cudamaster as algorithm_1
+from cudamaster.strategies.protocol import Observer, Silent, Workbench
+from cudamaster.strategies.result import Result
+from cudamaster.values import Candidate, Findings, Role, Verdict
+
+
+def optimize(
+    path: Path,
+    workbench: Workbench,
+    models: Mapping[Role, Model],
+    settings: Settings,
+    observer: Observer | None = None,
+) -> Result:
+    """Start a fresh run in the folder `path`, which must not exist, and carry it to its end.
+
+    Raises RunFolderError, ModelError, DeviceError and UsageError. What was done until then is in the folder,
+    and `resume` goes on from there.
+    """
+    manifest = _manifest(workbench, settings)
+    with RunFolder.create(path, manifest) as folder:
+        return _search(folder, workbench, models, observer or Silent())
+
+
+def resume(
+    path: Path, workbench: Workbench, models: Mapping[Role, Model], observer: Observer | None = None
+) -> Result:
+    """Carry an earlier run to its end, with the settings it was started with (`runfolder.read_manifest`).
+
+    No model is asked what it answered before and no candidate is judged again; a finished run gives its
+    result. Raises RunFolderError when the folder is damaged or task, card, device or models are not those of
+    the run, and what `optimize` raises.
+    """
+    with RunFolder.open(path) as folder:
+        _must_belong(folder, workbench, models)
+        return _search(folder, workbench, models, observer or Silent())
+
+
+def _search(
+    folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer
+) -> Result:
+    settings = folder.manifest.settings
+    result = algorithm_1.optimize(
+        RecordedWorkbench(workbench, folder),
+        Recorder(folder).models(models),
+        settings.rounds,
+        settings.debug_tries,
+        _KeepsBest(folder, observer),
+    )
+    folder.save_summary(
+        {
+            "task": folder.manifest.task,
+            "precision": folder.manifest.precision,
+            "improved": result.improved,
+            "score": result.score,
+            "emulated": result.verdict.emulated,
+            "complete": result.verdict.complete,
+            "best": result.best.id,
+            "command": result.best.command,
+            "baseline": result.baseline.id,
+            "note": result.note,
+            "rounds": result.rounds,
+            "usage": result.usage,
+        }
+    )
+    return result
+
+
+def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
+    return Manifest(
+        format=FORMAT,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
+        task=workbench.card.name,
+        precision=workbench.precision,
+        card_hash=workbench.card.hash,
+        baseline=workbench.baseline.id,
+        hardware=workbench.hardware,
+        settings=settings,
+    )
+
+
+def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model]) -> None:
+    run = folder.manifest
+    pairs = {
+        "strategy": (run.settings.strategy, algorithm_1.NAME),
+        "task": (run.task, workbench.card.name),
+        "precision": (run.precision.value, workbench.precision.value),
+        "device": (run.hardware.name, workbench.hardware.name),
+        "task card": (run.card_hash, workbench.card.hash),
+        "baseline kernel or default command": (run.baseline, workbench.baseline.id),
+        **{
+            f"{role.value} model": (name, models[role].name if role in models else "missing")
+            for role, name in run.settings.models.items()
+        },
+    }
+    for what, (then, now) in pairs.items():
+        if then != now:
+            raise RunFolderError(
+                f"{folder.path} belongs to another run: its {what} is {then}, not {now}.",
+                "Resume it with what it was started with, or start a fresh run.",
+            )
+
+
+class _KeepsBest:
+    """Passes every event on, and keeps the best so far in the folder."""
+
+    def __init__(self, folder: RunFolder, inner: Observer) -> None:
+        self._folder = folder
+        self.asking = inner.asking
+        self.evaluating = inner.evaluating
+        self.round_started = inner.round_started
+        self.planned = inner.planned
+        self.written = inner.written
+        self.judged = inner.judged
+        self.diagnosed = inner.diagnosed
+        self.round_ended = inner.round_ended
+        self.stopped = inner.stopped
+        self._inner = inner
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        self._folder.save_best(candidate, verdict, 1.0)
+        self._inner.baseline(candidate, verdict, findings)
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        self._folder.save_best(candidate, verdict, score)
+        self._inner.improved(candidate, verdict, findings, score)

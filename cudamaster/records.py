@@ -1,0 +1,107 @@
+"""Frozen dataclasses to JSON values and back, exactly: what comes back equals what went in.
+
+Every field is written, none may be missing or unknown on the way back. JSON has no NaN and no infinity, and
+mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class RecordError(ValueError):
+    """JSON that is not the record it should be; the text names the place in it."""
+
+
+def to_json(value: object) -> Any:
+    """JSON value of a dataclass, enum, tuple, mapping, text, number or None.
+
+    Raises TypeError for anything else: a fault of ours.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(to_json(key)): to_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    raise TypeError(f"{type(value).__name__} cannot be recorded")
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """The value of type `kind` that `to_json` wrote as `data`.
+
+    Raises RecordError when a field is missing, unknown or of another type.
+    """
+    return typing.cast(T, _read(kind, data, kind.__name__))
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(arguments, data, where)
+    if origin is tuple:
+        _expect(isinstance(data, list), where, "a list", data)
+        return tuple(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin is not None and issubclass(origin, Mapping):
+        _expect(isinstance(data, dict), where, "an object", data)
+        return {
+            _read(arguments[0], k, where): _read(arguments[1], v, f"{where}.{k}") for k, v in data.items()
+        }
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, data, where)
+    if kind is type(None):
+        _expect(data is None, where, "null", data)
+        return None
+    if issubclass(kind, Enum):
+        try:
+            return kind(data)
+        except ValueError as error:
+            raise RecordError(f"{where}: {error}") from error
+    if kind is float:
+        if isinstance(data, str) and data in _SPECIAL:
+            return _SPECIAL[data]
+        _expect(isinstance(data, int | float) and not isinstance(data, bool), where, "a number", data)
+        return float(data)
+    _expect(type(data) is kind, where, kind.__name__, data)
+    return data
+
+
+def _read_union(arguments: tuple[Any, ...], data: Any, where: str) -> Any:
+    reasons = []
+    for argument in arguments:
+        try:
+            return _read(argument, data, where)
+        except RecordError as error:
+            reasons.append(str(error))
+    raise RecordError("; ".join(reasons))
+
+
+def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
+    _expect(isinstance(data, dict), where, "an object", data)
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
+    if missing := [name for name in names if name not in data]:
+        raise RecordError(f"{where}: {', '.join(missing)} missing")
+    if unknown := [name for name in data if name not in names]:
+        raise RecordError(f"{where}: {', '.join(unknown)} unknown")
+    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in names})
+
+
+def _expect(right: bool, where: str, wanted: str, data: Any) -> None:
+    if not right:
+        raise RecordError(f"{where}: {type(data).__name__} where {wanted} is due")

@@ -1,0 +1,360 @@
+"""The run folder: everything a run made, on disk the moment it exists. The only module that writes one.
+
+    run.json                     what is run: task, settings, device, versions; there before anything else
+    lock                         held by the one process that works on the run
+    exchanges/0001_planner.json  request, reply and cost of each model call, in order
+    candidates/<id>.cu           text of the region; the command is beside it in <id>.command
+    builds/<id>.log              what compiler and linker said
+    verdicts/<id>.json           status, checks and raw timings of a candidate
+    findings/<id>.json           what the profile filter kept for a new best
+    best.cu, best.json           the best so far; the baseline at first
+    summary.json                 the result; there only when the run is finished
+
+Each file is written beside its place, flushed to the disk and renamed, so a reader sees all of it or nothing,
+and a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears whole,
+with its run.json.
+
+Resume is replay: strategies do the same given the same replies and verdicts, so they run again from the start
+while `recording` hands out what is stored here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from cudamaster.errors import RunFolderError
+from cudamaster.models.protocol import Reply, Request
+from cudamaster.records import RecordError, from_json, to_json
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Verdict, content_hash
+
+FORMAT = 1
+T = TypeVar("T")
+_FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
+_AFRESH = "Restore the folder from a copy, or start a fresh run."
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose for a run; a resumed run keeps it."""
+
+    strategy: str
+    rounds: int
+    debug_tries: int
+    device: str
+    models: Mapping[Role, str]
+    base_url: str | None = None
+    seed: int | None = None
+    protocol: str = "default"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """run.json: what the run is about, and what it must find again when it is resumed."""
+
+    format: int
+    started: str
+    versions: Mapping[str, str]
+    task: str
+    precision: Precision
+    card_hash: str
+    baseline: str
+    hardware: Hardware
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One model call. `request_hash` is over the whole request."""
+
+    number: int
+    request_hash: str
+    request: Request
+    reply: Reply
+
+
+def request_hash(request: Request) -> str:
+    """Content hash of role, messages and facts."""
+    return content_hash(json.dumps(to_json(request), sort_keys=True))
+
+
+def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
+    """A path under `parent` for a new run, named after task, precision and time; nothing is created."""
+    name = f"{task}_{precision.value}_{datetime.now():%Y%m%d-%H%M%S}"
+    path = parent / name
+    number = 2
+    while path.exists():
+        path = parent / f"{name}-{number}"
+        number += 1
+    return path
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What a run folder says it is; nothing is locked or changed. Raises RunFolderError."""
+    if not (path / "run.json").is_file():
+        raise RunFolderError(
+            f"There is no run in {path}.", "Check the path; a run folder has a file run.json."
+        )
+    raw = _read_json(path / "run.json")
+    if isinstance(raw, dict) and raw.get("format") != FORMAT:
+        raise RunFolderError(
+            f"{path / 'run.json'} has format {raw.get('format')}, this version reads format {FORMAT}.",
+            "Resume it with the version that wrote it, or start a fresh run.",
+        )
+    return _decoded(Manifest, raw, path / "run.json")
+
+
+class RunFolder:
+    """An open run folder, locked against other processes until it is closed."""
+
+    def __init__(self, path: Path, manifest: Manifest, lock: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> RunFolder:
+        """Make the folder of a fresh run.
+
+        Raises RunFolderError when something is there already (an empty folder is not), or nothing can be
+        written there.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(path)
+            staged = path.with_name(f".{path.name}.new-{os.getpid()}")
+            staged.mkdir()
+            lock = _locked(staged)
+            for name in _FOLDERS:
+                (staged / name).mkdir()
+            _write_json(staged / "run.json", to_json(manifest))
+            try:
+                staged.rename(path)
+            except OSError as error:
+                shutil.rmtree(staged)
+                os.close(lock)
+                raise RunFolderError(
+                    f"{path} exists already; a fresh run overwrites nothing.",
+                    f"Continue it with --resume {path}, or choose another folder.",
+                ) from error
+            _flush_folder(path.parent)
+        except OSError as error:
+            raise RunFolderError(
+                f"The run folder {path} cannot be made: {error.strerror}.",
+                "Choose another folder with --out.",
+            ) from error
+        return cls(path, manifest, lock)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open the folder of an earlier run, remove what a kill left half-written, and check every file.
+
+        Raises RunFolderError when there is no run, another process works on it, or a file is damaged; it
+        names the file.
+        """
+        manifest = read_manifest(path)
+        lock = _locked(path)
+        folder = cls(path, manifest, lock)
+        try:
+            folder._remove_half_written()
+            folder._check()
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def close(self) -> None:
+        """Free the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def exchange(self, number: int) -> Exchange | None:
+        """The stored exchange with that number, from 1."""
+        found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
+        return self._read_exchange(found[0]) if found else None
+
+    def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
+        """Store one answered call."""
+        exchange = Exchange(number, request_hash(request), request, reply)
+        _write_json(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", to_json(exchange))
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        """Store a candidate's text and command, unless they are there."""
+        code = self.path / "candidates" / f"{candidate.id}.cu"
+        if not code.exists():
+            _write(code, candidate.code)
+        command = code.with_suffix(".command")
+        if not command.exists():
+            _write(command, candidate.command)
+
+    def save_build_log(self, candidate: str, log: str) -> None:
+        """Store what compiler and linker said of a candidate."""
+        _write(self.path / "builds" / f"{candidate}.log", log)
+
+    def verdict(self, candidate: str) -> Verdict | None:
+        """The stored verdict of a candidate."""
+        path = self.path / "verdicts" / f"{candidate}.json"
+        return _tied(_decoded(Verdict, _read_json(path), path), candidate, path) if path.exists() else None
+
+    def save_verdict(self, verdict: Verdict) -> None:
+        """Store a verdict under the id of its candidate."""
+        _write_json(self.path / "verdicts" / f"{verdict.candidate}.json", to_json(verdict))
+
+    def findings(self, candidate: str) -> Findings | None:
+        """The stored findings of a candidate."""
+        path = self.path / "findings" / f"{candidate}.json"
+        return _tied(_decoded(Findings, _read_json(path), path), candidate, path) if path.exists() else None
+
+    def save_findings(self, findings: Findings) -> None:
+        """Store findings under the id of their candidate."""
+        _write_json(self.path / "findings" / f"{findings.candidate}.json", to_json(findings))
+
+    def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
+        """Replace best.cu and best.json by a new best. best.json names the candidate that it speaks of."""
+        _write(self.path / "best.cu", candidate.code)
+        best = {
+            "candidate": candidate.id,
+            "command": candidate.command,
+            "score": score,
+            "emulated": verdict.emulated,
+            "complete": verdict.complete,
+            "verdict": f"verdicts/{candidate.id}.json",
+        }
+        _write_json(self.path / "best.json", to_json(best))
+
+    def save_summary(self, summary: Mapping[str, object]) -> None:
+        """Store the result of a finished run."""
+        _write_json(self.path / "summary.json", to_json(summary))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "summary.json").exists()
+
+    def _read_exchange(self, path: Path) -> Exchange:
+        exchange = _decoded(Exchange, _read_json(path), path)
+        if exchange.request_hash != request_hash(exchange.request):
+            raise RunFolderError(f"{path} was changed: its request does not have its hash.", _AFRESH)
+        return exchange
+
+    def _remove_half_written(self) -> None:
+        for folder in (self.path, *(self.path / name for name in _FOLDERS)):
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
+
+    def _check(self) -> None:
+        for name in _FOLDERS:
+            if not (self.path / name).is_dir():
+                raise RunFolderError(f"{self.path / name} is missing.", _AFRESH)
+        for expected, path in enumerate(sorted((self.path / "exchanges").glob("*.json")), start=1):
+            if self._read_exchange(path).number != expected or not path.name.startswith(f"{expected:04d}_"):
+                raise RunFolderError(f"Exchange {expected} is missing before {path}.", _AFRESH)
+        for path in sorted((self.path / "verdicts").glob("*.json")):
+            self.verdict(path.stem)
+            self._check_candidate(path.stem)
+        for path in sorted((self.path / "findings").glob("*.json")):
+            self.findings(path.stem)
+
+    def _check_candidate(self, candidate: str) -> None:
+        code = self.path / "candidates" / f"{candidate}.cu"
+        try:
+            text, command = _read_text(code), _read_text(code.with_suffix(".command"))
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{error.filename} is missing, though it has a verdict.", _AFRESH) from error
+        if Candidate(self.manifest.task, self.manifest.precision, text, command).id != candidate:
+            raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
+
+
+def _locked(folder: Path) -> int:
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise RunFolderError(
+            f"Another process is working on {folder}.", "Wait until it ends, or stop it, and try again."
+        ) from error
+    return lock
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove staged folders that a kill left before they became `path`: those whose lock nobody holds."""
+    for staged in path.parent.glob(f".{path.name}.new-*"):
+        try:
+            lock = _locked(staged)
+        except RunFolderError:
+            continue
+        shutil.rmtree(staged)
+        os.close(lock)
+
+
+def _tied(value: T, candidate: str, path: Path) -> T:
+    if getattr(value, "candidate", None) != candidate:
+        raise RunFolderError(f"{path} belongs to another candidate.", _AFRESH)
+    return value
+
+
+def _decoded(kind: type[T], raw: Any, path: Path) -> T:
+    try:
+        return from_json(kind, raw)
+    except RecordError as error:
+        raise RunFolderError(f"{path} is damaged: {error}.", _AFRESH) from error
+
+
+def _read_text(path: Path) -> str:
+    # Bytes, not read_text: universal newlines would change what was hashed.
+    return path.read_bytes().decode("utf-8", errors="replace")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror}.", _AFRESH) from error
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged: {error}.", _AFRESH) from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the place, flush, rename, flush the folder: the rename outlives a power cut too."""
+    staged = path.with_name(f".{path.name}.tmp")
+    try:
+        with staged.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be written: {error.strerror}.", "Make room or give access, then use --resume."
+        ) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,168 @@
+"""What a strategy needs from outside: a workbench that judges candidates, and someone who watches.
+
+Strategies print nothing and write nothing. The command line watches as an `Observer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.strategies.result import Round
+from cudamaster.values import Candidate, Findings, Hardware, Plan, Precision, Role, Verdict
+
+
+class Card(Protocol):
+    """The part of a task card that prompts need."""
+
+    @property
+    def name(self) -> str:
+        """Name of the task, e.g. "spmv_csr"."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """The task on one line."""
+        ...
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the card."""
+        ...
+
+    def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
+        """Name of the extern "C" wrapper."""
+        ...
+
+    def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
+        """C declaration of the wrapper, without a semicolon."""
+        ...
+
+    def describe(self, precision: Precision) -> str:
+        """The task in words."""
+        ...
+
+
+class Workbench(Protocol):
+    """One task and precision on one device: ExecuteAndFilter of algorithm 1."""
+
+    @property
+    def card(self) -> Card:
+        """The task."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """Element type of the run."""
+        ...
+
+    @property
+    def baseline(self) -> Candidate:
+        """The baseline as a candidate: its text with `_optimized` names, and the default command."""
+        ...
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device in words and figures."""
+        ...
+
+    def evaluate(self, candidate: Candidate) -> Verdict:
+        """Build, check and time a candidate. A candidate that fails is a verdict, not an exception."""
+        ...
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        """What the profile filter says of a correct candidate."""
+        ...
+
+
+@runtime_checkable
+class ReportsBuilds(Protocol):
+    """A workbench that hands over each build log the moment the build ends: on_build(candidate id, log)."""
+
+    on_build: Callable[[str, str], None] | None
+
+
+class Observer(Protocol):
+    """Told of each step as it happens. `Silent` is the base to inherit from."""
+
+    def asking(self, role: Role, model: str) -> None:
+        """A model is about to be asked."""
+        ...
+
+    def evaluating(self, candidate: Candidate) -> None:
+        """A candidate is about to be built, checked and timed."""
+        ...
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        """The baseline was measured."""
+        ...
+
+    def round_started(self, number: int, rounds: int) -> None:
+        """Round `number` of `rounds` begins."""
+        ...
+
+    def planned(self, number: int, plan: Plan) -> None:
+        """The Planner proposed a scheme."""
+        ...
+
+    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+        """A candidate with code and command exists; `debug_try` is 0 for the round's first."""
+        ...
+
+    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
+        """A candidate's verdict is known."""
+        ...
+
+    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
+        """The Debug agent said how to mend the failing candidate."""
+        ...
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        """A candidate is the new best."""
+        ...
+
+    def round_ended(self, finished: Round) -> None:
+        """A round is over, accepted or refused."""
+        ...
+
+    def stopped(self, note: str) -> None:
+        """The search ends before its last round, and why."""
+        ...
+
+
+class Silent:
+    """An observer that does nothing."""
+
+    def asking(self, role: Role, model: str) -> None:
+        """Ignore it."""
+
+    def evaluating(self, candidate: Candidate) -> None:
+        """Ignore it."""
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        """Ignore it."""
+
+    def round_started(self, number: int, rounds: int) -> None:
+        """Ignore it."""
+
+    def planned(self, number: int, plan: Plan) -> None:
+        """Ignore it."""
+
+    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+        """Ignore it."""
+
+    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
+        """Ignore it."""
+
+    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
+        """Ignore it."""
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        """Ignore it."""
+
+    def round_ended(self, finished: Round) -> None:
+        """Ignore it."""
+
+    def stopped(self, note: str) -> None:
+        """Ignore it."""

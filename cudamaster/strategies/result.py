@@ -1,0 +1,56 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.models.metered import RoleUsage
+from cudamaster.values import Candidate, Findings, Outcome, Role, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One candidate of a round: the first (`debug_try` 0), or what a debug try made of the one before it."""
+
+    debug_try: int
+    candidate: str
+    status: Status
+    score: float | None
+    detail: str
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: its outcome, the candidates it made, and the best score and candidate after it."""
+
+    outcome: Outcome
+    attempts: tuple[Attempt, ...]
+    best_score: float
+    best: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The best candidate of a search with its evidence.
+
+    `score` is P of `best`, and 1.0 by definition while that is the baseline (algorithm 1, line 2). `note`
+    says why the search ended before its last round.
+    """
+
+    baseline: Candidate
+    baseline_verdict: Verdict
+    best: Candidate
+    verdict: Verdict
+    findings: Findings
+    score: float
+    rounds: tuple[Round, ...]
+    usage: Mapping[Role, RoleUsage]
+    note: str | None = None
+
+    @property
+    def improved(self) -> bool:
+        """Whether anything better than the baseline was found."""
+        return self.best.id != self.baseline.id
