@@ -82,9 +82,7 @@ class TaskCard(_Strict):
     id: int = Field(ge=1, le=50)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     title: str
-    category: Literal[
-        "dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"
-    ]
+    category: Literal["dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"]
     summary: str
     formula: str
     sizes: Mapping[str, Number | str | None]

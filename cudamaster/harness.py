@@ -42,10 +42,7 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
         wrapper=wrapper,
         element_type="float" if precision is Precision.FP32 else "__nv_bfloat16",
         size_types={name: _size_type(card, name) for name in card.sizes},
-        defaults={
-            name: None if default is None else to_c(str(default), sizes)
-            for name, default in card.sizes.items()
-        },
+        defaults={name: None if default is None else to_c(str(default), sizes) for name, default in card.sizes.items()},
         buffers=[
             {
                 "index": index,
@@ -60,9 +57,7 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
         generators=[_generator(text, buffers, sizes) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
         call_arguments=[
-            f"c.{p.name}"
-            if p.length is None
-            else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+            f"c.{p.name}" if p.length is None else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
             for p in card.parameters
         ],
     )

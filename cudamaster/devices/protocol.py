@@ -39,12 +39,14 @@ class Ran:
 class MeasuringProtocol:
     """The measuring protocol of a device: how many calls, and what is too long for it.
 
-    `work_limit` is the largest card weight T of a case that is run, None for no limit.
+    `work_limit` is the largest card weight T of a case that is run, None for no limit. A single call is stopped
+    after `call_limit_s`, or a thousand times the baseline's time if that is longer.
     """
 
     warmups: int
     calls: int
     work_limit: float | None
+    call_limit_s: float
 
 
 class Device(Protocol):
@@ -79,9 +81,7 @@ class Device(Protocol):
         """Name and figures of the device."""
         ...
 
-    def compile(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False
-    ) -> Compiled:
+    def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
         """Compile CUDA C++ text to an object file <folder>/<name>.o.
 
         `flags` were checked by the flag guard. Includes of `mskb/...` and `reference/...` resolve to bench/.
@@ -90,16 +90,31 @@ class Device(Protocol):
         """
         ...
 
-    def allowed_symbols(self) -> frozenset[str]:
+    @property
+    def has_debug_build(self) -> bool:
+        """Whether `debug=True` makes a memory-checking build that is worth running on every candidate."""
+        ...
+
+    def include_folders(self) -> tuple[Path, ...]:
+        """Folders of the CUDA headers that candidates see, for the preprocessing of the source guard."""
+        ...
+
+    def predefined(self) -> tuple[str, ...]:
+        """Macros, as NAME or NAME=VALUE, that the device's compiler predefines beyond a host compiler's."""
+        ...
+
+    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
         """Regular expressions, full match, of undefined symbols that a candidate's object may carry."""
+        ...
+
+    def allowed_constructors(self, *, debug: bool = False) -> frozenset[str]:
+        """Regular expressions, full match, of static constructors that the compiler itself adds to an object."""
         ...
 
     def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
         """Link harness and candidate objects with the device's runtime; `object` is the executable."""
         ...
 
-    def run(
-        self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False
-    ) -> Ran:
+    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile."""
         ...

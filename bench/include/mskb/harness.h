@@ -10,10 +10,14 @@
 //      checked too, at calls that are drawn at random
 // Lines of the report: begin, case, skip, reference, check, fault, timeout, time, end.
 #pragma once
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include "mskb/buffers.h"
 #include "mskb/compare.h"
 #include "mskb/inputs.h"
@@ -259,6 +263,10 @@ inline void report_begin(const Report& report, const Options& options, const cha
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout.
 template <class Task> int run(int argc, char** argv) {
     Options options = parse_options(argc, argv);
+#ifdef __linux__
+    if (!options.report.empty())
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // a killed caller leaves no harness behind
+#endif
     Report report(options.report);
     if (!report.ok())
         return 74;

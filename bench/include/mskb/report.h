@@ -2,6 +2,7 @@
 // stdout, which belongs to whoever prints there), each line in a single write so that a killed run leaves
 // whole lines.
 #pragma once
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fcntl.h>
@@ -71,14 +72,17 @@ class Report {
     }
     bool ok() const { return descriptor_ >= 0; }
 
-    void write(const Line& line) const {
-        std::string text = line.json() + "\n";
+    // Writes the line with `t`, the seconds since the report was opened.
+    void write(Line line) const {
+        std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - opened_;
+        std::string text = line.add("t", elapsed.count()).json() + "\n";
         if (::write(descriptor_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
             std::_Exit(74);
     }
 
   private:
     int descriptor_;
+    std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
 };
 
 } // namespace mskb

@@ -1,0 +1,194 @@
+"""From a candidate to executables: the guards, the compilers and the linker, in the order of design §4.
+
+    flags -> source -> compile -> object -> localise -> link with the cached harness object
+
+Everything lies in one folder per candidate; harness objects are cached by the hash of what they are made of.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import monotonic
+
+from cudamaster import resources
+from cudamaster.cards import TaskCard
+from cudamaster.devices.protocol import Compiled, Device
+from cudamaster.errors import DeviceError
+from cudamaster.guards.flags import Flags, parse_command
+from cudamaster.guards.object import check_object, localise
+from cudamaster.guards.preprocess import preprocess
+from cudamaster.guards.refusal import Refusal
+from cudamaster.guards.signature import Signature
+from cudamaster.guards.source import check_source
+from cudamaster.harness import render
+from cudamaster.values import Candidate, Precision, Status, content_hash
+
+HARNESS_FLAGS = ("-O3", "-std=c++17", "-DMSKB_SEPARATE_CANDIDATE")
+_DEBUG_FLAGS = (*HARNESS_FLAGS, "-DMSKB_EXACT_BUFFERS")
+
+
+@dataclass(frozen=True)
+class Build:
+    """What became of building a candidate. `executable` is None unless `status` is None.
+
+    `debug` is the memory-checking build where the device has one. `record` holds the commands and tool logs.
+    """
+
+    status: Status | None
+    detail: str
+    log: str
+    seconds: float
+    executable: Path | None = None
+    debug: Path | None = None
+    record: Mapping[str, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Builds candidates of one task and precision on one device."""
+
+    def __init__(self, card: TaskCard, precision: Precision, device: Device) -> None:
+        self.card = card
+        self.precision = precision
+        self.device = device
+
+    @cached_property
+    def harness_text(self) -> str:
+        """The rendered harness; the region is compiled out for scoring."""
+        return render(self.card, self.precision)
+
+    def build(self, candidate: Candidate) -> Build:
+        """Guard, compile and link a candidate. What is wrong with it comes back as a status."""
+        started = monotonic()
+
+        def failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:
+            return Build(status, detail, log or detail, monotonic() - started, record=record or {})
+
+        flags = parse_command(candidate.command)
+        refusal = flags if isinstance(flags, Refusal) else self._check_source(candidate, flags)
+        if isinstance(flags, Refusal) or refusal is not None:
+            return failed(Status.REJECTED, str(refusal))
+
+        folder = self._folder(candidate)
+        variants = (False, True) if self.device.has_debug_build else (False,)
+        with ThreadPoolExecutor(len(variants)) as pool:
+            harnesses = [pool.submit(self.harness_object, debug) for debug in variants]
+            compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
+            harness_objects = [future.result() for future in harnesses]
+        record = {
+            "command": candidate.command,
+            "compile": compiled[0].command,
+            "compile log": compiled[0].log.strip(),
+        }
+        for result in compiled:
+            if result.unsupported is not None:
+                detail = f"the {self.device.name} device cannot execute {result.unsupported}"
+                return failed(Status.UNSUPPORTED, detail, record=record)
+            if result.object is None:
+                return failed(Status.COMPILE_ERROR, _first_error(result.log), result.log.strip(), record)
+
+        executables: list[Path] = []
+        for debug, result, harness in zip(variants, compiled, harness_objects, strict=True):
+            assert result.object is not None
+            wrapper = self.card.wrapper(self.precision, optimized=True)
+            refusal = check_object(
+                result.object,
+                wrapper,
+                self.device.allowed_symbols(debug=debug),
+                allowed_constructors=self.device.allowed_constructors(debug=debug),
+            )
+            if refusal is not None:
+                return failed(Status.REJECTED, str(refusal), record=record)
+            local = result.object.with_suffix(".local.o")
+            localise(result.object, wrapper, local)
+            linked = self.device.link([harness, local], folder / ("debug" if debug else "run"), debug=debug)
+            if linked.object is None:
+                return failed(Status.COMPILE_ERROR, _first_error(linked.log), linked.log.strip(), record)
+            executables.append(linked.object)
+        return Build(
+            status=None,
+            detail="built",
+            log="",
+            seconds=monotonic() - started,
+            executable=executables[0],
+            debug=executables[1] if len(executables) > 1 else None,
+            record={**record, "folder": str(folder)},
+        )
+
+    def baseline_executable(self) -> Path:
+        """The harness with the baseline in its region, linked alone; for checking the baseline itself."""
+        folder = self.device_cache() / "baselines" / content_hash(self.harness_text, _headers_hash())
+        executable = folder / self.card.wrapper(self.precision)
+        if executable.is_file():
+            return executable
+        compiled = self.device.compile(self.harness_text, HARNESS_FLAGS[:2], "harness", folder)
+        built = self.device.link([compiled.object], executable) if compiled.object else compiled
+        if built.object is None:
+            raise DeviceError(
+                f"The harness of {self.card.name} does not build: {_first_error(built.log)}.",
+                "Run `cudamaster doctor`; the compiler's whole log is: " + built.log.strip()[-1500:],
+            )
+        return executable
+
+    def harness_object(self, debug: bool) -> Path:
+        """The harness without its region as an object file, built once per content. Raises DeviceError."""
+        flags = _DEBUG_FLAGS if debug else HARNESS_FLAGS
+        key = content_hash(self.harness_text, _headers_hash(), *flags)
+        final = self.device_cache() / "harnesses" / f"{self.card.wrapper(self.precision)}-{key}.o"
+        if final.is_file():
+            return final
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=final.parent) as folder:
+            built = self.device.compile(self.harness_text, flags, "harness", Path(folder), debug=debug)
+            if built.object is None:
+                raise DeviceError(
+                    f"The harness of {self.card.name} does not compile: {_first_error(built.unsupported or built.log)}.",
+                    f"Run `cudamaster doctor`. The command was: {built.command}",
+                )
+            os.replace(built.object, final)
+        return final
+
+    def device_cache(self) -> Path:
+        """Folder for what is built for this device, compiler and architecture."""
+        return resources.cache() / self.device.name / self.device.fingerprint
+
+    def _folder(self, candidate: Candidate) -> Path:
+        folder = self.device_cache() / "candidates" / candidate.id
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _compile(self, candidate: Candidate, flags: Flags, folder: Path, debug: bool) -> Compiled:
+        # The two builds run side by side, each in a folder of its own under the name the agent's command has.
+        where = folder / "checked" if debug else folder
+        return self.device.compile(candidate.code, flags.arguments, "candidate", where, debug=debug)
+
+    def _check_source(self, candidate: Candidate, flags: Flags) -> Refusal | None:
+        signature = Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
+        refusal = check_source(candidate.code, signature, None)
+        if refusal is not None:
+            return refusal
+        defines = [flag[2:] for flag in flags.arguments if flag.startswith("-D")]
+        expanded = preprocess(
+            candidate.code,
+            os.environ.get("CXX", "g++"),
+            self.device.include_folders(),
+            [*self.device.predefined(), *defines],
+            prelude=("cuda_runtime.h",),
+        )
+        return expanded if isinstance(expanded, Refusal) else check_source(candidate.code, signature, expanded)
+
+
+def _headers_hash() -> str:
+    folder = resources.bench()
+    headers: Sequence[Path] = sorted([*folder.glob("include/**/*.h"), *folder.glob("reference/*.h")])
+    return content_hash(*(path.read_text() for path in headers))
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no message")

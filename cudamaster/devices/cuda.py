@@ -1,0 +1,207 @@
+"""The cuda device: nvcc and a local GPU.
+
+Kernels are built for the architecture of the GPU found. One process at a time measures on a GPU, held by an flock
+that the kernel frees when its holder dies. Clocks are read, never set.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster import resources
+from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, Ran
+from cudamaster.errors import DeviceError
+from cudamaster.guards.object import CUDA_ALLOWED_CONSTRUCTORS, CUDA_ALLOWED_SYMBOLS
+from cudamaster.guards.preprocess import NVCC_DEFINES
+from cudamaster.values import Hardware, content_hash
+
+_QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
+          "power.limit", "clocks_event_reasons.active")  # fmt: skip
+_COMPILE_LIMIT_S = 300.0
+_NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What nvidia-smi says of one GPU. Clocks in MHz, power in W, memory in MiB, as printed."""
+
+    name: str
+    uuid: str
+    compute_capability: str
+    driver: str
+    memory_mib: str
+    sm_clock_mhz: str
+    memory_clock_mhz: str
+    power_limit_w: str
+
+    @property
+    def architecture(self) -> str:
+        """Target of nvcc, e.g. "sm_90"."""
+        return "sm_" + self.compute_capability.replace(".", "")
+
+
+@functools.cache
+def find_nvcc() -> Path | None:
+    """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
+    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
+    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+
+
+def _packaged_nvcc() -> str | None:
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    found = sorted(path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
+    return str(found[-1]) if found else None
+
+
+@functools.cache
+def find_gpu() -> Gpu | None:
+    """The first GPU that nvidia-smi lists; None when there is none."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None
+    for reasons in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
+        query = ",".join(reasons if field == _QUERY[-1] else field for field in _QUERY)
+        command = [smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
+        if done.returncode == 0 and rows:
+            return Gpu(*(field.strip() for field in rows[0][:8]))
+    return None
+
+
+class CudaDevice:
+    """nvcc and the first GPU. Raises DeviceError when either is missing."""
+
+    name = "cuda"
+    emulated = False
+    protocol = MeasuringProtocol(warmups=3, calls=50, work_limit=None, call_limit_s=2.0)
+    has_debug_build = False
+
+    def __init__(self) -> None:
+        nvcc, gpu = find_nvcc(), find_gpu()
+        if nvcc is None:
+            raise DeviceError("There is no nvcc.", _NVCC_FIX)
+        if gpu is None:
+            raise DeviceError(
+                "There is no GPU: nvidia-smi is missing or lists none.",
+                "Check the driver with nvidia-smi, or use --device cpu.",
+            )
+        self.nvcc = nvcc
+        self.gpu = gpu
+
+    @property
+    def default_command(self) -> str:
+        """Plain -O3 for the GPU found."""
+        return f"nvcc -O3 -std=c++17 -arch={self.gpu.architecture} -c candidate.cu -o candidate.o"
+
+    @functools.cached_property
+    def toolkit(self) -> str:
+        """Release of nvcc, e.g. "13.0"."""
+        done = subprocess.run([self.nvcc, "--version"], capture_output=True, text=True, check=False)
+        found = re.search(r"release ([\d.]+)", done.stdout)
+        return found[1] if found else "unknown"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash over nvcc's release and the GPU's architecture."""
+        return content_hash("cuda", str(self.nvcc), self.toolkit, self.gpu.architecture)
+
+    def hardware(self) -> Hardware:
+        """Figures as nvidia-smi gives them."""
+        gpu = self.gpu
+        figures = {
+            "compute capability": gpu.compute_capability,
+            "memory": f"{gpu.memory_mib} MiB",
+            "largest SM clock": f"{gpu.sm_clock_mhz} MHz",
+            "memory clock": f"{gpu.memory_clock_mhz} MHz",
+            "power limit": f"{gpu.power_limit_w} W",
+            "driver": gpu.driver,
+            "CUDA toolkit": self.toolkit,
+        }
+        return Hardware(name=gpu.name, figures=figures, emulated=False)
+
+    def include_folders(self) -> tuple[Path, ...]:
+        """Folders of CUDA's own headers, for the preprocessing of the source guard."""
+        home = self.nvcc.resolve().parent.parent
+        return tuple(folder for folder in (home / "include", *home.glob("targets/*/include")) if folder.is_dir())
+
+    def predefined(self) -> tuple[str, ...]:
+        """What nvcc defines in its host pass."""
+        return NVCC_DEFINES
+
+    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
+        """The CUDA runtime, memory and math functions, and what nvcc itself needs."""
+        return frozenset(CUDA_ALLOWED_SYMBOLS)
+
+    def allowed_constructors(self, *, debug: bool = False) -> frozenset[str]:
+        """The registration of kernels that nvcc adds."""
+        return frozenset(CUDA_ALLOWED_CONSTRUCTORS)
+
+    def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
+        """Compile with nvcc; the log holds ptxas's resource usage. `debug` adds -lineinfo."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.cu").write_text(source)
+        target = (
+            [] if any("arch" in flag or "gencode" in flag for flag in flags) else [f"-arch={self.gpu.architecture}"]
+        )
+        command = [str(self.nvcc), *flags, *target, *(["-lineinfo"] if debug else []), "-Xptxas=-v",
+                   f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
+                   "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
+        return self._call(command, folder, folder / f"{name}.o")
+
+    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
+        """Link with the static CUDA runtime."""
+        libraries = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
+        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", *map(str, objects), *libraries,
+                   "-o", str(executable)]  # fmt: skip
+        return self._call(command, executable.parent, executable)
+
+    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
+        """Run a harness while holding the GPU. Thread order cannot be chosen on a GPU."""
+        with self.held() as lock:
+            return run_limited([*command, "--report", str(report)], limit_s, environment=_environment(), held=[lock])
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Hold the GPU against other measuring processes of this machine; gives the descriptor of the lock."""
+        path = Path(tempfile.gettempdir()) / f"cudamaster-{self.gpu.uuid}.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
+        started = time.monotonic()
+        product.unlink(missing_ok=True)
+        ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder)
+        log = f"nvcc was stopped after {_COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
+        return Compiled(
+            object=product if ran.exit_code == 0 and product.is_file() else None,
+            command=" ".join(command),
+            log=log,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR")
+    return {key: os.environ[key] for key in kept if key in os.environ}

@@ -1,0 +1,125 @@
+"""From a candidate to its verdict, and from a correct candidate to the findings of its profile.
+
+The workbench of one task, precision and device: it builds, runs the harness in a process of its own, and judges.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+from cudamaster.building import Build, Builder
+from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.protocol import Device
+from cudamaster.errors import DeviceError
+from cudamaster.harness import baseline_region
+from cudamaster.judging import Judgement, judge, parse
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict
+
+_CHECK_LIMIT_S = 600.0
+_RUN_LIMIT_S = 1200.0
+
+
+class Workbench:
+    """Builds, checks and times candidates of one task and precision on one device."""
+
+    def __init__(self, card: TaskCard, precision: Precision, device: Device, *, seed: int | None = None) -> None:
+        """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it."""
+        self.card = card
+        self.precision = precision
+        self.device = device
+        self._seed = seed
+        self._builder = Builder(card, precision, device)
+
+    @property
+    def baseline(self) -> Candidate:
+        """The baseline as a candidate: C_0 of algorithm 1."""
+        code = baseline_region(self.card, self.precision)
+        return Candidate(self.card.name, self.precision, code, self.device.default_command)
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device in figures."""
+        return self.device.hardware()
+
+    def evaluate(self, candidate: Candidate) -> Verdict:
+        """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults."""
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        build = self._builder.build(candidate)
+        verdict = Verdict(
+            candidate=candidate.id,
+            device=self.device.name,
+            emulated=self.device.emulated,
+            status=build.status or Status.CORRECT,
+            detail=build.detail,
+            log=build.log,
+            seed=seed,
+            seconds=Seconds(build=build.seconds),
+            build=build.record,
+        )
+        if build.executable is None:
+            return verdict
+        checked = self._check_memory(build, seed)
+        if checked is not None and checked.status is not Status.CORRECT:
+            return self._told(verdict, checked)
+        judgement = self._run(build.executable, self.card.cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+        if checked is not None:
+            seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
+            judgement = replace(judgement, seconds=seconds)
+        return self._told(verdict, judgement)
+
+    def check_baseline(self) -> Judgement:
+        """Hold the baseline against the reference on every case that this device can run."""
+        executable = self._builder.baseline_executable()
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        return self._run(executable, self.card.cases, ["--cases", "all", "--baseline-only"], seed, _RUN_LIMIT_S)
+
+    def _check_memory(self, build: Build, seed: int) -> Judgement | None:
+        """Verification cases under the memory checker and in reversed thread order, where the device has that."""
+        if build.debug is None:
+            return None
+        cases = [case for case in self.card.cases if not case.sweep]
+        return self._run(
+            build.debug, cases, ["--cases", "verify", "--calls", "0"], seed, _CHECK_LIMIT_S, reversed_threads=True
+        )
+
+    def _run(
+        self,
+        executable: Path,
+        cases: Sequence[Case],
+        options: Sequence[str],
+        seed: int,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+    ) -> Judgement:
+        protocol = self.device.protocol
+        command = [str(executable), "--seed", str(seed), "--warmups", str(protocol.warmups)]
+        if "--calls" not in options:
+            command += ["--calls", str(protocol.calls)]
+        if protocol.work_limit is not None:
+            command += ["--work-limit", f"{protocol.work_limit:g}"]
+        command += ["--call-limit", f"{protocol.call_limit_s:g}", *options]
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            report = Path(folder) / "report.jsonl"
+            ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads)
+            lines = parse(report.read_text()) if report.is_file() else []
+        return judge(lines, ran, cases)
+
+    @staticmethod
+    def _told(verdict: Verdict, judgement: Judgement) -> Verdict:
+        return replace(
+            verdict,
+            status=judgement.status,
+            detail=judgement.detail,
+            log=judgement.log,
+            score=judgement.score,
+            complete=judgement.complete,
+            cases=judgement.cases,
+            hardware=judgement.hardware,
+            seconds=replace(judgement.seconds, build=verdict.seconds.build),
+        )

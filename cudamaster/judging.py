@@ -1,0 +1,203 @@
+"""Turns what a harness process reported into a verdict. Reads nothing and runs nothing: lines in, Verdict out.
+
+Report lines are those of bench/include/mskb/harness.h. A kernel that fails is a status; when the baseline or the
+harness itself fails, that is our fault or the machine's, and a DeviceError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.protocol import Ran
+from cudamaster.errors import DeviceError
+from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
+
+_HARNESS_FAILED = 74
+_TAIL_CHARACTERS = 6000
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a report amounts to: the overall status with a line for a person and a log for the Debug agent."""
+
+    status: Status
+    detail: str
+    log: str
+    cases: tuple[CaseVerdict, ...]
+    seconds: Seconds
+    hardware: Mapping[str, str]
+
+    @property
+    def score(self) -> float | None:
+        """P of paper eq. 2 over the timed cases; None unless every case that ran was right and one was timed."""
+        timed = [case for case in self.cases if case.timing is not None]
+        weight = sum(case.weight for case in timed)
+        if self.status is not Status.CORRECT or weight == 0:
+            return None
+        return sum(case.weight * case.timing.speedup for case in timed if case.timing) / weight
+
+    @property
+    def complete(self) -> bool:
+        """Whether no case of the sweep was skipped."""
+        return not any(case.sweep and case.skipped for case in self.cases)
+
+
+def parse(report: str) -> list[dict[str, Any]]:
+    """Lines of a report; a last line that was cut short by a kill is left out."""
+    lines = []
+    for text in report.splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> Judgement:
+    """The judgement on one harness process.
+
+    `cases` are those the process was asked to run, in order. Raises DeviceError when the harness or the baseline
+    failed before the candidate had run at all.
+    """
+    begin = next((line for line in lines if line["event"] == "begin"), None)
+    _blame_ourselves(lines, ran)
+    by_index: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if "index" in line:
+            by_index.setdefault(int(line["index"]), []).append(line)
+    verdicts = tuple(_case(case, by_index[i]) for i, case in enumerate(cases) if i in by_index)
+    status, detail, log = _overall(lines, ran, verdicts)
+    if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
+        # The process ended within a case: that case is the one that failed.
+        verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
+    hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
+    return Judgement(status, detail, log, verdicts, _seconds(lines), hardware)
+
+
+def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
+    tail = _tail(ran)
+    if ran.exit_code == _HARNESS_FAILED or not any(line["event"] == "begin" for line in lines):
+        raise DeviceError(
+            f"The harness failed before or beside the candidate: {tail or 'it printed nothing'}.",
+            "Run `cudamaster doctor`; if it finds nothing, this is a defect of the harness.",
+        )
+    candidate_ran = any(line["event"] in ("check", "time") for line in lines)
+    for line in lines:
+        baseline_fault = line["event"] == "fault" and line["who"] == "baseline"
+        if (baseline_fault or line.get("baseline_ok") is False) and not candidate_ran:
+            raise DeviceError(
+                f"The baseline fails on this device in case {line['index']}: {line.get('detail', 'wrong result')}.",
+                "Run `make -C bench test` to see which baselines fail here.",
+            )
+
+
+def _overall(lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[CaseVerdict]) -> tuple[Status, str, str]:
+    failed = [v for v in verdicts if v.status not in (None, Status.CORRECT)]
+    fault = next((line for line in lines if line["event"] == "fault"), None)
+    where = f" in case {verdicts[-1].label}" if verdicts else ""
+    if any(line["event"] == "timeout" for line in lines) or ran.expired:
+        limit = next((f" ({line['limit_s']:g} s)" for line in lines if line["event"] == "timeout"), "")
+        return Status.TIMEOUT, f"stopped{where}: a call took longer than its limit{limit}", _tail(ran)
+    if fault is not None:
+        detail = f"{fault['error']}{where}: {fault['detail']}"
+        if fault["who"] == "baseline":
+            detail = f"the baseline fails after the candidate ran: {detail}"
+        return Status.FAULT, detail, "\n".join(part for part in (detail, _tail(ran)) if part)
+    if ran.signal is not None:
+        return Status.FAULT, f"the process was killed by signal {ran.signal}{where}", _tail(ran)
+    if not any(line["event"] == "end" for line in lines):
+        reason = _fault_line(ran) or f"the process ended by itself with exit code {ran.exit_code}"
+        return Status.FAULT, f"{reason}{where}", _tail(ran)
+    if any(line.get("baseline_ok") is False for line in lines):
+        return Status.FAULT, "the baseline's result is wrong after the candidate ran: memory was overwritten", ""
+    if failed:
+        first = next((v for v in failed if v.status is Status.FAULT), failed[0])
+        ran_cases = sum(v.skipped is None for v in verdicts)
+        log = [f"{len(failed)} of {ran_cases} cases failed."]
+        log += [line for v in failed[:6] for line in _explain(v)]
+        return first.status or Status.WRONG, f"{first.detail} (case {first.label})", "\n".join(log)
+    return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
+
+
+def _explain(verdict: CaseVerdict) -> list[str]:
+    lines = [f"case {verdict.label}: {verdict.detail}"]
+    for output in verdict.outputs:
+        lines += [
+            f"  {output.name}[{m.element}]: expected {m.expected:.9g}, got {m.got:.9g}, allowed error {m.allowed:.3g}"
+            for m in output.first
+        ]
+    return lines
+
+
+def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
+    skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
+    checks = [line for line in lines if line["event"] == "check"]
+    bad = next((line for line in checks if not line["ok"]), None)
+    told = bad or (checks[-1] if checks else None)
+    outputs = tuple(_output(output) for output in told["outputs"]) if told else ()
+    times = next((line for line in lines if line["event"] == "time"), None)
+    status: Status | None = Status.CORRECT if checks else None
+    detail = ""
+    if bad is not None:
+        status = Status.FAULT if bad["damage"] else Status.WRONG
+        wrong = [
+            f"{o.name}: {o.mismatches} of {o.elements} elements wrong, {o.pattern}" for o in outputs if o.mismatches
+        ]
+        timed = " at a timed call" if bad["stage"] == "timed" else ""
+        detail = (str(bad["damage"]) or "; ".join(wrong)) + timed
+    timing = None
+    if times is not None and bad is None and times["candidate_us"]:
+        timing = Timing(tuple(times["baseline_us"]), tuple(times["candidate_us"]))
+    empty = sorted(times["empty_us"]) if times is not None else []
+    return CaseVerdict(
+        label=case.label,
+        sweep=case.sweep,
+        weight=case.weight,
+        status=status,
+        skipped=skipped,
+        detail=detail,
+        outputs=outputs,
+        timing=timing,
+        empty_us=empty[len(empty) // 2] if empty else None,
+    )
+
+
+def _output(line: Mapping[str, Any]) -> OutputCheck:
+    return OutputCheck(
+        name=str(line["name"]),
+        elements=int(line["elements"]),
+        oracle_elements=int(line["oracle_elements"]),
+        mismatches=int(line["mismatches"]),
+        worst_error=float(line["worst_error"]),
+        baseline_worst_error=float(line["baseline_worst_error"]),
+        bound=float(line["bound"]),
+        pattern=str(line["pattern"]),
+        first=tuple(
+            Mismatch(int(m["element"]), float(m["expected"]), float(m["got"]), float(m["allowed"]))
+            for m in line["first"]
+        ),
+    )
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]]) -> Seconds:
+    timing = sum(
+        float(line["t"]) - float(before["t"])
+        for before, line in zip(lines, lines[1:], strict=False)
+        if line["event"] == "time"
+    )
+    total = float(lines[-1]["t"]) - float(lines[0]["t"]) if lines else 0.0
+    return Seconds(check=total - timing, timing=timing)
+
+
+def _fault_line(ran: Ran) -> str | None:
+    """The line of the output that names the fault, where a checker or the CPU device wrote one."""
+    marks = ("ERROR: AddressSanitizer", "cuda device fault")
+    return next((line.strip() for line in ran.stderr.splitlines() if any(mark in line for mark in marks)), None)
+
+
+def _tail(ran: Ran) -> str:
+    return ran.stderr[-_TAIL_CHARACTERS:].strip()
