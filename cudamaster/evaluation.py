@@ -10,15 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
 from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device
-from cudamaster.errors import DeviceError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict
+from cudamaster.values import Candidate, Hardware, Precision, Seconds, Status, Verdict
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -71,6 +69,11 @@ class Workbench:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
         return self._told(verdict, judgement)
+
+    def build_harness(self) -> None:
+        """Build what every evaluation shares, unless it is cached."""
+        for debug in (False, True) if self.device.has_debug_build else (False,):
+            self._builder.harness_object(debug)
 
     def check_baseline(self) -> Judgement:
         """Hold the baseline against the reference on every case that this device can run."""

@@ -1,0 +1,45 @@
+# make demo runs the main job, make test the tests; both set up what they need in .venv and .cache first.
+PYTHON ?= python3
+UV := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+export CUDAMASTER_CACHE ?= $(CURDIR)/.cache
+
+.PHONY: demo test lint format setup benchmark clean
+
+demo: setup
+	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
+
+test: setup
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.cu' '*.h' '*.cpp' '*.S' | grep -v '\.S$$' | xargs $(BIN)/clang-format --dry-run -Werror
+
+format: setup
+	$(BIN)/ruff check -q --fix .
+	$(BIN)/ruff format -q .
+	git ls-files '*.cu' '*.h' '*.cpp' | xargs $(BIN)/clang-format -i
+
+benchmark: setup
+	$(BIN)/python benchmarks/verdict.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/cpu_device.py
+
+setup: $(VENV)/.ready
+
+# Everything at the versions of uv.lock, inside the checkout.
+$(VENV)/.ready: pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "error: $(PYTHON) is $$($(PYTHON) -V), Python 3.11 or later is needed; set PYTHON=python3.12, say." >&2; exit 1; }
+	@echo "Setting up $(VENV), a minute the first time ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV)
+	@$(BIN)/uv sync -q --frozen --inexact --python $(BIN)/python
+	@touch $@
+
+clean:
+	rm -rf .venv .cache runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

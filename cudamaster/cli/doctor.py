@@ -1,0 +1,112 @@
+"""`cudamaster doctor`: what was found on this machine, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, table
+
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for. `needed_for` says what it takes; `fix` how to get it when missing."""
+
+    what: str
+    found: bool
+    detail: str
+    needed_for: str
+    fix: str = ""
+
+
+@click.command()
+@options.as_json
+def doctor(as_json: bool) -> None:
+    """Say what this machine has for CUDAMaster, what is missing, and how to get it.
+
+    Exits with 4 when kernels can be executed nowhere, neither on a GPU nor on the CPU device.
+    """
+    findings = examine()
+    by_name = {finding.what: finding.found for finding in findings}
+    cpu = all(by_name[name] for name in ("C++ compiler", "binutils"))
+    cuda = cpu and by_name["GPU"] and by_name["nvcc"]
+    if as_json:
+        print_json({"devices": {"cuda": cuda, "cpu": cpu}, "findings": findings})
+    else:
+        from rich.text import Text
+
+        out = console()
+        rows: list[list[str | Text]] = [
+            [f.what, Text("found", "green") if f.found else Text("missing", "yellow"), f.detail, f.needed_for]
+            for f in findings
+        ]
+        out.print(table(["what", "", "detail", "needed for"], rows))
+        for finding in findings:
+            if not finding.found and finding.fix:
+                out.print(f"{finding.what}: {finding.fix}")
+        device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are emulated"
+        out.print(f"Device that `--device auto` takes: {device if cpu else 'none'}")
+        out.print("Next: cudamaster optimize spmv_csr --precision bf16" if cpu else "Next: install a C++ compiler")
+    click.get_current_context().exit(0 if cpu else 4)
+
+
+def examine() -> list[Finding]:
+    """Look for everything; nothing is changed."""
+    from cudamaster import resources
+    from cudamaster.devices.cuda import find_gpu, find_nvcc
+
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    gpu, nvcc = find_gpu(), find_nvcc()
+    tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
+    ncu, sanitizer = _tool("ncu"), _tool("compute-sanitizer")
+    model = os.environ.get("CUDAMASTER_MODEL")
+    keys = [key for key in _KEYS if os.environ.get(key)]
+    cache = resources.cache()
+    parent = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    return [
+        Finding("Python", True, platform.python_version(), "everything"),
+        Finding("C++ compiler", compiler is not None, _version(compiler) if compiler else "", "both devices",
+                "apt-get install g++, or set CXX to a compiler of C++17."),
+        Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
+                "apt-get install binutils."),
+        Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
+                "None was listed by nvidia-smi; without one kernels run on the CPU device."),
+        Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
+                "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
+        Finding("ncu", ncu is not None, ncu or "", "hardware profiles",
+                "Install Nsight Compute; without it plans are made without a profile."),
+        Finding("compute-sanitizer", sanitizer is not None, sanitizer or "", "fault reports on a GPU",
+                "It comes with the CUDA toolkit."),
+        Finding("model", bool(model), model or "the playbook is used", "new ideas",
+                "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
+        Finding("API key", bool(keys), ", ".join(keys), "hosted models",
+                "Export the key of your provider, e.g. OPENAI_API_KEY."),
+        Finding("cache", os.access(parent, os.W_OK), str(cache), "builds",
+                f"{parent} cannot be written; set CUDAMASTER_CACHE to a folder that can."),
+    ]  # fmt: skip
+
+
+def _tool(name: str) -> str | None:
+    from cudamaster.devices.cuda import find_nvcc
+
+    nvcc = find_nvcc()
+    beside = str(nvcc.resolve().parent / name) if nvcc else None
+    return shutil.which(name) or (beside if beside and os.access(beside, os.X_OK) else None)
+
+
+def _version(program: str) -> str:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    lines = done.stdout.strip().splitlines()
+    release = next((line for line in lines if "release" in line), lines[0] if lines else "no version")
+    return release.strip()

@@ -1,0 +1,74 @@
+"""`cudamaster evaluate`: is this kernel right, and how fast is it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import cases_table, console, print_json, speed, styled
+
+
+@click.command()
+@click.argument("task")
+@click.argument("file", type=click.Path(path_type=Path))
+@options.precision
+@options.device
+@click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@options.seed
+@options.as_json
+def evaluate(
+    task: str, file: Path, precision: str, device: str, command: str | None, seed: int | None, as_json: bool
+) -> None:
+    """Check and time the kernel in FILE against the baseline of TASK.
+
+    FILE holds what stands between the region markers of the harness: kernels ending in _kernel_optimized and
+    one extern "C" wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not correct.
+    """
+    from cudamaster import cards
+    from cudamaster.devices.choose import choose
+    from cudamaster.evaluation import Workbench
+    from cudamaster.values import Candidate, Precision
+
+    card = cards.load(task)
+    code = _read(file)
+    chosen = choose(device)
+    bench = Workbench(card, Precision(precision), chosen, seed=seed)
+    candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
+    out = console()
+    if as_json:
+        verdict = bench.evaluate(candidate)
+        print_json(verdict)
+    else:
+        with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
+            verdict = bench.evaluate(candidate)
+        out.print(styled(verdict.status), f": {verdict.detail}", sep="")
+        if verdict.correct:
+            out.print(cases_table(verdict))
+            complete = "" if verdict.complete else ", incomplete: cases were skipped"
+            out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}")
+        elif verdict.log:
+            out.print(verdict.log)
+        s = verdict.seconds
+        out.print(f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s; seed {verdict.seed}")
+        if verdict.emulated:
+            out.print("CPU device: correctness is proven, times are emulated and say nothing about a GPU.")
+    click.get_current_context().exit(0 if verdict.correct else 1)
+
+
+def _read(file: Path) -> str:
+    from cudamaster.errors import UsageError
+
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"The kernel {file} cannot be read: {error.strerror}.", "Give the path of a .cu file."
+        ) from error
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The kernel {file} is no text: byte {error.start} is not UTF-8.", "Give CUDA C++ source, not a binary."
+        ) from error

@@ -1,0 +1,263 @@
+"""`cudamaster optimize`: the main job, a search for a faster kernel, shown as it happens."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, speed, styled, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+    from rich.text import Text
+
+    from cudamaster.agents.debug import Diagnosis
+    from cudamaster.devices.protocol import Device
+    from cudamaster.models.choose import Choice
+    from cudamaster.strategies.protocol import Observer
+    from cudamaster.strategies.result import Result, Round
+    from cudamaster.values import Candidate, Findings, Plan, Role, Verdict
+
+
+@click.command()
+@click.argument("task", required=False)
+@options.precision
+@click.option("-R", "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds of the search.")
+@click.option("-D", "--debug-tries", type=click.IntRange(0), default=3, show_default=True,
+              help="Tries to repair a failing kernel, per round.")  # fmt: skip
+@options.device
+@click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or playbook.")
+@click.option("--planner-model", help="Model of the Planner alone.")
+@click.option("--coder-model", help="Model of the Coder alone.")
+@click.option("--compiler-model", help="Model of the Compiler alone.")
+@click.option("--debug-model", help="Model of the Debug agent alone.")
+@click.option("--base-url", help="Address of an OpenAI-compatible server of your own.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+              help="Folder for run folders.")  # fmt: skip
+@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
+@options.seed
+@options.as_json
+def optimize(
+    task: str | None,
+    precision: str,
+    rounds: int,
+    debug_tries: int,
+    device: str,
+    model: str | None,
+    planner_model: str | None,
+    coder_model: str | None,
+    compiler_model: str | None,
+    debug_model: str | None,
+    base_url: str | None,
+    out: Path,
+    resumed: Path | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Search for a faster kernel for TASK: R rounds of Planner, Coder and Compiler, each with D debug tries.
+
+    Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
+    which keeps the settings the run was started with.
+    """
+    import os
+
+    from cudamaster import cards, optimization
+    from cudamaster.devices.choose import choose as choose_device
+    from cudamaster.errors import UsageError
+    from cudamaster.evaluation import Workbench
+    from cudamaster.models import choose as models
+    from cudamaster.runfolder import Settings, fresh_path, read_manifest
+    from cudamaster.strategies.protocol import Silent
+    from cudamaster.values import Precision, Role
+
+    if resumed is not None:
+        manifest = read_manifest(resumed)
+        settings = manifest.settings
+        if task not in (None, manifest.task):
+            raise UsageError(f"{resumed} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
+        task, precision, path = manifest.task, manifest.precision.value, resumed
+        choice = models.Choice(settings.models, settings.base_url)
+    elif task is None:
+        raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
+    else:
+        own = {Role.PLANNER: planner_model, Role.CODER: coder_model,
+               Role.COMPILER: compiler_model, Role.DEBUG: debug_model}  # fmt: skip
+        choice = models.choose(os.environ, model, own, base_url)
+        path = fresh_path(out, cards.load(task).name, Precision(precision))
+        settings = Settings("cudamaster", rounds, debug_tries, device, choice.names, choice.base_url, seed)
+
+    card = cards.load(task)
+    chosen = choose_device(settings.device)
+    bench = Workbench(card, Precision(precision), chosen, seed=settings.seed)
+    shown = console()
+    observer: Observer = Silent() if as_json else Progress(shown)
+    if not as_json:
+        _introduce(shown, f"{card.name} ({precision})", chosen, choice, path, settings.rounds, settings.debug_tries)
+    try:
+        if resumed is not None:
+            result = optimization.resume(path, bench, models.build(choice), observer)
+        else:
+            result = optimization.optimize(path, bench, models.build(choice), settings, observer)
+    except BaseException:
+        if path.exists() and not as_json:
+            click.echo(f"What was done until here is kept: cudamaster optimize --resume {path}", err=True)
+        raise
+    finally:
+        if isinstance(observer, Progress):
+            observer.close()
+    if as_json:
+        print_json({"run": str(path), "device": chosen.name, "result": result})
+    else:
+        _conclude(shown, result, path, choice)
+
+
+class Progress:
+    """Prints each step of a search as it happens; a spinner says what is being waited for."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._waiting: Status | None = None
+
+    def close(self) -> None:
+        """Stop the spinner."""
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
+
+    def _wait(self, text: str) -> None:
+        if self._waiting is None:
+            self._waiting = self._out.status(text)
+            self._waiting.start()
+        self._waiting.update(text)
+
+    def asking(self, role: Role, model: str) -> None:
+        """Spin while a model answers."""
+        self._wait(f"asking the {role.value} ({model})")
+
+    def evaluating(self, candidate: Candidate) -> None:
+        """Spin while a candidate is built and run."""
+        self._wait(f"building, checking and timing {candidate.id}")
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        """Say that the baseline stands."""
+        self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
+
+    def round_started(self, number: int, rounds: int) -> None:
+        """Open a round."""
+        self._out.print(f"\nRound {number} of {rounds}", style="bold")
+
+    def planned(self, number: int, plan: Plan) -> None:
+        """Show the idea and the scheme."""
+        self._out.print(f"  plan: {plan.idea}")
+
+    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+        """Show the build command that the Compiler chose."""
+        self._out.print(f"  kernel {candidate.id}, {candidate.command}")
+
+    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
+        """Show the verdict."""
+        score = f", P = {speed(verdict.score, emulated=verdict.emulated)}" if verdict.score is not None else ""
+        seconds = verdict.seconds
+        spent = f"{seconds.build + seconds.check + seconds.timing:.1f} s"
+        self._out.print("  ", styled(verdict.status), f"{score}: {verdict.detail} ({spent})", sep="")
+
+    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
+        """Show what the Debug agent makes of a failure."""
+        self._out.print(f"  debug try {debug_try}: {diagnosis.diagnosis}")
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        """Announce a new best."""
+        self._out.print(
+            f"  [green]new best[/]: P = {speed(score, emulated=verdict.emulated)}. {findings_line(findings)}"
+        )
+
+    def round_ended(self, finished: Round) -> None:
+        """Say why a round came to nothing."""
+        if not finished.outcome.accepted:
+            self._out.print(f"  not kept: {finished.outcome.detail}")
+
+    def stopped(self, note: str) -> None:
+        """Say why the search ends early."""
+        self._out.print(f"  {note}")
+
+
+def findings_line(findings: Findings) -> str:
+    """The findings on one line: the class with the throughputs, or why there is none."""
+    if findings.bottleneck is None:
+        return findings.note
+    share = f", {findings.time_share:.0%} of the time" if findings.time_share is not None else ""
+    return f"{findings.kernel}: {findings.bottleneck}{share}."
+
+
+def _total(parts: Sequence[float | None], form: str) -> str:
+    """The sum; what is unknown is said, never counted as nothing."""
+    known = form.format(sum(part for part in parts if part is not None))
+    return known if None not in parts else f"{known} and more (unknown for some calls)"
+
+
+def _introduce(
+    out: Console, what: str, device: Device, choice: Choice, path: Path, rounds: int, debug_tries: int
+) -> None:
+    from cudamaster.devices.choose import why_not_cuda
+
+    out.print(f"{what}, R = {rounds}, D = {debug_tries}, on {device.hardware().name}", style="bold")
+    if device.emulated:
+        reason = f" because {why_not_cuda()}" if why_not_cuda() else ""
+        out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, times are emulated.")
+    names = sorted(set(choice.names.values()))
+    if choice.only_playbook:
+        out.print("Model: the built-in playbook of hand-written kernels. It is no language model.")
+    else:
+        out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in choice.names.items())}"
+                  if len(names) > 1 else f"Model: {names[0]}")  # fmt: skip
+    out.print(f"Run folder: {path}\n")
+
+
+def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
+    emulated = result.verdict.emulated
+    rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]
+    for finished in result.rounds:
+        outcome = finished.outcome
+        score = "-" if outcome.score is None else f"{outcome.score:.2f}"
+        rows.append(
+            [str(outcome.round), outcome.plan.idea, styled(outcome.status), score, f"{finished.best_score:.2f}"]
+        )
+    p = "P (emulated)" if emulated else "P"
+    out.print()
+    out.print(table(["round", "idea", "status", p, "best so far"], rows, right=["round", p, "best so far"]))
+    if result.improved:
+        out.print(f"Best kernel:    {path / 'best.cu'}")
+    else:
+        by = " by emulated times" if emulated else ""
+        out.print(f"No kernel beat the baseline{by}; it stands in {path / 'best.cu'}")
+    out.print(f"Build command:  {result.best.command}")
+    out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
+    dollars = [use.dollars for use in result.usage.values()]
+    if not choice.only_playbook:
+        tokens = [n for use in result.usage.values() for n in (use.prompt_tokens, use.completion_tokens)]
+        cost = _total(tokens, "{:.0f} tokens") + ", " + _total(dollars, "${:.4f}")
+        out.print(f"Models:         {cost}")
+    if not result.verdict.complete:
+        out.print("Incomplete:     cases of the sweep were skipped; the evidence names them.")
+    if emulated:
+        out.print(
+            "\nThis ran on the CPU device: results are proven there, times are emulated and say nothing about a GPU.\n"
+            "To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says what is "
+            "missing)."
+        )
+    if choice.only_playbook:
+        out.print(
+            "The kernels came from the built-in playbook, which is no language model.\n"
+            "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
+        )
+    best = result.best
+    again = ["cudamaster", "evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
+    if best.command != result.baseline.command:
+        again += ["--command", best.command]
+    out.print(f"Next: {shlex.join(again)}")

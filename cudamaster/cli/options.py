@@ -1,0 +1,25 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+precision: Decorator = click.option(
+    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Element type."
+)
+device: Decorator = click.option(
+    "--device",
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    show_default=True,
+    help="Where to build and run; auto takes a GPU if there is one.",
+)
+seed: Decorator = click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; fresh by default."
+)
+as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")

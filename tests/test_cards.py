@@ -1,0 +1,94 @@
+"""Cards: all cases of the paper's table, and a clear word for a card that is wrong."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cudamaster import cards, resources
+from cudamaster.errors import CardError, UsageError
+from cudamaster.values import Precision
+
+
+def test_cases_of_the_table() -> None:
+    """The timed cases and weights of the three tasks are those of the paper's table 7."""
+    spmv = [case for case in cards.load("spmv_csr").cases if case.sweep]
+    assert [case.values["rows"] for case in spmv] == [2**k for k in range(10, 16)]
+    assert {case.values["cols"] for case in spmv} == {2048}
+    assert [case.weight for case in spmv] == [max(2**k * 2048 // 100, 2**k) for k in range(10, 16)]
+    dot = [case for case in cards.load("dot_product").cases if case.sweep]
+    assert [case.values["N"] for case in dot] == [2**k for k in range(16, 21)]
+    sort = [case for case in cards.load("sorting").cases if case.sweep]
+    assert [(case.values["N"], case.weight) for case in sort] == [(2**k, k * 2.0**k) for k in (8, 10, 12, 14, 16)]
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_cards_have_odd_and_tiny_verification_cases(name: str) -> None:
+    """A kernel right only at powers of two, or only at the listed sizes, meets a case that shows it."""
+    card = cards.load(name)
+    first = next(iter(card.sizes))
+    values = [int(case.values[first]) for case in card.cases if not case.sweep]
+    assert 1 in values
+    assert any(value % 2 and value > 1000 for value in values)
+
+
+def test_fixed_sizes_stay_fixed() -> None:
+    """Sizes that do not reach the wrapper keep the listed value in every case."""
+    for name in cards.names():
+        card = cards.load(name)
+        for fixed in card.fixed:
+            assert {case.values[fixed] for case in card.cases} == {card.sizes[fixed]}
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        (Precision.FP32, 'extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N)'),
+        (
+            Precision.BF16,
+            'extern "C" void dot_product_bf16_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N)',
+        ),
+    ],
+)
+def test_declaration(precision: Precision, expected: str) -> None:
+    """The wrapper's interface is the published one."""
+    assert cards.load("dot_product").declaration(precision) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"weight": "rows * unknown"}, "unknown"),
+        ({"colour": "red"}, "colour"),
+        ({"id": 51}, "id"),
+        ({"inputs": ["uniform(nothing, -1, 1)"]}, "nothing"),
+        ({"verify": [{"cols": 3}]}, "rows"),
+        ({"sweep": [{"rows": ["many"]}]}, "sweep"),
+        ({"parameters": [], "inputs": []}, "output"),
+    ],
+)
+def test_a_bad_card_is_named(tmp_path: Path, change: dict[str, object], named: str) -> None:
+    """The error names the file and the place in it."""
+    good = yaml.safe_load((resources.bench() / "tasks" / "spmv_csr.yaml").read_text())
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump({**good, **change}))
+    with pytest.raises(CardError) as caught:
+        cards.load(str(path))
+    assert str(path) in caught.value.reason
+    assert named in caught.value.reason
+
+
+@pytest.mark.parametrize("content", [b"\x00\xff\x80", b"- 1\n- 2\n", b"id: [", b""])
+def test_a_file_that_is_no_card(tmp_path: Path, content: bytes) -> None:
+    """Binary, a list, broken YAML and nothing at all are each a CardError, not a traceback."""
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(CardError):
+        cards.load(str(path))
+
+
+def test_unknown_task_lists_the_known() -> None:
+    """The fix says what can be chosen."""
+    with pytest.raises(UsageError) as caught:
+        cards.load("spmv_crs")
+    assert "spmv_csr" in caught.value.fix
