@@ -35,9 +35,7 @@ def optimize(
         return _search(folder, workbench, models, observer or Silent())
 
 
-def resume(
-    path: Path, workbench: Workbench, models: Mapping[Role, Model], observer: Observer | None = None
-) -> Result:
+def resume(path: Path, workbench: Workbench, models: Mapping[Role, Model], observer: Observer | None = None) -> Result:
     """Carry an earlier run to its end, with the settings it was started with (`runfolder.read_manifest`).
 
     No model is asked what it answered before and no candidate is judged again; a finished run gives its
@@ -49,9 +47,7 @@ def resume(
         return _search(folder, workbench, models, observer or Silent())
 
 
-def _search(
-    folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer
-) -> Result:
+def _search(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer) -> Result:
     settings = folder.manifest.settings
     result = algorithm_1.optimize(
         RecordedWorkbench(workbench, folder),

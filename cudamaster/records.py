@@ -59,9 +59,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return tuple(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), where, "an object", data)
-        return {
-            _read(arguments[0], k, where): _read(arguments[1], v, f"{where}.{k}") for k, v in data.items()
-        }
+        return {_read(arguments[0], k, where): _read(arguments[1], v, f"{where}.{k}") for k, v in data.items()}
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, data, where)
     if kind is type(None):

@@ -100,9 +100,7 @@ def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
 def read_manifest(path: Path) -> Manifest:
     """What a run folder says it is; nothing is locked or changed. Raises RunFolderError."""
     if not (path / "run.json").is_file():
-        raise RunFolderError(
-            f"There is no run in {path}.", "Check the path; a run folder has a file run.json."
-        )
+        raise RunFolderError(f"There is no run in {path}.", "Check the path; a run folder has a file run.json.")
     raw = _read_json(path / "run.json")
     if isinstance(raw, dict) and raw.get("format") != FORMAT:
         raise RunFolderError(
@@ -133,24 +131,21 @@ class RunFolder:
             staged = path.with_name(f".{path.name}.new-{os.getpid()}")
             staged.mkdir()
             lock = _locked(staged)
+        except OSError as error:
+            raise _cannot_make(path, error) from error
+        try:
             for name in _FOLDERS:
                 (staged / name).mkdir()
             _write_json(staged / "run.json", to_json(manifest))
-            try:
-                staged.rename(path)
-            except OSError as error:
-                shutil.rmtree(staged)
-                os.close(lock)
-                raise RunFolderError(
-                    f"{path} exists already; a fresh run overwrites nothing.",
-                    f"Continue it with --resume {path}, or choose another folder.",
-                ) from error
+            staged.rename(path)
             _flush_folder(path.parent)
         except OSError as error:
-            raise RunFolderError(
-                f"The run folder {path} cannot be made: {error.strerror}.",
-                "Choose another folder with --out.",
-            ) from error
+            os.close(lock)
+            shutil.rmtree(staged, ignore_errors=True)
+            raise _cannot_make(path, error) from error
+        except BaseException:
+            os.close(lock)
+            raise
         return cls(path, manifest, lock)
 
     @classmethod
@@ -280,6 +275,17 @@ class RunFolder:
             raise RunFolderError(f"{error.filename} is missing, though it has a verdict.", _AFRESH) from error
         if Candidate(self.manifest.task, self.manifest.precision, text, command).id != candidate:
             raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
+
+
+def _cannot_make(path: Path, error: OSError) -> RunFolderError:
+    if path.exists():
+        return RunFolderError(
+            f"{path} exists already; a fresh run overwrites nothing.",
+            f"Continue it with --resume {path}, or choose another folder.",
+        )
+    return RunFolderError(
+        f"The run folder {path} cannot be made: {error.strerror}.", "Choose another folder with --out."
+    )
 
 
 def _locked(folder: Path) -> int:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from cudamaster.agents.asking import Misfit
 
@@ -25,6 +25,12 @@ class Form(BaseModel):
     """Base of the JSON replies: exactly the fields named, all of them text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _encodable(cls, text: str) -> str:
+        # JSON can spell half a surrogate pair, which can neither be hashed nor written to a file.
+        return text.encode("utf-8", "replace").decode()
 
 
 F = TypeVar("F", bound=Form)
@@ -85,7 +91,7 @@ def command_line(text: str, program: str) -> str:
 
     Raises Misfit when there is none, or when several differ.
     """
-    text = re.sub(r"\\\r?\n\s*", " ", _without_thoughts(text))
+    text = re.sub(r"\s*\\\r?\n\s*", " ", _without_thoughts(text))
     lines = [re.sub(r"^[$>]\s+", "", line.strip().strip("`").strip()) for line in text.splitlines()]
     names = {program, "nvcc"}
     found = list(dict.fromkeys(line for line in lines if line.split(" ", 1)[0] in names and " " in line))

@@ -95,9 +95,7 @@ class LiteLLMModel:
             self._sleep(2.0**attempt)
         raise AssertionError("unreachable")
 
-    def _dollars(
-        self, litellm: Any, response: Any, prompt: int | None, completion: int | None
-    ) -> float | None:
+    def _dollars(self, litellm: Any, response: Any, prompt: int | None, completion: int | None) -> float | None:
         """Price of a call, None where tokens or price are unknown.
 
         A server at an address of one's own may use any name, so the list price of that name is not its price.

@@ -5,7 +5,7 @@
 Each file opens with a header of comments, and goes through the same pipeline as any model's code:
 
     // idea: <title on one line>
-    // why: <why it should help; continued lines start with `//      `>
+    // why: <why it should help; every comment line until the flags goes on with it>
     // flags: <compiler flags, or nothing for the default command>
 """
 
@@ -23,7 +23,6 @@ from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.values import Role
 
 NAME = "playbook"
-_CONTINUED = "//      "
 _TAKES_VALUE = {"-D", "-std", "-arch", "-code", "-gencode", "-maxrregcount", "-Xptxas", "-Xcompiler", "-o"}
 
 
@@ -76,9 +75,7 @@ class PlaybookModel:
         paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
         steps = tuple(read_step(path) for path in paths)
         if len({step.idea for step in steps}) < len(steps):
-            raise ModelError(
-                f"Two files in {folder} have the same idea.", "Give each file a title of its own."
-            )
+            raise ModelError(f"Two files in {folder} have the same idea.", "Give each file a title of its own.")
         return steps
 
 
@@ -93,14 +90,14 @@ def read_step(path: Path) -> Step:
     for line in text.splitlines():
         if wanted and (match := re.match(rf"// {wanted[0]}:(.*)$", line)):
             fields[wanted.pop(0)] = [match[1].strip()]
-        elif "why" in fields and "flags" not in fields and line.startswith(_CONTINUED):
-            fields["why"].append(line.removeprefix(_CONTINUED).strip())
+        elif "why" in fields and "flags" not in fields and line.startswith("// "):
+            fields["why"].append(line[3:].strip())
         else:
             break
     if wanted or not fields["idea"][0] or not fields["why"][0]:
         raise ModelError(
             f"Playbook file {path} does not open with `// idea:`, `// why:` and `// flags:` lines in that order.",
-            f"Write them; continued lines of the reason start with `{_CONTINUED}`.",
+            "Write them; the reason may go on over comment lines until the flags.",
         )
     code = text if text.endswith("\n") else text + "\n"
     return Step(fields["idea"][0], " ".join(fields["why"]), fields["flags"][0], code)
@@ -113,9 +110,7 @@ def merged(command: str, flags: str) -> str:
     replaced = {_key(flag) for flag in added}
     kept = [flag for flag in rest if _key(flag) not in replaced]
     # Before the first thing that is no plain flag: the input, -c or -o.
-    place = next(
-        (i for i, flag in enumerate(kept) if flag[0] in ("-c", "-o") or flag[0][0] != "-"), len(kept)
-    )
+    place = next((i for i, flag in enumerate(kept) if flag[0] in ("-c", "-o") or flag[0][0] != "-"), len(kept))
     return shlex.join(token for flag in (program, *kept[:place], *added, *kept[place:]) for token in flag)
 
 
@@ -166,7 +161,5 @@ def _chosen(steps: tuple[Step, ...], request: Request) -> Step:
 def _fact(request: Request, name: str) -> str:
     value = request.facts.get(name)
     if not isinstance(value, str):
-        raise ModelError(
-            f"The playbook was asked without {name!r}.", "Report this: it is a fault of the program."
-        )
+        raise ModelError(f"The playbook was asked without {name!r}.", "Report this: it is a fault of the program.")
     return value

@@ -1,0 +1,330 @@
+# ruff: noqa: D102
+"""Stand-ins for what a search needs from outside: cards, workbenches, models, and a chat server.
+
+`ScriptedWorkbench` reads a candidate's verdict from a comment in its code. `GccWorkbench` really builds and runs:
+kernels launched as <<<1, 1>>> are plain functions to g++, which is all that these tests need of a device.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.values import (
+    Candidate,
+    CaseVerdict,
+    Findings,
+    Hardware,
+    Precision,
+    Role,
+    Status,
+    Timing,
+    Verdict,
+    content_hash,
+)
+
+COMMAND = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
+HARDWARE = Hardware("Stand-in device", {"Cores": "2"}, emulated=True)
+
+
+@dataclass(frozen=True)
+class FakeCard:
+    """A task card with just what prompts need."""
+
+    name: str = "double_it"
+    title: str = "Double it"
+    hash: str = "0123456789abcdef"
+
+    def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
+        return self.name + ("_optimized" if optimized else "")
+
+    def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
+        return f'extern "C" void {self.wrapper(precision, optimized=optimized)}(float* out, int N)'
+
+    def describe(self, precision: Precision) -> str:
+        return f"DESCRIPTION of {self.name} in {precision.value}"
+
+
+def kernel(status: str = "correct", score: float | None = None, tag: str = "") -> str:
+    """Code whose verdict the scripted workbench reads from its first line."""
+    return (
+        f"// {status} {score if score is not None else '-'} {tag}\nvoid double_it_optimized(float* out, int N) {{}}\n"
+    )
+
+
+class ScriptedWorkbench:
+    """Judges by the first line of the code, and counts how often it was asked about each candidate."""
+
+    def __init__(self, precision: Precision = Precision.FP32, delay: Callable[[], None] = lambda: None) -> None:
+        self.card = FakeCard()
+        self.precision = precision
+        self.hardware = HARDWARE
+        self.baseline = Candidate(self.card.name, precision, kernel(score=1.01, tag="baseline"), COMMAND)
+        self.evaluated: list[str] = []
+        self.profiled: list[str] = []
+        self._delay = delay
+
+    def evaluate(self, candidate: Candidate) -> Verdict:
+        self.evaluated.append(candidate.id)
+        self._delay()
+        _, status, score, tag = candidate.code.split("\n", 1)[0].split(" ", 3)
+        timing = Timing((2.0, 4.0), (1.0, 2.0))
+        return Verdict(
+            candidate=candidate.id,
+            device="stand-in",
+            emulated=True,
+            status=Status(status),
+            detail=f"DETAIL {tag}" if status != "correct" else "all cases pass",
+            log=f"LOG of {tag}" if status != "correct" else "",
+            score=None if score == "-" else float(score),
+            cases=(CaseVerdict("N=8", True, 8.0, Status(status), timing=timing),),
+        )
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        self.profiled.append(candidate.id)
+        return Findings(candidate.id, f"no profiler here; NOTE {len(self.profiled)}")
+
+
+@dataclass
+class ScriptedModel:
+    """Answers in order; each answer names the role that must be asking."""
+
+    script: Iterable[tuple[Role, str]]
+    name: str = "scripted"
+    requests: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._left = iter(list(self.script))
+
+    def ask(self, request: Request) -> Reply:
+        self.requests.append(request)
+        role, text = next(self._left)
+        assert request.role is role, f"{request.role} asked where {role} was expected"
+        return Reply(text, self.name, Usage(10, 5, 0.25, 0.1))
+
+    @property
+    def exhausted(self) -> bool:
+        return next(self._left, None) is None
+
+    def for_all(self) -> dict[Role, ScriptedModel]:
+        return dict.fromkeys(Role, self)
+
+    def prompts(self, role: Role) -> list[str]:
+        return [request.messages[-1].content for request in self.requests if request.role is role]
+
+
+def plan(idea: str) -> tuple[Role, str]:
+    return Role.PLANNER, json.dumps({"idea": idea, "plan": f"PLAN for {idea}"})
+
+
+def code(text: str) -> tuple[Role, str]:
+    return Role.CODER, f"Here it is.\n```cuda\n{text}```\n"
+
+
+def command(text: str = COMMAND) -> tuple[Role, str]:
+    return Role.COMPILER, text
+
+
+def fix(text: str) -> tuple[Role, str]:
+    return Role.DEBUG, json.dumps({"diagnosis": f"CAUSE {text}", "fix": f"FIX {text}"})
+
+
+# ---- a workbench that builds and runs
+
+
+_SHIM = """
+#define __global__ static
+#define __device__ static
+inline int cudaDeviceSynchronize() { return 0; }
+"""
+
+_DRIVER = """
+#include <cmath>
+#include <cstdio>
+#include <vector>
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N);
+int main() {
+    for (int N : {1, 7, 1000, 65537}) {
+        std::vector<float> x(N), y(N);
+        double expected = 0, scale = 0;
+        for (int i = 0; i < N; ++i) {
+            x[i] = std::sin(i); y[i] = std::cos(i);
+            expected += double(x[i]) * y[i]; scale += std::fabs(double(x[i]) * y[i]);
+        }
+        float got = NAN;
+        dot_product_optimized(&got, x.data(), y.data(), N);
+        if (!(std::fabs(got - expected) <= 1e-3 * scale)) {
+            std::printf("N=%d: element 0 is %g, expected %g\\n", N, got, expected);
+            return 1;
+        }
+    }
+}
+"""
+
+
+class GccWorkbench:
+    """The card of dot_product, judged by g++ and a small driver. Speed is what the code claims in a comment."""
+
+    def __init__(self, card: object, folder: Path) -> None:
+        self.card = card
+        self.precision = Precision.FP32
+        self.hardware = HARDWARE
+        self._folder = folder
+        self.baseline = Candidate("dot_product", Precision.FP32, dot_product("total += X[i] * Y[i];", 1.0), COMMAND)
+
+    def evaluate(self, candidate: Candidate) -> Verdict:
+        status, detail, log = self._judge(candidate.code)
+        claim = re.search(r"stand-in speedup ([\d.]+)", candidate.code)
+        score = float(claim[1]) if claim and status is Status.CORRECT else None
+        return Verdict(candidate.id, "g++", True, status, detail, log, score=score)
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        return Findings(candidate.id, "this device has no profiler")
+
+    def _judge(self, code: str) -> tuple[Status, str, str]:
+        (self._folder / "driver.cpp").write_text(_DRIVER)
+        source = self._folder / "region.cpp"
+        launched = re.sub(r"<<<.*?>>>", "", code.replace("#include <cuda_runtime.h>", ""))
+        source.write_text(f'{_SHIM}#line 1 "candidate.cu"\n{launched}')
+        program = self._folder / "program"
+        built = subprocess.run(
+            ["g++", "-O1", "-o", program, source, self._folder / "driver.cpp"], capture_output=True, text=True
+        )
+        if built.returncode:
+            return Status.COMPILE_ERROR, "the compiler refused it", built.stderr
+        ran = subprocess.run([program], capture_output=True, text=True, timeout=20)
+        if ran.returncode < 0:
+            return Status.FAULT, f"killed by signal {-ran.returncode}", "access outside a buffer"
+        if ran.returncode:
+            return Status.WRONG, "out differs", ran.stdout
+        return Status.CORRECT, "all cases pass", ""
+
+
+def dot_product(statement: str, speedup: float) -> str:
+    """A dot product whose loop body is `statement`; real CUDA, if slow."""
+    return f"""// stand-in speedup {speedup}
+#include <cuda_runtime.h>
+
+__global__ void dot_product_kernel_optimized(float* out, const float* X, const float* Y, int N) {{
+    float total = 0.0f;
+    for (int i = 0; i < N; ++i) {{
+        {statement}
+    }}
+    *out = total;
+}}
+
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) {{
+    dot_product_kernel_optimized<<<1, 1>>>(out, X, Y, N);
+    cudaDeviceSynchronize();
+}}
+"""
+
+
+# ---- a chat server
+
+
+Answer = Callable[[Role, list[dict[str, str]]], tuple[int, str]]
+_OPENINGS = {
+    "You plan": Role.PLANNER,
+    "You write CUDA": Role.CODER,
+    "You choose the compile": Role.COMPILER,
+    "You find the cause": Role.DEBUG,
+}
+
+
+def messages_hash(messages: list[dict[str, str]]) -> str:
+    return content_hash(*(part for message in messages for part in (message["role"], message["content"])))
+
+
+class ChatServer:
+    """OpenAI's chat-completions protocol on 127.0.0.1; `answer` gives an HTTP status and the text."""
+
+    def __init__(self, answer: Answer, usage: bool = True) -> None:
+        self.asked: list[tuple[Role, list[dict[str, str]]]] = []
+        self.headers: list[dict[str, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                messages = body["messages"]
+                role = next(r for start, r in _OPENINGS.items() if messages[0]["content"].startswith(start))
+                outer.asked.append((role, messages))
+                outer.headers.append(dict(self.headers))
+                status, text = answer(role, messages)
+                reply = (
+                    {
+                        "id": "1",
+                        "object": "chat.completion",
+                        "created": 1,
+                        "model": body["model"],
+                        "choices": [
+                            {
+                                "index": 0,
+                                "message": {"role": "assistant", "content": text},
+                                "finish_reason": "stop",
+                            }
+                        ],
+                        **(
+                            {"usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}}
+                            if usage
+                            else {}
+                        ),
+                    }
+                    if status == 200
+                    else {"error": {"message": text, "type": "error", "code": str(status)}}
+                )
+                raw = json.dumps(reply).encode()
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(raw)))
+                    self.end_headers()
+                    self.wfile.write(raw)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # the asking process was killed
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> ChatServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class PlainHttpModel:
+    """The chat protocol without LiteLLM, whose import would cost seconds in every killed process."""
+
+    name = "plain-http"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def ask(self, request: Request) -> Reply:
+        body = {"model": "m", "messages": [{"role": m.role, "content": m.content} for m in request.messages]}
+        raw = urllib.request.Request(
+            f"{self._url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(raw, timeout=20) as response:
+            text = json.load(response)["choices"][0]["message"]["content"]
+        return Reply(text, self.name, Usage(100, 20, None, 0.0))

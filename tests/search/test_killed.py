@@ -1,0 +1,231 @@
+# ruff: noqa: D102
+"""Holds run folders to their promise: killed anywhere, a run carries on, asks nothing twice, and ends the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from search_stand_ins import (
+    COMMAND,
+    ChatServer,
+    ScriptedModel,
+    ScriptedWorkbench,
+    code,
+    command,
+    fix,
+    kernel,
+    messages_hash,
+    plan,
+)
+
+from cudamaster import runfolder
+from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.optimization import optimize, resume
+from cudamaster.runfolder import Settings
+from cudamaster.values import Role
+
+ROUNDS, TRIES = 4, 2
+EXPECTED_REQUESTS = 30
+
+
+def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
+    """Replies that depend on the request alone: every other round needs two debug tries, and one never works."""
+    text = messages[-1]["content"]
+    if role is Role.PLANNER:
+        return 200, plan(f"Idea {text.count('ACCEPTED') + text.count('FAILED')}")[1]
+    if role is Role.COMPILER:
+        return 200, COMMAND
+    if role is Role.DEBUG:
+        failing = re.search(r"// \S+ \S+ (\S+)", text)
+        assert failing is not None
+        return 200, fix(f"{failing[1]}x")[1]
+    idea = int(re.findall(r"Idea (\d+)", text)[-1])
+    tried = re.search(r"FIX (\S+)", text)
+    tag = tried[1] if tried else f"i{idea}"
+    if idea == 1:
+        return 200, code(kernel("fault", tag=tag))[1]
+    if idea % 2 == 0 and tag.count("x") < 2:
+        return 200, code(kernel("compile_error" if "x" in tag else "wrong", tag=tag))[1]
+    return 200, code(kernel(score=1.5 + idea, tag=tag))[1]
+
+
+def start(path: Path, url: str) -> subprocess.Popen[str]:
+    here = Path(__file__).parent
+    arguments = [sys.executable, here / "killed_run.py", path, url, str(ROUNDS), str(TRIES)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(here), str(here.parent.parent)))}
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def on_disk(path: Path) -> set[str]:
+    """Hashes of the messages of all stored exchanges."""
+    stored = [json.loads(file.read_text()) for file in (path / "exchanges").glob("*.json")]
+    return {messages_hash(exchange["request"]["messages"]) for exchange in stored}
+
+
+class Killer:
+    """Answers as `answer` does, says when a request comes that is stored already, and kills at given requests."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.process: subprocess.Popen[str] | None = None
+        self.kill_at: int | None = None
+        self.seen = 0
+        self.twice: list[Role] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
+        with self._lock:
+            if messages_hash(messages) in on_disk(self.path):
+                self.twice.append(role)
+            self.seen += 1
+            if self.seen == self.kill_at and self.process is not None:
+                os.kill(self.process.pid, signal.SIGKILL)
+        return answer(role, messages)
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a run prints that nobody kills."""
+    path = tmp_path_factory.mktemp("unkilled") / "run"
+    with ChatServer(answer) as server:
+        out, err = start(path, server.url).communicate(timeout=60)
+        assert len(server.asked) == EXPECTED_REQUESTS, err
+    result = json.loads(out)
+    assert [status for _, status, _, _ in result["rounds"]] == ["correct", "fault", "correct", "correct"]
+    assert result["score"] == 4.5
+    return out
+
+
+def test_killed_while_a_model_is_asked(tmp_path: Path, unkilled: str) -> None:
+    """SIGKILL at every third request; each resume asks that one again and goes on until the next."""
+    killer = Killer(tmp_path / "run")
+    kills = 0
+    with ChatServer(killer) as server:
+        while True:
+            killer.kill_at = killer.seen + 3
+            killer.process = start(killer.path, server.url)
+            out, err = killer.process.communicate(timeout=60)
+            if killer.process.returncode == 0:
+                break
+            assert killer.process.returncode == -signal.SIGKILL, err
+            kills += 1
+            assert kills < 60, "the run makes no headway"
+    assert kills >= EXPECTED_REQUESTS // 2 - 1
+    assert out == unkilled
+    assert killer.twice == []
+    # What was in flight at a kill has to be asked again; nothing else may be.
+    assert len(server.asked) == EXPECTED_REQUESTS + kills
+
+
+def test_killed_at_random_times_while_files_appear(tmp_path: Path, unkilled: str) -> None:
+    """SIGKILL as soon as the folder has some more files than before, and a random moment later."""
+    chance = random.Random(20)
+    killer = Killer(tmp_path / "run")
+    kills = 0
+    with ChatServer(killer) as server:
+        while True:
+            process = killer.process = start(killer.path, server.url)
+            goal = sum(1 for _ in tmp_path.rglob("*")) + chance.randint(1, 8)
+            while process.poll() is None and sum(1 for _ in tmp_path.rglob("*")) < goal:
+                time.sleep(0.0005)
+            time.sleep(chance.random() * 0.01)
+            process.kill()
+            out, err = process.communicate(timeout=60)
+            if process.returncode == 0:
+                break
+            assert process.returncode == -signal.SIGKILL, err
+            kills += 1
+    assert kills >= 5
+    assert out == unkilled
+    assert killer.twice == []
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+class _Killed(BaseException):
+    """Stands for SIGKILL inside this process: nothing in the package may catch it."""
+
+
+def _steps(path: Path) -> Iterator[str]:
+    yield from (str(found.relative_to(path)) for found in sorted(path.rglob("*")) if found.name != "lock")
+
+
+@pytest.mark.parametrize("before_rename", [True, False])
+def test_a_run_can_be_cut_at_every_single_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_rename: bool
+) -> None:
+    """Cut at write 1, 2, 3 ... of the run, just before and just after the rename; the folder ends the same."""
+
+    class Server:
+        name = "plain-http"
+
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def ask(self, request: Request) -> Reply:
+            messages = [{"role": m.role, "content": m.content} for m in request.messages]
+            self.asked.append(messages_hash(messages))
+            return Reply(answer(request.role, messages)[1], self.name, Usage())
+
+    replace = Path.replace
+    writes = 0
+    cut_at: int | None = None
+
+    def cutting(self: Path, target: Path) -> Path:
+        nonlocal writes
+        writes += 1
+        if writes == cut_at and before_rename:
+            raise _Killed
+        result = replace(self, target)
+        if writes == cut_at:
+            raise _Killed
+        return result
+
+    monkeypatch.setattr(Path, "replace", cutting)
+    monkeypatch.setattr(runfolder.os, "fsync", lambda _: None)
+    settings = Settings("cudamaster", ROUNDS, TRIES, "stand-in", dict.fromkeys(Role, "plain-http"))
+
+    def run(path: Path, server: Server, bench: ScriptedWorkbench) -> None:
+        models = dict.fromkeys(Role, server)
+        if path.exists():
+            resume(path, bench, models)
+        else:
+            optimize(path, bench, models, settings)
+
+    whole = Server()
+    run(tmp_path / "whole", whole, ScriptedWorkbench())
+    total, files = writes, list(_steps(tmp_path / "whole"))
+    assert total > 60
+    for point in range(1, total + 1, 3):
+        path, server, bench = tmp_path / f"cut{point}", Server(), ScriptedWorkbench()
+        writes, cut_at = 0, point
+        with pytest.raises(_Killed):
+            run(path, server, bench)
+        cut_at = None
+        before = set(on_disk(path))
+        asked = len(server.asked)
+        run(path, server, bench)
+        assert not before & set(server.asked[asked:]), "asked again what was stored"
+        assert len(server.asked) <= len(whole.asked) + 1
+        assert len(bench.evaluated) <= len(set(bench.evaluated)) + 1
+        assert list(_steps(path)) == files
+        assert (path / "best.cu").read_text() == (tmp_path / "whole" / "best.cu").read_text()
+
+
+def test_a_finished_run_gives_its_result_without_asking(tmp_path: Path) -> None:
+    script = [plan("A"), code(kernel(score=2.0, tag="a")), command()]
+    settings = Settings("cudamaster", 1, 0, "stand-in", dict.fromkeys(Role, "scripted"))
+    first = optimize(tmp_path / "run", ScriptedWorkbench(), ScriptedModel(script).for_all(), settings)
+    silent, bench = ScriptedModel([]), ScriptedWorkbench()
+    assert resume(tmp_path / "run", bench, silent.for_all()) == first
+    assert (silent.requests, bench.evaluated, bench.profiled) == ([], [], [])

@@ -1,0 +1,170 @@
+"""Holds the package to its layers: who may import whom, who may touch the disk, and who may reach LiteLLM."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cudamaster
+
+PACKAGE = Path(cudamaster.__file__).parent
+
+# What a part of the package may import of it. The longest prefix counts. `errors` and `values` are open to all.
+LAYERS: dict[str, set[str]] = {
+    "values": set(),
+    "errors": set(),
+    "records": set(),
+    "models.protocol": set(),
+    "prompts": set(),
+    "agents": {"agents", "models.protocol", "prompts"},
+    "models.litellm_model": {"models.protocol"},
+    "models.playbook": {"models.protocol", "resources"},
+    "models.metered": {"models.protocol"},
+    "models.choose": {"models"},
+    "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
+    "runfolder": {"records", "models.protocol"},
+    "recording": {"runfolder", "models.protocol", "strategies.protocol"},
+    "optimization": {"runfolder", "recording", "models.protocol", "strategies"},
+}
+# The half of the package that builds and judges knows nothing of the half that searches.
+SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization"}
+BENCH = ("cards", "building", "evaluation", "judging", "harness", "devices", "guards", "profiling", "expressions")
+WRITING = {
+    "write_text",
+    "write_bytes",
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "rmdir",
+    "touch",
+    "rmtree",
+    "symlink_to",
+}
+SEARCH_MODULES = (*(SEARCH - {"runfolder"}), "records", "cli")
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package by its dotted name without the leading package."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(), str(path))
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Dotted names of all imports, wherever they stand; relative ones are not used in this package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            base = node.module or ""
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                is_module = full.removeprefix("cudamaster.") in MODULES and base.startswith("cudamaster")
+                yield full if is_module else base
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def own(tree: ast.Module) -> set[str]:
+    """The package's own modules that a module imports, without the leading package."""
+    return {name.removeprefix("cudamaster.") for name in imports(tree) if name.startswith("cudamaster.")}
+
+
+def layer_of(name: str) -> set[str] | None:
+    matching = [prefix for prefix in LAYERS if within(name, prefix)]
+    return LAYERS[max(matching, key=len)] if matching else None
+
+
+def test_the_walk_sees_the_package() -> None:
+    """The tests below are about modules that exist, and see imports inside functions."""
+    assert {"agents.planner", "runfolder", "strategies.cudamaster", "models.litellm_model"} <= set(MODULES)
+    assert "litellm" in set(imports(MODULES["models.litellm_model"]))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if layer_of(name) is not None))
+def test_imports_point_one_way(name: str) -> None:
+    allowed = (layer_of(name) or set()) | {"values", "errors"}
+    wrong = {other for other in own(MODULES[name]) if not any(within(other, prefix) for prefix in allowed)}
+    assert not wrong, f"{name} imports {sorted(wrong)}"
+
+
+def test_every_search_module_has_a_layer() -> None:
+    """A new module of the search has to be given its place above."""
+    search = [name for name in MODULES if any(within(name, part) for part in SEARCH)]
+    assert [name for name in search if layer_of(name) is None and name != "models"] == []
+
+
+def test_the_bench_half_does_not_know_the_search_half() -> None:
+    for name, tree in MODULES.items():
+        if any(within(name, part) for part in BENCH):
+            assert not {other for other in own(tree) if any(within(other, part) for part in SEARCH)}, name
+
+
+def test_only_the_command_line_imports_the_command_line() -> None:
+    for name, tree in MODULES.items():
+        if not within(name, "cli") and name != "__main__":
+            assert not {other for other in own(tree) if within(other, "cli")}, name
+
+
+def test_only_one_module_reaches_litellm() -> None:
+    assert [n for n, tree in MODULES.items() if any(within(i, "litellm") for i in imports(tree))] == [
+        "models.litellm_model"
+    ]
+
+
+def test_agents_touch_no_disk_and_start_no_process() -> None:
+    barred = {"os", "io", "pathlib", "subprocess", "shutil", "tempfile", "socket", "urllib", "http", "multiprocessing"}
+    for name, tree in MODULES.items():
+        if within(name, "agents") or within(name, "strategies"):
+            assert not {i for i in imports(tree) if i.split(".")[0] in barred}, name
+            assert not {c for c in called(tree) if c in ("open", "exec", "eval", "__import__")}, name
+
+
+def called(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                yield node.func.id
+            elif isinstance(node.func, ast.Attribute) and not _is_text_replace(node):
+                yield "RunFolder.open" if ast.unparse(node.func) == "RunFolder.open" else node.func.attr
+
+
+def _is_text_replace(call: ast.Call) -> bool:
+    # str.replace takes two arguments, Path.replace one, dataclasses.replace is called by its bare name.
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "replace" and len(call.args) != 1
+
+
+def test_only_one_module_writes_run_folders() -> None:
+    """Nothing else in the search half calls anything that changes a file."""
+    for name, tree in MODULES.items():
+        if any(within(name, part) for part in SEARCH_MODULES):
+            assert not {c for c in called(tree) if c in WRITING or c == "open"}, name
+    assert WRITING & set(called(MODULES["runfolder"]))
+
+
+def test_importing_the_package_does_nothing() -> None:
+    """No third-party module is loaded, and neither are the parts that use one."""
+    script = "import sys; before = set(sys.modules); import cudamaster; print(sorted(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['cudamaster']"
+
+
+def test_the_search_is_imported_without_litellm() -> None:
+    script = "import sys, cudamaster.optimization, cudamaster.models.choose; print('litellm' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
