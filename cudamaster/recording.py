@@ -98,8 +98,8 @@ class RecordedWorkbench:
         self._folder.save_candidate(candidate)
         if self._folder.verdict(candidate.id) is None:
             verdict = self._inner.evaluate(candidate)
-            if verdict.status is Status.COMPILE_ERROR and not isinstance(self._inner, ReportsBuilds):
-                self._folder.save_build_log(candidate.id, verdict.log)
+            if not isinstance(self._inner, ReportsBuilds):
+                self._folder.save_build_log(candidate.id, _build_log(verdict))
             self._folder.save_verdict(verdict)
         stored = self._folder.verdict(candidate.id)
         assert stored is not None
@@ -112,6 +112,14 @@ class RecordedWorkbench:
         stored = self._folder.findings(candidate.id)
         assert stored is not None
         return stored
+
+
+def _build_log(verdict: Verdict) -> str:
+    """Commands and logs of a build, from a workbench that tells them with the verdict alone."""
+    parts = dict(verdict.build)
+    if verdict.status is Status.COMPILE_ERROR:
+        parts.setdefault("compile log", verdict.log)
+    return "".join(f"# {name}\n{text.rstrip()}\n" for name, text in parts.items())
 
 
 def _difference(stored: Exchange, now: Request) -> str:

@@ -30,6 +30,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["clip"] = clip
     return environment

@@ -27,7 +27,7 @@ from cudamaster.errors import ModelError, RunFolderError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import RunFolder, Settings, fresh_path, read_manifest
-from cudamaster.values import Candidate, Precision, Role
+from cudamaster.values import Candidate, Precision, Role, Verdict
 
 SETTINGS = Settings("cudamaster", 1, 1, "stand-in", dict.fromkeys(Role, "scripted"), seed=7)
 SCRIPT = [
@@ -61,7 +61,11 @@ def test_all_that_a_run_made_is_in_the_folder(finished: Path) -> None:
     assert Candidate("double_it", Precision.FP32, text, best["command"]).id == best["candidate"]
     assert json.loads((finished / best["verdict"]).read_text())["score"] == best["score"] == 2.0
     assert len(list((finished / "candidates").glob("*.cu"))) == 3
-    assert [log.read_text() for log in (finished / "builds").glob("*.log")] == ["LOG of a"]
+    assert sorted(log.read_text() for log in (finished / "builds").glob("*.log")) == [
+        "",
+        "",
+        "# compile log\nLOG of a\n",
+    ]
     summary = json.loads((finished / "summary.json").read_text())
     assert (summary["improved"], summary["score"], summary["emulated"]) == (True, 2.0, True)
     assert summary["usage"]["coder"]["dollars"] == 0.5
@@ -176,6 +180,25 @@ def test_a_folder_in_use_is_left_alone(finished: Path) -> None:
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert "Another process is working on" in other.stderr
     again(finished)
+
+
+def test_a_workbench_can_hand_over_build_logs_before_its_verdict(tmp_path: Path) -> None:
+    """The log is on disk while the candidate is still being timed."""
+    path = tmp_path / "run"
+    seen: list[bool] = []
+
+    class Reporting(ScriptedWorkbench):
+        on_build: Callable[[str, str], None] | None = None
+
+        def evaluate(self, candidate: Candidate) -> Verdict:
+            """Report, look, and judge."""
+            assert self.on_build is not None
+            self.on_build(candidate.id, "nvcc said nothing")
+            seen.append((path / "builds" / f"{candidate.id}.log").read_text() == "nvcc said nothing")
+            return super().evaluate(candidate)
+
+    optimize(path, Reporting(), ScriptedModel(SCRIPT).for_all(), SETTINGS)
+    assert seen == [True] * 3
 
 
 class _Unreachable:
