@@ -19,6 +19,9 @@ from cudamaster.models.protocol import Reply, Request, Usage
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
 _SECRET_TEXT = re.compile(r"\b(?:sk|pk|gsk|xai|hf)[-_][\w*-]{6,}|(?<=Bearer )\S+")
+_MISSING_KEY = re.compile(
+    r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
+)
 
 # What is worth another try: the server is busy, slow, or was gone for a moment.
 _PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalServerError", "BadGatewayError",
@@ -91,7 +94,7 @@ class LiteLLMModel:
                 # raises is an answer that cannot be had.
                 kind = type(error).__name__
                 if kind not in _PASSING or attempt == self._retries or _is_missing_key(error):
-                    raise _model_error(self._name, self._base_url, kind, error) from None
+                    raise _model_error(litellm, self._name, self._base_url, kind, error) from None
             self._sleep(2.0**attempt)
         raise AssertionError("unreachable")
 
@@ -144,13 +147,14 @@ def _tokens(response: Any) -> tuple[int | None, int | None]:
     return (prompt, completion) if prompt is not None else (None, None)
 
 
-def _model_error(name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:
+def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:
     where = f" at {base_url}" if base_url else ""
     said = _without_secrets(str(error))
-    provider = name.split("/", 1)[0].upper()
     if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
-        fix = f"Set the provider's key in the environment, e.g. {provider}_API_KEY."
+        fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
+        if base_url:
+            fix += " A server that asks for no key takes any value."
     elif kind == "RateLimitError":
         why, fix = "the rate limit outlasted all retries", "Wait, or use another model; --resume goes on."
     elif kind == "Timeout":
@@ -162,6 +166,8 @@ def _model_error(name: str, base_url: str | None, kind: str, error: Exception) -
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
     elif _is_unreachable(error, said):
         why, fix = "it cannot be reached", "Check network and base URL, then go on with --resume."
+    elif kind == "APIConnectionError":
+        why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
     elif kind in _PASSING:
         why, fix = "the server keeps failing", "Try again later with --resume, or use another model."
     else:
@@ -169,9 +175,17 @@ def _model_error(name: str, base_url: str | None, kind: str, error: Exception) -
     return ModelError(f"Model {name}{where}: {why} ({_first_line(said)}).", fix)
 
 
+def _key_names(litellm: Any, name: str) -> str:
+    """The environment variables that LiteLLM wants for a model and does not find."""
+    try:
+        missing = litellm.validate_environment(model=name)["missing_keys"]
+        return ", ".join(missing) or f"{litellm.get_llm_provider(name)[1].upper()}_API_KEY"
+    except Exception:
+        return "docs.litellm.ai says its name"
+
+
 def _is_missing_key(error: Exception) -> bool:
-    text = str(error)
-    return "api_key client option must be set" in text or "Missing credentials" in text
+    return bool(_MISSING_KEY.search(str(error)))
 
 
 def _is_unreachable(error: Exception, said: str) -> bool:
@@ -191,5 +205,7 @@ def _without_secrets(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = re.sub(r"^litellm\.\w+: ", "", text.strip().splitlines()[0] if text.strip() else "no reason given")
+    line = re.sub(
+        r"^litellm\.\w+: (?:\w+Error: )?", "", text.strip().splitlines()[0] if text.strip() else "no reason given"
+    )
     return line if len(line) <= 300 else f"{line[:300]}..."
