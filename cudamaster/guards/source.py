@@ -1,0 +1,267 @@
+"""The source guard: may this region be compiled and run?
+
+It judges the region after preprocessing, so that a macro hides nothing, and its directives and names before, so
+that an untaken branch hides nothing either. What it lets through knowingly: whatever a call does with memory in
+device buffers, which the harness meets with fresh inputs, and host code that reads or writes through wild
+pointers, which only a process of its own could stop.
+"""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from cudamaster.guards import text as text_checks
+from cudamaster.guards.grammar import Parsed, body_of, parse, text_of, walk
+from cudamaster.guards.lexer import lex, split, words
+from cudamaster.guards.preprocess import REGION_FILE, Region, region_of
+from cudamaster.guards.refusal import Refusal
+from cudamaster.guards.signature import Signature, canonical_type
+from cudamaster.guards.storage import DeviceNames, check_storage, declarators, device_variables, is_function
+
+_KERNEL_SUFFIX = "_kernel_optimized"
+_FOREIGN_NAMESPACES = frozenset({"std", "cuda", "nv", "nvcuda", "cooperative_groups", "__gnu_cxx", "cudaraft"})
+_SCOPES = words(
+    """
+    declaration function_definition template_declaration namespace_definition linkage_specification
+    struct_specifier class_specifier union_specifier enum_specifier type_definition alias_declaration
+    using_declaration static_assert_declaration namespace_alias_definition template_instantiation
+    concept_definition ; { } comment empty_declaration
+    """
+)
+
+
+def check_source(code: str, signature: Signature, preprocessed: str | None) -> Refusal | None:
+    """None when the region keeps the contract, else the first breach found.
+
+    `preprocessed` is what `preprocess` gave. None means that no compiler is at hand: macros then may not carry
+    storage words, and the check is weaker.
+    """
+    refused = text_checks.check_characters(code)
+    if refused:
+        return refused
+    raw = lex(code)
+    raw_directives, raw_code = split(raw.tokens)
+    bodies = tuple(token for directive in raw_directives if directive.name == "define" for token in directive.rest)
+    refused = (
+        text_checks.check_lexing(raw)
+        or text_checks.check_directives(raw_directives, expanded=False)
+        or text_checks.check_names(raw_code, signature.wrapper)
+        or text_checks.check_names(bodies, signature.wrapper)
+    )
+    if refused:
+        return refused
+    if preprocessed is None:
+        refused = text_checks.check_unexpanded(raw_directives)
+    region = _region(code, preprocessed)
+    expanded_directives, expanded_code = split(lex(region.text, region.lines).tokens)
+    refused = (
+        refused
+        or text_checks.check_entered(region)
+        or text_checks.check_directives(expanded_directives, expanded=True)
+        or text_checks.check_names(expanded_code, signature.wrapper)
+    )
+    return refused or _check_tree(parse(region), signature)
+
+
+def device_names(code: str, preprocessed: str | None) -> DeviceNames:
+    """What of the region lives on the device: nvcc leaves traces of it in the host's object, and `check_object`
+    has to know them from the host's own."""
+    parsed = parse(_region(code, preprocessed))
+    functions: set[str] = set()
+    for node in walk(parsed.root):
+        if node.type in ("function_definition", "declaration") and parsed.on_device(node):
+            names = (name for name, chain in declarators(node) if is_function(chain))
+            functions.update(name.partition("<")[0].rpartition(":")[2] for name in names)
+    return DeviceNames(device_variables(parsed), frozenset(functions))
+
+
+def _region(code: str, preprocessed: str | None) -> Region:
+    if preprocessed is None:
+        return region_of(f'# 1 "{REGION_FILE}"\n{code}')
+    return region_of(preprocessed)
+
+
+def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
+    for attribute in parsed.attributes:
+        if not attribute.harmless:
+            return Refusal(
+                "source",
+                f"the attribute {attribute.name}",
+                attribute.token.line,
+                "Use aligned, always_inline and their like alone; write CUDA's qualifiers with their own names.",
+            )
+    for token in parsed.asm:
+        node = parsed.root.descendant_for_byte_range(token.start, token.end)
+        if not parsed.on_device(parsed.function_of(node)):
+            return Refusal(
+                "source", "assembly outside a device function", token.line, "Use inline PTX in kernels only."
+            )
+    wrappers: list[Node] = []
+    refused = _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
+    refused = refused or _check_kernels(parsed) or check_storage(parsed)
+    if refused:
+        return refused
+    if len(wrappers) != 1:
+        what = "is not defined" if not wrappers else f"is defined {len(wrappers)} times"
+        return Refusal("source", f"the wrapper {signature.wrapper} {what}", None, f"Define {signature} once.")
+    return _check_wrapper(parsed, wrappers[0], signature)
+
+
+def _check_scopes(
+    parsed: Parsed, scope: Node, signature: Signature, wrappers: list[Node], *, c_linkage: bool, nested: bool
+) -> Refusal | None:
+    """Everything at namespace scope has to be understood; C linkage is the wrapper's and the device's."""
+    for node in scope.children:
+        refused = None
+        if node.type == "ERROR" or (node.is_named and node.type not in _SCOPES and text_of(node).strip(" \n;")):
+            line = parsed.line(node)
+            refused = Refusal(
+                "source", "this part of the region is not understood", line, "Write it more plainly, or correct it."
+            )
+        elif node.type == "namespace_definition":
+            name = node.child_by_field_name("name")
+            body = node.child_by_field_name("body")
+            if name is not None and text_of(name).partition(":")[0] in _FOREIGN_NAMESPACES:
+                refused = _refuse(parsed, node, f"the namespace {text_of(name)} is not yours", "Use one of your own.")
+            elif body is not None:
+                refused = _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=True)
+        elif node.type == "linkage_specification":
+            refused = _check_linkage(parsed, node, signature, wrappers, nested=nested)
+        elif node.type == "function_definition":
+            refused = _check_function(parsed, node, signature, wrappers, c_linkage=c_linkage, nested=nested)
+        elif node.type == "declaration":
+            refused = _check_prototype(parsed, node, signature, c_linkage=c_linkage)
+        if refused:
+            return refused
+    return None
+
+
+def _check_linkage(
+    parsed: Parsed, node: Node, signature: Signature, wrappers: list[Node], *, nested: bool
+) -> Refusal | None:
+    value = node.child_by_field_name("value")
+    body = node.child_by_field_name("body")
+    if value is None or body is None or text_of(value) not in ('"C"', '"C++"'):
+        return _refuse(parsed, node, "an unknown linkage", 'Use extern "C" for the wrapper.')
+    c_linkage = text_of(value) == '"C"'
+    if body.type == "declaration_list":
+        return _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
+    if body.type == "function_definition":
+        return _check_function(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
+    return _check_prototype(parsed, body, signature, c_linkage=c_linkage)
+
+
+def _check_function(
+    parsed: Parsed, node: Node, signature: Signature, wrappers: list[Node], *, c_linkage: bool, nested: bool
+) -> Refusal | None:
+    found = next(declarators(node), None)
+    if found is None or not is_function(found[1]):
+        return _refuse(parsed, node, "this definition is not understood", "Write it more plainly.")
+    name = found[0]
+    if name == signature.wrapper and not nested and c_linkage:
+        wrappers.append(node)
+        return None
+    if name == signature.wrapper:
+        return _refuse(parsed, node, f"{name} lacks extern C linkage at file scope", f"Define {signature}.")
+    if c_linkage and not parsed.on_device(node):
+        return _refuse(parsed, node, f"the host function {name} has C linkage", "Only the wrapper has; make it static.")
+    return None
+
+
+def _check_prototype(parsed: Parsed, node: Node, signature: Signature, *, c_linkage: bool) -> Refusal | None:
+    if node.type != "declaration":
+        return None
+    marks = parsed.head_marks(node, node.end_byte)
+    external = c_linkage or any(text_of(child) == "extern" for child in node.children)
+    for name, chain in declarators(node):
+        if is_function(chain) and external and name != signature.wrapper and not marks & {"__global__", "__device__"}:
+            return _refuse(
+                parsed, node, f"{name} is declared from outside the region", "Call what the open headers declare."
+            )
+    return None
+
+
+def _check_kernels(parsed: Parsed) -> Refusal | None:
+    placed: list[tuple[int, int]] = []
+    for node in walk(parsed.root):
+        if node.type not in ("function_definition", "declaration", "field_declaration", "template_instantiation"):
+            continue
+        for name, chain in declarators(node):
+            function = next((part for part in chain if part.type == "function_declarator"), None)
+            if function is None:
+                continue
+            placed.append((parsed.head_start(node), function.start_byte))
+            if "__global__" not in parsed.marks_between(*placed[-1]):
+                continue
+            plain = name.partition("<")[0].rpartition(":")[2].strip()
+            if not plain.endswith(_KERNEL_SUFFIX):
+                return _refuse(parsed, node, f"the kernel {plain} has another name", f"Let it end in {_KERNEL_SUFFIX}.")
+    for token in parsed.tokens:
+        if token.text == "__global__" and not any(start <= token.start < end for start, end in placed):
+            return Refusal("source", "this kernel is not understood", token.line, "Write its head more plainly.")
+    return None
+
+
+def _check_wrapper(parsed: Parsed, node: Node, signature: Signature) -> Refusal | None:
+    body = body_of(node)
+    start, end = parsed.head_start(node), body.start_byte if body is not None else node.end_byte
+    shown = f"Write {signature}."
+    if body is None or any(child.type == "storage_class_specifier" for child in node.children):
+        return _refuse(parsed, node, "the wrapper is static, inline or without a body", shown)
+    if parsed.marks_between(start, end) - {"__host__"}:
+        return _refuse(parsed, node, "the wrapper is not a host function", shown)
+    if any(start <= attribute.token.start < end for attribute in parsed.attributes):
+        return _refuse(parsed, node, "the wrapper carries an attribute", shown)
+    _, chain = next(declarators(node))
+    kind = node.child_by_field_name("type")
+    plain = len(chain) == 2 and kind is not None and text_of(kind) == "void"
+    parameters = chain[0].child_by_field_name("parameters") if plain else None
+    if parameters is None:
+        return _refuse(parsed, node, "the wrapper does not return void plainly", shown)
+    aliases = _aliases(parsed.root)
+    got = []
+    for parameter in parameters.named_children:
+        if parameter.type == "comment":
+            continue
+        if parameter.type != "parameter_declaration":
+            return _refuse(parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r}", shown)
+        got.append((canonical_type(_without_name(parameter), aliases), text_of(parameter)))
+    if len(got) == 1 and got[0][0] == ("void",):
+        got = []
+    wanted = [canonical_type(kind_text) for kind_text, _ in signature.parameters]
+    if len(got) != len(wanted):
+        return _refuse(parsed, node, f"the wrapper takes {len(got)} parameters, not {len(wanted)}", shown)
+    for (parts, text), expected, (kind_text, name) in zip(got, wanted, signature.parameters, strict=True):
+        if parts != expected:
+            return _refuse(parsed, node, f"the wrapper takes {text!r} where {kind_text} {name} is due", shown)
+    return None
+
+
+def _without_name(parameter: Node) -> str:
+    """A parameter's type text: all of it but the declared name."""
+    found = next(declarators(parameter), None)
+    text = text_of(parameter)
+    if found is None or found[1][-1].type != "identifier":
+        return text
+    name = found[1][-1]
+    start = name.start_byte - parameter.start_byte
+    return f"{text[:start]} {text[start + name.end_byte - name.start_byte :]}"
+
+
+def _aliases(root: Node) -> dict[str, str]:
+    """The author's plain typedefs at file scope, so that `using bf16 = __nv_bfloat16` may be used."""
+    found: dict[str, str] = {}
+    for node in root.children:
+        if node.type == "alias_declaration":
+            name, kind = node.child_by_field_name("name"), node.child_by_field_name("type")
+            if name is not None and kind is not None:
+                found[text_of(name)] = text_of(kind)
+        elif node.type == "type_definition":
+            kind, declared = node.child_by_field_name("type"), node.child_by_field_name("declarator")
+            if kind is not None and declared is not None and declared.type == "type_identifier":
+                found[text_of(declared)] = text_of(kind)
+    return found
+
+
+def _refuse(parsed: Parsed, node: Node, reason: str, fix: str) -> Refusal:
+    return Refusal("source", reason, parsed.line(node), fix)

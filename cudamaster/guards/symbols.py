@@ -1,0 +1,95 @@
+"""Which undefined symbols, constructors and variables a real nvcc object of a candidate may carry.
+
+Allow-lists, one line per group with its reason. What is missing is refused: getenv, open, dlopen, fork, exit,
+printf, time, pthread_create, cublas and everything that nobody thought of.
+"""
+
+from __future__ import annotations
+
+_MATH = """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim
+    floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb lrint
+    lround modf nan nearbyint nextafter pow remainder remquo rint round rsqrt scalbln scalbn sin sincos sinh sqrt
+    tan tanh tgamma trunc y0 y1 yn
+"""
+
+# The C++ minimum of host code that launches kernels: memory, exceptions that a container may throw, the math
+# library, and qsort and bsearch, whose callbacks run inside the call.
+HOST_SYMBOLS = frozenset(
+    {
+        *(rf"{name}[fl]?" for name in _MATH.split()),
+        r"_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__dso_handle|__assert_fail|__tls_get_addr",
+        r"mem(?:cpy|set|move|cmp|chr)|__mem(?:cpy|set|move)_chk|str(?:len|cmp|ncmp|chr)|bcmp",
+        r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|qsort|bsearch|l?l?abs|abort",
+        r"_Zn[wa]m(?:RKSt9nothrow_t|St11align_val_t)*|_Zd[la]Pv(?:m|St11align_val_t|RKSt9nothrow_t)*|_ZSt7nothrow",
+        r"__cxa_(?:begin_catch|end_catch|throw|rethrow|allocate_exception|free_exception|pure_virtual"
+        r"|throw_bad_array_new_length|call_unexpected|guard_acquire|guard_release|guard_abort|call_terminate)",
+        r"__gxx_personality_v0|_Unwind_Resume|_ZSt9terminatev|_ZSt\d+__throw_\w+",
+        r"_ZT[ISV]N?(?:10__cxxabiv1\w+|St\w+|9exception)",
+        r"_ZNK?St\d+(?:exception|bad_alloc|logic_error|runtime_error|length_error|invalid_argument|out_of_range)\w*",
+    }
+)
+
+# The runtime API by name: what allocates, copies, launches, waits and asks. Left out on purpose: host callbacks,
+# graphs' host nodes, IPC and external memory, the device's limits, cache and pool settings, the profiler, entry
+# points to the driver, library loading.
+_RUNTIME = """
+    cudaMalloc cudaMallocAsync cudaMallocFromPoolAsync cudaMallocPitch cudaMalloc3D cudaMallocHost cudaHostAlloc
+    cudaHostGetDevicePointer cudaMallocManaged cudaFree cudaFreeAsync cudaFreeHost cudaMemcpy cudaMemcpyAsync
+    cudaMemcpy2D cudaMemcpy2DAsync cudaMemcpy3D cudaMemcpy3DAsync cudaMemcpyToSymbol cudaMemcpyToSymbolAsync
+    cudaMemcpyFromSymbol cudaMemcpyFromSymbolAsync cudaMemset cudaMemsetAsync cudaMemset2D cudaMemset2DAsync
+    cudaMemGetInfo cudaMemPrefetchAsync cudaMemPrefetchAsync_v2 cudaGetSymbolAddress cudaGetSymbolSize
+    cudaMemPoolCreate cudaMemPoolDestroy cudaMemPoolTrimTo cudaMemPoolGetAttribute cudaDeviceGetDefaultMemPool
+    cudaDeviceGetMemPool cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel
+    cudaFuncSetAttribute cudaFuncGetAttributes cudaFuncSetCacheConfig
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    cudaOccupancyAvailableDynamicSMemPerBlock cudaOccupancyMaxActiveClusters cudaOccupancyMaxPotentialClusterSize
+    cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority cudaStreamDestroy
+    cudaStreamSynchronize cudaStreamWaitEvent cudaStreamQuery cudaDeviceGetStreamPriorityRange
+    cudaStreamBeginCapture cudaStreamEndCapture cudaStreamIsCapturing cudaStreamBeginCaptureToGraph
+    cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_v2 cudaStreamGetCaptureInfo_v3
+    cudaEventCreate cudaEventCreateWithFlags cudaEventRecord cudaEventRecordWithFlags cudaEventSynchronize
+    cudaEventQuery cudaEventDestroy cudaEventElapsedTime cudaEventElapsedTime_v2
+    cudaGraphCreate cudaGraphDestroy cudaGraphAddKernelNode cudaGraphAddMemcpyNode cudaGraphAddMemcpyNode1D
+    cudaGraphAddMemsetNode cudaGraphAddEmptyNode cudaGraphAddDependencies cudaGraphAddDependencies_v2
+    cudaGraphAddChildGraphNode cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode cudaGraphInstantiate
+    cudaGraphInstantiateWithFlags cudaGraphInstantiateWithParams cudaGraphLaunch cudaGraphUpload
+    cudaGraphExecDestroy cudaGraphGetNodes cudaGraphExecUpdate cudaGraphExecKernelNodeSetParams
+    cudaGraphKernelNodeSetAttribute
+    cudaDeviceSynchronize cudaGetDevice cudaGetDeviceCount cudaGetDeviceProperties cudaGetDeviceProperties_v2
+    cudaDeviceGetAttribute cudaDeviceGetLimit cudaGetLastError cudaPeekAtLastError cudaGetErrorString
+    cudaGetErrorName cudaPointerGetAttributes cudaRuntimeGetVersion cudaDriverGetVersion
+"""
+
+# What nvcc writes into every object that has kernels. Source code cannot name these: names with __cuda are refused.
+_NVCC = (
+    r"__cudaRegister(?:FatBinary|FatBinaryEnd|Function|Var)|__cudaUnregisterFatBinary|__cudaInitModule"
+    r"|__cudaPushCallConfiguration|__cudaPopCallConfiguration|__cudaLaunchKernel|__cudaGetKernel|atexit"
+)
+
+# Tensor maps are made on the host by the driver; the symbol is open so that no entry point need be.
+_TENSOR_MAP = r"cuTensorMap(?:EncodeTiled|EncodeIm2col|EncodeIm2colWide|ReplaceAddress)"
+
+CUDA_ALLOWED_SYMBOLS = HOST_SYMBOLS | {"|".join(_RUNTIME.split()), _NVCC, _TENSOR_MAP, "exit"}
+
+# nvcc's one constructor per object, which registers the kernels.
+CUDA_CONSTRUCTORS = frozenset({r"_ZL24__sti____cudaRegisterAllv"})
+
+# Symbols that nothing but those constructors may refer to: atexit would run the candidate's code after the verdict.
+CONSTRUCTOR_ONLY = frozenset({"atexit", "__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd"})
+
+# nvcc gives every __device__ function of external linkage a dummy on the host that calls exit and is never called.
+# Nothing but those dummies may refer to it.
+DUMMY_ONLY = frozenset({"exit"})
+
+# Writable variables that nvcc itself makes: the launch stubs' handles and the registration's bookkeeping.
+CUDA_STATE = frozenset(
+    {
+        r"_Z(?:GV)?Z[A-Z0-9]*__device_stub__.*",
+        r"_Z(?:GV)?ZN.*__device_stub__.*",
+        r"_Z(?:GV)?Z.*__wrapper__device_stub_.*",
+        r"_ZL\d+__(?:fatDeviceText|cudaFatCubinHandle|nv_inited_managed_rt|nv_fatbinhandle_for_managed_rt)\w*",
+        r"_ZZL\d+_+nv_(?:dummy_param_ref|cudaEntityRegisterCallback)PP?vE5__ref",
+        r"DW\.ref\.__gxx_personality_v0",
+    }
+)

@@ -1,0 +1,211 @@
+"""Checks on the region's text and tokens: what needs no tree, in taken and untaken branches alike."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from cudamaster.guards.headers import ALLOWED, does_the_task
+from cudamaster.guards.lexer import Directive, Kind, Text, Token, words
+from cudamaster.guards.names import CONDITION_MACROS, KEYWORDS, RESERVED_MACRO, forbidden
+from cudamaster.guards.preprocess import Region
+from cudamaster.guards.refusal import Refusal
+
+SIZE_LIMIT = 256 * 1024
+
+_MARKER = re.compile(
+    r"(?:>{2,}|<{2,})\s*(?:END\s+OF\s+)?CANDIDATE[\s_]+REGION|CANDIDATE[\s_]+REGION\s*(?:>{2,}|<{2,})", re.I
+)
+_LINE_MARKER = re.compile(r"^[ \t]*#[ \t]*(?:line\b|\d)", re.M)
+_DIGRAPH = ("%:", "<%", "%>", "<:", ":>")
+_TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_DIRECTIVES = words("include define undef if ifdef ifndef elif elifdef elifndef else endif pragma error warning")
+_CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"})
+_PRAGMA = re.compile(
+    r"unroll\b.*|nounroll|once|(?:GCC )?ivdep|GCC unroll\b.*|pack ?\(.*\)|nv_diag\w*.*|diag_\w+ .*"
+    r"|nv_exec_check_disable|hd_warning_disable"
+)
+_STORAGE = frozenset({"static", "extern", "thread_local", "asm", "__asm__", "__asm", "__attribute__", "operator"})
+
+
+def _refusal(reason: str, line: int | None, fix: str) -> Refusal:
+    return Refusal("source", reason, line, fix)
+
+
+def read_region(raw: bytes) -> str | Refusal:
+    """The text of a region's bytes, with Windows line ends made plain; a Refusal for what is no UTF-8 text."""
+    if b"\x00" in raw:
+        return _refusal("the file is binary", None, "Give CUDA C++ source text.")
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return _refusal("the file is not UTF-8 text", line, "Save it as UTF-8.")
+
+
+def check_characters(code: str) -> Refusal | None:
+    """Size, characters, and the sequences that would make later readers see other text than the compiler."""
+    if not code.strip():
+        return _refusal("the region is empty", None, "Give the kernels and the wrapper.")
+    if len(code.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
+        return _refusal(f"the region is larger than {SIZE_LIMIT} bytes", None, "Generate less code.")
+    # The newline is in the alternation for the first pattern only because \s crosses lines.
+    for pattern, what, fix in (
+        (_CONTROL, "a control character", "Use plain text, tabs and newlines."),
+        (_MARKER, "a marker of the candidate region", "Leave the markers to the harness, in strings and comments too."),
+        (_TRIGRAPH, "a trigraph", "Write the character itself."),
+        (_LINE_MARKER, "a line directive", "Leave line numbers to the compiler, in strings and comments too."),
+    ):
+        found = pattern.search(code)
+        if found:
+            line = code.count("\n", 0, found.start()) + 1
+            return _refusal(f"the region contains {what}", line, fix)
+    return None
+
+
+def check_lexing(text: Text) -> Refusal | None:
+    """Tokens that the guard and a compiler could read differently."""
+    for token, after in zip(text.tokens, (*text.tokens[1:], None), strict=True):
+        if token.kind is Kind.BAD or (token.kind is Kind.PUNCTUATION and token.text in "\"'\\"):
+            return _refusal(
+                f"an unfinished string, comment or stray {token.text}", token.line, "Close it, or remove it."
+            )
+        if token.kind is Kind.STRING and token.spliced and "R" in token.text.partition('"')[0]:
+            return _refusal(
+                "a raw string with a line continuation", token.line, "Write a plain string, or end the line."
+            )
+        if after and after.start == token.end and token.text + after.text in _DIGRAPH:
+            return _refusal(f"the digraph {token.text}{after.text}", token.line, "Write the bracket or #.")
+    return None
+
+
+def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refusal | None:
+    """Every directive of the region. `expanded` is for preprocessed text, where only pragmas are left."""
+    for directive in directives:
+        name, words = directive.name, [token.text for token in directive.rest]
+        refused = None
+        if name and name not in _DIRECTIVES:
+            fix = "Use #include <...> of an open header." if "include" in name or name == "import" else "Remove it."
+            refused = f"the directive #{name} is not open", fix
+        elif name == "include":
+            refused = _include(directive.rest)
+        elif name in ("define", "undef"):
+            refused = _macro(words, name)
+        elif name in _CONDITIONS:
+            refused = _condition(directive.rest)
+        elif name == "pragma" and not _PRAGMA.fullmatch(_spaced(directive.rest)) and words:
+            refused = f"#pragma {_spaced(directive.rest)} is not open", "Use unroll, pack or nv_diag_* alone."
+        if refused and not (expanded and name != "pragma"):
+            return _refusal(refused[0], directive.line, refused[1])
+    return None
+
+
+def check_unexpanded(directives: Sequence[Directive]) -> Refusal | None:
+    """Macro bodies when no preprocessor is at hand: they may not hold what the tree is searched for."""
+    for directive in directives:
+        hidden = next((token for token in directive.rest if token.text in _STORAGE), None)
+        if directive.name == "define" and (hidden or _pastes(directive.rest)):
+            what = hidden.text if hidden else "##"
+            return _refusal(
+                f"a macro with {what} cannot be checked without a compiler", directive.line, "Write it out."
+            )
+    return None
+
+
+def check_entered(region: Region) -> Refusal | None:
+    """The files that the region's includes really opened."""
+    for path, line in region.entered:
+        if not path.startswith("<") and not any(path.endswith(f"/{name}") for name in ALLOWED):
+            return _refusal(f"the region opens {path}", line, "Include open headers alone.")
+    return None
+
+
+def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
+    """Names of the harness, of the system, of libraries that do the task."""
+    baseline = wrapper.removesuffix("_optimized")
+    own = _device_functions(tokens)
+    for index, token in enumerate(tokens):
+        if token.kind is not Kind.NAME:
+            continue
+        before = tokens[index - 1].text if index else ""
+        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        said = forbidden(token.text, before, after)
+        if said:
+            return _refusal(f"{token.text} {said[0]}", token.line, said[1])
+        known = token.text == baseline or token.text.endswith("_reference")
+        if known and after == "(" and token.text not in own:
+            return _refusal(
+                f"{token.text} is the harness's function", token.line, "Compute the result in kernels of the region."
+            )
+        if token.text == "operator" and after in ("new", "delete"):
+            return _refusal("operator new or delete is replaced", token.line, "Use cudaMalloc or std::vector.")
+        if token.text == "main" and after == "(":
+            return _refusal("the region defines main", token.line, "Give the kernels and the wrapper alone.")
+    return None
+
+
+def _device_functions(tokens: Sequence[Token]) -> frozenset[str]:
+    """Names of functions that the region declares __device__: these cannot be the harness's."""
+    names = set()
+    for index, token in enumerate(tokens):
+        if token.text == "__device__":
+            following = tokens[index : index + 24]
+            call = next((at for at, word in enumerate(following) if word.text in ("(", ";", "{", "=")), None)
+            if call and following[call].text == "(":
+                names.add(following[call - 1].text)
+    return frozenset(names)
+
+
+def _include(rest: Sequence[Token]) -> tuple[str, str] | None:
+    text = "".join(token.text for token in rest)
+    if len(rest) == 1 and rest[0].kind is Kind.STRING and text.startswith('"'):
+        name = text.strip('"')
+    elif text.startswith("<") and text.endswith(">"):
+        name = text[1:-1]
+    else:
+        return "an #include of a computed name", "Write the header's name in brackets."
+    if name in ALLOWED:
+        return None
+    if does_the_task(name):
+        return (
+            f"the header {name} belongs to a library that does the task",
+            "Write the kernel yourself; mma, cooperative groups and inline PTX are open.",
+        )
+    return (
+        f"the header {name} is not open",
+        "Use the CUDA runtime, bf16/fp16, mma, cooperative groups, cuda/std, pipeline and barrier headers.",
+    )
+
+
+def _macro(words: Sequence[str], directive: str) -> tuple[str, str] | None:
+    name = words[0] if words else ""
+    if name in KEYWORDS or RESERVED_MACRO.fullmatch(name):
+        return f"#{directive} of {name}, which belongs to the language or to CUDA", "Choose another name."
+    return None
+
+
+def _condition(rest: Sequence[Token]) -> tuple[str, str] | None:
+    for token in rest:
+        reserved = token.kind is Kind.NAME and token.text.startswith("_")
+        if reserved and not CONDITION_MACROS.fullmatch(token.text):
+            return (
+                f"a branch on {token.text}",
+                "Branch on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus alone.",
+            )
+    return None
+
+
+def _pastes(rest: Sequence[Token]) -> bool:
+    return any(a.text == b.text == "#" for a, b in itertools.pairwise(rest))
+
+
+def _spaced(rest: Sequence[Token]) -> str:
+    """Tokens with a blank wherever the author had any between words."""
+    pieces = []
+    for index, token in enumerate(rest):
+        if index and token.start > rest[index - 1].end:
+            pieces.append(" ")
+        pieces.append(token.text)
+    return "".join(pieces)
