@@ -1,0 +1,159 @@
+"""Builds and runs harness and candidates on the host: the `Device` for a machine without a GPU."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from cudamaster import resources
+from cudamaster.devices.cpu import symbols, toolchain
+from cudamaster.devices.cpu.process import run_bounded
+from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
+from cudamaster.devices.cpu.unsupported import unsupported_in
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, Ran
+from cudamaster.values import Hardware
+
+_STATIC_SHARED_BYTES = 48 * 1024
+_COMPILE_LIMIT_S = 300.0
+_LOG_CHARACTERS = 20_000
+# A candidate sees none of the user's environment: keys of models are in there.
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
+# Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
+_LOCAL_STATIC = re.compile(r"_ZZ(?P<function>.*)E\d+[A-Za-z_]\w*")
+
+
+class CpuDevice:
+    """The CPU device. Kernels are executed, not simulated: results are right, times mean nothing on a GPU.
+
+    Beside the protocol: a fault inside a kernel ends the harness with exit code 70 and a line on stderr that names
+    kernel, block and thread.
+    """
+
+    name = "cpu"
+    emulated = True
+    default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
+    protocol = MeasuringProtocol(warmups=1, calls=5, work_limit=2e8, call_limit_s=60.0)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over compiler, flags, processor and the executor's sources."""
+        return toolchain.fingerprint()
+
+    def hardware(self) -> Hardware:
+        """The host's processor, marked as emulating a device of compute capability 9.0."""
+        figures = {
+            "device": "CUDA device emulated on the CPU; no hardware profile, times are no measurement of a GPU",
+            "processor": toolchain.processor(),
+            "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+            "compiler": toolchain.version(),
+            "compute capability": "9.0 (as reported to kernels)",
+            "shared memory per block": "48 KB static, up to 227 KB dynamic",
+        }
+        return Hardware(name=f"CPU (emulated CUDA device on {toolchain.processor()})", figures=figures, emulated=True)
+
+    def compile(
+        self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False
+    ) -> Compiled:
+        """Compile CUDA C++ text to <folder>/<name>.o; of the flags only -D, -std and -O count.
+
+        The rewritten source is left beside the object as <name>.cpp; errors name lines of the text given, as
+        <name>.cu. DeviceError where the host has no C++ compiler.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        rewritten, target = folder / f"{name}.cpp", folder / f"{name}.o"
+        command = toolchain.compile_command(rewritten, target, flags, debug=debug)
+        shown = shlex.join(command)
+        target.unlink(missing_ok=True)
+        try:
+            text = rewrite(source, exact_shared=debug)
+        except Unsupported as error:
+            log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
+            return Compiled(None, shown, log, time.monotonic() - start, str(error))
+        rewritten.write_text(f'#line 1 "{name}.cu"\n{text}')
+        ok, log = _call(command)
+        if ok and not debug:
+            too_much = _static_shared_excess(target)
+            if too_much is not None:
+                ok, log = False, too_much
+        if not ok:
+            target.unlink(missing_ok=True)
+        unsupported = None if ok else unsupported_in(log)
+        return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
+
+    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
+        """Regular expressions, full match, of undefined symbols that a candidate's object may carry."""
+        return symbols.allowed(debug=debug)
+
+    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
+        """Link objects with the executor, which is built first where the cache has none; `object` is the executable."""
+        start = time.monotonic()
+        command = toolchain.link_command(objects, executable, debug=debug)
+        ok, log = _call(command)
+        return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
+
+    def run(
+        self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False
+    ) -> Ran:
+        """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
+
+        `reversed_threads` runs threads and blocks in descending order. Only one harness runs at a time; waiting
+        for another one does not count.
+        """
+        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+        if reversed_threads:
+            environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
+        with _device_lock():
+            return run_bounded([*command, "--report", str(report)], environment, limit_s)
+
+
+@contextmanager
+def _device_lock() -> Iterator[None]:
+    """Holds the device: a lock that the system frees when its holder dies."""
+    folder = resources.cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "cpu.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _call(command: Sequence[str]) -> tuple[bool, str]:
+    """Whether a compiler or linker call succeeded, and what it said."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"the compiler did not end within {_COMPILE_LIMIT_S:.0f} s"
+    return done.returncode == 0, (done.stdout + done.stderr)[:_LOG_CHARACTERS]
+
+
+def _static_shared_excess(target: Path) -> str | None:
+    """An error text where a function of the object has more static shared memory than a block may have."""
+    used: Counter[str] = Counter()
+    with target.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        for symbol in table.iter_symbols() if table is not None else ():
+            found = _LOCAL_STATIC.match(symbol.name)
+            if symbol["st_info"]["type"] == "STT_TLS" and found is not None:
+                used[found.group("function")] += symbol["st_size"]
+    for function, size in used.items():
+        if size > _STATIC_SHARED_BYTES:
+            return f"error: function {function} uses too much shared data ({size:#x} bytes, {_STATIC_SHARED_BYTES:#x} max)"
+    return None

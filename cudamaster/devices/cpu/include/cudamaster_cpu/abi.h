@@ -1,0 +1,52 @@
+// What compiled device code asks of the executor: every entry point, and nothing else of the runtime.
+#pragma once
+
+#include "cudamaster_cpu/api.h"
+
+struct CudamasterCpuLaunch {
+    const char* kernel;   // source text of the callee, for reports
+    const void* function; // its address, null where a template's arguments are deduced
+    dim3 grid;
+    dim3 block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+    int cooperative;
+    void (*invoke)(const void* closure); // runs the kernel's body for the current thread
+    const void* closure;
+};
+
+// What the lanes of one warp collective brought, and what its last arriver made of it.
+// A lane reads it after the call and then takes itself off `unread`.
+struct CudamasterCpuExchange {
+    unsigned long long values[32]; // lanes that took no part hold all ones
+    unsigned long long result;
+    unsigned int arrived;
+    unsigned int unread;
+};
+typedef void (*CudamasterCpuCombine)(CudamasterCpuExchange*);
+
+enum CudamasterCpuBarrier {
+    CUDAMASTER_CPU_SYNC,
+    CUDAMASTER_CPU_SYNC_COUNT,
+    CUDAMASTER_CPU_SYNC_AND,
+    CUDAMASTER_CPU_SYNC_OR,
+    CUDAMASTER_CPU_SYNC_GRID,
+};
+
+extern "C" {
+cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
+int cudamaster_cpu_barrier(int kind, int predicate);
+// `operation` names the collective: lanes of one mask that call different ones are an error.
+CudamasterCpuExchange* cudamaster_cpu_warp(unsigned int mask, const char* operation, unsigned long long value,
+                                           CudamasterCpuCombine combine);
+unsigned int cudamaster_cpu_activemask(void);
+// Lets other threads of the block run: for loops that wait on memory.
+void cudamaster_cpu_yield(void);
+void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment);
+int cudamaster_cpu_printf(const char* format, ...);
+unsigned int cudamaster_cpu_lane(void);
+int cudamaster_cpu_cooperative(void);
+size_t cudamaster_cpu_dynamic_shared_bytes(void);
+}
+
+extern __thread unsigned char* cudamaster_cpu_dynamic_shared;

@@ -1,0 +1,105 @@
+// Atomics. Device code is ordered by its fences and barriers alone, so all are relaxed, as CUDA's are.
+//
+// One that changes nothing may be part of a loop that waits: now and then it lets other threads run.
+#pragma once
+
+#include "cudamaster_cpu/builtins.h"
+
+#include <cstring>
+#include <type_traits>
+
+namespace cudamaster_cpu {
+
+template <class Type> struct BitsOf {
+    using type = std::conditional_t<
+        sizeof(Type) == 2, unsigned short,
+        std::conditional_t<sizeof(Type) == 4, unsigned int, unsigned long long>>;
+};
+
+// Replaces *address by change(old) in one step and returns the old value.
+template <class Type, class Change> Type atomic_update(Type* address, Change change) {
+    using Bits = typename BitsOf<Type>::type;
+    Bits* bits = reinterpret_cast<Bits*>(address);
+    Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
+    for (;;) {
+        Type value;
+        std::memcpy(static_cast<void*>(&value), &old, sizeof value);
+        Type next = change(value);
+        Bits next_bits;
+        std::memcpy(&next_bits, &next, sizeof next);
+        if (next_bits == old)
+            spun();
+        if (__atomic_compare_exchange_n(bits, &old, next_bits, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            std::memcpy(static_cast<void*>(&value), &old, sizeof value);
+            return value;
+        }
+    }
+}
+
+template <class Type> Type atomic_add_integer(Type* address, Type value) {
+    if (!value)
+        spun();
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+} // namespace cudamaster_cpu
+
+#define CUDAMASTER_CPU_ATOMIC(name, type, body)                                                              \
+    inline type name(type* address, type value) { body }                                                     \
+    inline type name##_block(type* address, type value) { return name(address, value); }                     \
+    inline type name##_system(type* address, type value) { return name(address, value); }
+#define CUDAMASTER_CPU_UPDATE(expression)                                                                    \
+    return cudamaster_cpu::atomic_update(address, [value](auto old) -> decltype(old) { return expression; });
+
+CUDAMASTER_CPU_ATOMIC(atomicAdd, int, return cudamaster_cpu::atomic_add_integer(address, value);)
+CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned int, return cudamaster_cpu::atomic_add_integer(address, value);)
+CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned long long, return cudamaster_cpu::atomic_add_integer(address, value);)
+CUDAMASTER_CPU_ATOMIC(atomicAdd, float, CUDAMASTER_CPU_UPDATE(old + value))
+CUDAMASTER_CPU_ATOMIC(atomicAdd, double, CUDAMASTER_CPU_UPDATE(old + value))
+CUDAMASTER_CPU_ATOMIC(atomicSub, int, return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);)
+CUDAMASTER_CPU_ATOMIC(atomicSub, unsigned int, return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);)
+CUDAMASTER_CPU_ATOMIC(atomicExch, int, CUDAMASTER_CPU_UPDATE(((void)old, value)))
+CUDAMASTER_CPU_ATOMIC(atomicExch, unsigned int, CUDAMASTER_CPU_UPDATE(((void)old, value)))
+CUDAMASTER_CPU_ATOMIC(atomicExch, unsigned long long, CUDAMASTER_CPU_UPDATE(((void)old, value)))
+CUDAMASTER_CPU_ATOMIC(atomicExch, float, CUDAMASTER_CPU_UPDATE(((void)old, value)))
+#define CUDAMASTER_CPU_ATOMIC_INTEGERS(type)                                                                 \
+    CUDAMASTER_CPU_ATOMIC(atomicMin, type, CUDAMASTER_CPU_UPDATE(value < old ? value : old))                 \
+    CUDAMASTER_CPU_ATOMIC(atomicMax, type, CUDAMASTER_CPU_UPDATE(value > old ? value : old))                 \
+    CUDAMASTER_CPU_ATOMIC(atomicAnd, type, CUDAMASTER_CPU_UPDATE(static_cast<type>(old & value)))            \
+    CUDAMASTER_CPU_ATOMIC(atomicOr, type, CUDAMASTER_CPU_UPDATE(static_cast<type>(old | value)))             \
+    CUDAMASTER_CPU_ATOMIC(atomicXor, type, CUDAMASTER_CPU_UPDATE(static_cast<type>(old ^ value)))
+CUDAMASTER_CPU_ATOMIC_INTEGERS(int)
+CUDAMASTER_CPU_ATOMIC_INTEGERS(unsigned int)
+CUDAMASTER_CPU_ATOMIC_INTEGERS(long long)
+CUDAMASTER_CPU_ATOMIC_INTEGERS(unsigned long long)
+CUDAMASTER_CPU_ATOMIC(atomicInc, unsigned int, CUDAMASTER_CPU_UPDATE(old >= value ? 0 : old + 1))
+CUDAMASTER_CPU_ATOMIC(atomicDec, unsigned int, CUDAMASTER_CPU_UPDATE(old == 0 || old > value ? value : old - 1))
+
+#define CUDAMASTER_CPU_CAS(type)                                                                             \
+    inline type atomicCAS(type* address, type compare, type value) {                                         \
+        type old = compare;                                                                                  \
+        if (!__atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))   \
+            cudamaster_cpu::spun();                                                                          \
+        return old;                                                                                          \
+    }                                                                                                        \
+    inline type atomicCAS_block(type* address, type compare, type value) {                                   \
+        return atomicCAS(address, compare, value);                                                           \
+    }                                                                                                        \
+    inline type atomicCAS_system(type* address, type compare, type value) {                                  \
+        return atomicCAS(address, compare, value);                                                           \
+    }
+CUDAMASTER_CPU_CAS(int)
+CUDAMASTER_CPU_CAS(unsigned int)
+CUDAMASTER_CPU_CAS(unsigned long long)
+CUDAMASTER_CPU_CAS(unsigned short)
+#undef CUDAMASTER_CPU_CAS
+#undef CUDAMASTER_CPU_ATOMIC_INTEGERS
+
+// Vectors are added element by element, each in one step of its own.
+inline float2 atomicAdd(float2* address, float2 value) {
+    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+inline float4 atomicAdd(float4* address, float4 value) {
+    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
+            atomicAdd(&address->w, value.w)};
+}

@@ -1,0 +1,202 @@
+// Kernel launches. The rewriter turns k<<<grid, block, shared, stream>>>(arguments) into launch("k", Config(...), ...).
+#pragma once
+
+#include "cudamaster_cpu/abi.h"
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace cudamaster_cpu {
+
+struct Config {
+    dim3 grid;
+    dim3 block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+    Config(dim3 grid_, dim3 block_, size_t shared = 0, cudaStream_t stream_ = nullptr)
+        : grid(grid_), block(block_), shared_bytes(shared), stream(stream_) {}
+};
+
+struct Tag {};
+
+// Well-formed only where `function` names one function: a template whose arguments the call deduces does not.
+template <class Result, class... Parameters>
+const void* function_address(Tag, Result (*function)(Parameters...)) {
+    return reinterpret_cast<const void*>(function);
+}
+
+template <class Body, class Values> struct Closure {
+    Body* body;
+    Values* values;
+    static void invoke(const void* closure) {
+        const Closure* self = static_cast<const Closure*>(closure);
+        std::apply(*self->body, *self->values);
+    }
+};
+
+template <class Body, class Values>
+cudaError_t submit(const char* kernel, const void* function, const Config& config, bool cooperative, Body& body,
+                   Values& values) {
+    Closure<Body, Values> closure{&body, &values};
+    CudamasterCpuLaunch launch{kernel,
+                               function,
+                               config.grid,
+                               config.block,
+                               config.shared_bytes,
+                               config.stream,
+                               cooperative,
+                               &Closure<Body, Values>::invoke,
+                               &closure};
+    return cudamaster_cpu_launch(&launch);
+}
+
+// Arguments are evaluated and stored once; each thread's parameters are copies, as a kernel's are.
+template <class Body, class Address, class... Arguments>
+void launch(const char* kernel, const Config& config, Body body, Address address, Arguments&&... arguments) {
+    std::tuple<std::decay_t<Arguments>...> values(std::forward<Arguments>(arguments)...);
+    const void* function = nullptr;
+    if constexpr (std::is_invocable_v<Address, Tag>)
+        function = address(Tag{});
+    submit(kernel, function, config, false, body, values);
+}
+
+template <class... Parameters>
+cudaError_t launch_pointer(void (*function)(Parameters...), const Config& config, bool cooperative,
+                           std::tuple<std::decay_t<Parameters>...> values) {
+    auto body = [function](auto&... parameters) { function(parameters...); };
+    return submit("kernel", reinterpret_cast<const void*>(function), config, cooperative, body, values);
+}
+
+template <class... Parameters, size_t... Index>
+cudaError_t launch_array(void (*function)(Parameters...), const Config& config, bool cooperative, void** arguments,
+                         std::index_sequence<Index...>) {
+    return launch_pointer(function, config, cooperative,
+                          std::tuple<std::decay_t<Parameters>...>(
+                              *static_cast<std::decay_t<Parameters>*>(arguments[Index])...));
+}
+
+inline unsigned char* dynamic_shared() { return cudamaster_cpu_dynamic_shared; }
+
+template <class Type> Type& exact_shared(const void* key, size_t alignment) {
+    return *static_cast<Type*>(cudamaster_cpu_exact_shared(
+        key, sizeof(Type), alignment > alignof(Type) ? alignment : alignof(Type)));
+}
+
+} // namespace cudamaster_cpu
+
+template <class... Parameters>
+cudaError_t cudaLaunchKernel(void (*function)(Parameters...), dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, false, arguments,
+                                        std::index_sequence_for<Parameters...>());
+}
+
+template <class... Parameters>
+cudaError_t cudaLaunchCooperativeKernel(void (*function)(Parameters...), dim3 grid, dim3 block, void** arguments,
+                                        size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, true, arguments,
+                                        std::index_sequence_for<Parameters...>());
+}
+
+// A kernel known by address alone has lost its parameters' types.
+#define CUDAMASTER_CPU_TYPELESS                                                                              \
+    __attribute__((error("unsupported on the CPU device: kernel handed over as void* in a variable")))
+CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t = 0,
+                                                     cudaStream_t = nullptr);
+CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t = 0,
+                                                                cudaStream_t = nullptr);
+#undef CUDAMASTER_CPU_TYPELESS
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*function)(Parameters...),
+                               Arguments&&... arguments) {
+    bool cooperative = false;
+    for (unsigned int i = 0; i < config->numAttrs; ++i)
+        cooperative |= config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative;
+    return cudamaster_cpu::launch_pointer(
+        function, {config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, cooperative,
+        std::tuple<std::decay_t<Parameters>...>(std::forward<Arguments>(arguments)...));
+}
+
+template <class Function> cudaError_t cudaFuncSetAttribute(Function* function, cudaFuncAttribute attribute, int value) {
+    return cudaFuncSetAttribute(reinterpret_cast<const void*>(function), attribute, value);
+}
+template <class Function> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Function* function) {
+    return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(function));
+}
+template <class Function> cudaError_t cudaFuncSetCacheConfig(Function* function, cudaFuncCache config) {
+    return cudaFuncSetCacheConfig(reinterpret_cast<const void*>(function), config);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function function, int block_size,
+                                                          size_t shared_bytes) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), block_size,
+                                                         shared_bytes);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Function function, int block_size,
+                                                                   size_t shared_bytes, unsigned int) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), block_size,
+                                                         shared_bytes);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* min_grid, int* block_size, Function, size_t = 0, int limit = 0) {
+    // Whole SMs of 2048 threads: two blocks of 1024 unless the caller asks for less.
+    *block_size = limit > 0 && limit < 1024 ? limit / 32 * 32 : 1024;
+    *min_grid = 132 * (2048 / (*block_size > 0 ? *block_size : 1024));
+    return cudaSuccess;
+}
+
+template <class Type> cudaError_t cudaMalloc(Type** pointer, size_t bytes) {
+    return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
+}
+template <class Type> cudaError_t cudaMallocAsync(Type** pointer, size_t bytes, cudaStream_t stream) {
+    return cudaMallocAsync(reinterpret_cast<void**>(pointer), bytes, stream);
+}
+template <class Type>
+cudaError_t cudaMallocManaged(Type** pointer, size_t bytes, unsigned int flags = cudaMemAttachGlobal) {
+    return cudaMallocManaged(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class Type> cudaError_t cudaMallocHost(Type** pointer, size_t bytes, unsigned int flags = 0) {
+    return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class Type> cudaError_t cudaHostAlloc(Type** pointer, size_t bytes, unsigned int flags) {
+    return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class Type> cudaError_t cudaGetSymbolAddress(void** pointer, const Type& symbol) {
+    *pointer = const_cast<void*>(static_cast<const volatile void*>(&symbol));
+    return cudaSuccess;
+}
+template <class Type> cudaError_t cudaGetSymbolSize(size_t* bytes, const Type& symbol) {
+    *bytes = sizeof symbol;
+    return cudaSuccess;
+}
+template <class Type>
+cudaError_t cudaMemcpyToSymbol(const Type& symbol, const void* source, size_t bytes, size_t offset = 0,
+                               cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+    if (offset > sizeof symbol || bytes > sizeof symbol - offset)
+        return cudaErrorInvalidValue;
+    void* address = nullptr;
+    cudaGetSymbolAddress(&address, symbol);
+    return cudaMemcpy(static_cast<char*>(address) + offset, source, bytes, kind);
+}
+template <class Type>
+cudaError_t cudaMemcpyToSymbolAsync(const Type& symbol, const void* source, size_t bytes, size_t offset,
+                                    cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    return cudaMemcpyToSymbol(symbol, source, bytes, offset, kind);
+}
+template <class Type>
+cudaError_t cudaMemcpyFromSymbol(void* target, const Type& symbol, size_t bytes, size_t offset = 0,
+                                 cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+    if (offset > sizeof symbol || bytes > sizeof symbol - offset)
+        return cudaErrorInvalidValue;
+    void* address = nullptr;
+    cudaGetSymbolAddress(&address, symbol);
+    return cudaMemcpy(target, static_cast<const char*>(address) + offset, bytes, kind);
+}
+template <class Type>
+cudaError_t cudaMemcpyFromSymbolAsync(void* target, const Type& symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    return cudaMemcpyFromSymbol(target, symbol, bytes, offset, kind);
+}

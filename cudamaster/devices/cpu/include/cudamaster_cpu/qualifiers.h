@@ -1,0 +1,39 @@
+// Keywords of CUDA C++ as the host compiler takes them.
+#pragma once
+
+#define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDA_ARCH__ 900
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_BUILD__ 0
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+#define __CUDA_API_VERSION 13000
+
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+// One OS thread runs one block, so a block's memory is a thread's memory.
+#define __shared__ static thread_local
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __inline_hint__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __builtin_align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+#define __maxnreg__(count)
+#define __nv_pure__ __attribute__((pure))
+#define CUDARTAPI
+#define CUDART_CB
+#define CUDA_CB
+
+#define __builtin_assume(condition)                                                                          \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            __builtin_unreachable();                                                                         \
+    } while (0)
+#define __nv_is_extended_device_lambda_closure_type(type) false

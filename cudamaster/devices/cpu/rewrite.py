@@ -1,0 +1,295 @@
+"""Turns CUDA C++ into C++ that g++ compiles against the headers in `include/`.
+
+Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared, stream>>>(arguments)`, and
+`extern __shared__` arrays, whose place in memory is known at run time only. The debug build also turns each
+`__shared__` variable into an exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
+The number of lines stays as it is, so that a compiler error names the line of the source that was given.
+
+What this device cannot execute raises `Unsupported`. Source text is not preprocessed here: a construct inside an
+inactive `#if` counts as used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import tree_sitter
+import tree_sitter_cuda
+
+from cudamaster.devices.cpu.unsupported import refuse_foreign_constructs
+
+__all__ = ["Unsupported", "rewrite"]
+
+from cudamaster.devices.cpu.unsupported import Unsupported
+
+_NAMESPACE = "::cudamaster_cpu"
+_KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
+_SHARED_WORDS = {b"extern", b"__shared__", b"static"}
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Bytes [start, end) of the source that become `text`, which has as many line ends."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+@dataclass
+class _Rewriter:
+    """One text on its way: the bytes given, and the edits found so far."""
+
+    source: bytes
+    exact_shared: bool
+    first_line: int = 1
+    edits: list[_Edit] = field(default_factory=list)
+
+    def run(self) -> bytes:
+        """The text with all edits applied."""
+        # The grammar does not know __align__; alignas of the same length it does.
+        parsed = _parser().parse(re.sub(rb"\b__align__(?=\s*\()", b"alignas  ", self.source))
+        for node in _walk(parsed.root_node):
+            if node.type == "call_expression":
+                self._call(node)
+            elif node.type == "declaration":
+                self._declaration(node)
+            elif node.type == "preproc_arg":
+                self._macro_body(node)
+        return self._apply()
+
+    def _text(self, node: tree_sitter.Node) -> bytes:
+        return self.source[node.start_byte : node.end_byte]
+
+    def _line(self, node: tree_sitter.Node) -> int:
+        return node.start_point[0] + self.first_line
+
+    def _replace(self, node: tree_sitter.Node, text: bytes) -> None:
+        missing = self._text(node).count(b"\n") - text.count(b"\n")
+        self.edits.append(_Edit(node.start_byte, node.end_byte, text + b"\n" * missing))
+
+    def _apply(self) -> bytes:
+        parts: list[bytes] = []
+        end = 0
+        for edit in sorted(self.edits, key=lambda edit: edit.start):
+            if edit.start < end:
+                raise Unsupported("kernel launch inside another rewritten construct", self._line_of(edit.start))
+            parts += [self.source[end : edit.start], edit.text]
+            end = edit.end
+        return b"".join([*parts, self.source[end:]])
+
+    def _line_of(self, offset: int) -> int:
+        return self.source.count(b"\n", 0, offset) + self.first_line
+
+    def _call(self, node: tree_sitter.Node) -> None:
+        callee = node.child_by_field_name("function")
+        arguments = node.child_by_field_name("arguments")
+        if callee is None or arguments is None:
+            return
+        launch = next((child for child in node.children if child.type == "kernel_call_syntax"), None)
+        if launch is not None:
+            self._launch(node, callee, launch, arguments)
+        elif self._text(callee) in _KERNEL_TAKING_CALLS:
+            self._drop_cast(arguments)
+
+    def _launch(
+        self,
+        node: tree_sitter.Node,
+        callee: tree_sitter.Node,
+        launch: tree_sitter.Node,
+        arguments: tree_sitter.Node,
+    ) -> None:
+        if _in_device_code(node):
+            raise Unsupported("kernel launch in device code (dynamic parallelism)", self._line(node))
+        start = node.start_byte
+        # `(void)k<<<...>>>()` parses with the cast as part of the callee.
+        while callee.type == "cast_expression":
+            value = callee.child_by_field_name("value")
+            assert value is not None
+            callee, start = value, value.start_byte
+        kernel = b" ".join(self._text(callee).split())
+        config = self.source[launch.children[0].end_byte : launch.children[-1].start_byte]
+        values: list[bytes] = []
+        for child in arguments.named_children:
+            if child.type == "initializer_list":
+                raise Unsupported("braced list as a kernel argument", self._line(child))
+            if child.type == "null":
+                values.append(b"nullptr")
+        listed = self.source[arguments.start_byte + 1 : arguments.end_byte - 1]
+        listed = self._arguments(arguments)
+        name = kernel.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        head = (
+            b'%s::launch("%s", %s::Config(%s), '
+            b"[=](auto&... cm_values) { %s(cm_values...); }, "
+            b"[=](auto cm_tag) -> decltype(%s::function_address(cm_tag, %s)) "
+            b"{ return %s::function_address(cm_tag, %s); }"
+        )
+        space = _NAMESPACE.encode()
+        text = head % (space, name, space, config, kernel, space, kernel, space, kernel)
+        text += (b", " + listed if listed.strip() else b"") + b")"
+        missing = self.source[start : node.end_byte].count(b"\n") - text.count(b"\n")
+        if missing < 0:
+            raise Unsupported("kernel launch that cannot be kept on its lines", self._line(node))
+        self.edits.append(_Edit(start, node.end_byte, text + b"\n" * missing))
+
+    def _arguments(self, arguments: tree_sitter.Node) -> bytes:
+        """The argument list without its parentheses, NULL made a pointer: the launch stores each value's own type."""
+        parts: list[bytes] = []
+        end = arguments.start_byte + 1
+        for child in arguments.named_children:
+            if child.type == "null":
+                parts += [self.source[end : child.start_byte], b"nullptr"]
+                end = child.end_byte
+        return b"".join([*parts, self.source[end : arguments.end_byte - 1]])
+
+    def _drop_cast(self, arguments: tree_sitter.Node) -> None:
+        """Kernels handed over as `(void*)kernel` keep their type: the launch has to know the parameters."""
+        if not arguments.named_children:
+            return
+        first = arguments.named_children[0]
+        inner = first
+        if first.type == "cast_expression":
+            value = first.child_by_field_name("value")
+            inner = value if value is not None else first
+        elif first.type == "call_expression" and re.match(rb"(reinterpret|static|const)_cast\b", self._text(first)):
+            listed = first.child_by_field_name("arguments")
+            if listed is not None and listed.named_child_count == 1:
+                inner = listed.named_children[0]
+        if inner is not first:
+            self._replace(first, self._text(inner))
+
+    def _declaration(self, node: tree_sitter.Node) -> None:
+        words = {self._text(child) for child in node.children}
+        if b"__shared__" not in words:
+            return
+        dynamic = b"extern" in words
+        in_function = _inside(node, "compound_statement")
+        if not dynamic and not (self.exact_shared and in_function):
+            return
+        if node.has_error:
+            raise Unsupported("__shared__ declaration that cannot be read", self._line(node))
+        declarators = node.children_by_field_name("declarator")
+        aligned = [c for c in node.children if c.type == "alignas_qualifier" or self._is_alignment(c)]
+        listed = {(c.start_byte, c.end_byte) for c in [*declarators, *aligned]}
+        type_name = b" ".join(
+            self._text(child)
+            for child in node.children
+            if (child.start_byte, child.end_byte) not in listed
+            and self._text(child) not in _SHARED_WORDS
+            and child.type not in {",", ";", "comment"}
+        )
+        type_name = b" ".join(type_name.split())
+        alignment = b"".join(re.findall(rb"\(.*\)", self._text(aligned[0]))) if aligned else b"1"
+        lines = [
+            self._dynamic_array(node, type_name, declarator, in_function)
+            if dynamic
+            else self._exact_variable(type_name, declarator, alignment)
+            for declarator in declarators
+        ]
+        self._replace(node, b" ".join(line for line in lines if line))
+
+    def _is_alignment(self, node: tree_sitter.Node) -> bool:
+        return node.type == "type_qualifier" and self._text(node).startswith((b"alignas", b"__align__"))
+
+    def _named(self, declarator: tree_sitter.Node, name: bytes | None) -> tuple[bytes, bytes]:
+        """The declarator with its identifier replaced by `name` (kept where None), and the identifier."""
+        for node in _walk(declarator):
+            if node.type == "identifier":
+                own = self._text(node)
+                head = self.source[declarator.start_byte : node.start_byte]
+                tail = self.source[node.end_byte : declarator.end_byte]
+                return head + (own if name is None else name) + tail, own
+        raise Unsupported("__shared__ declaration that cannot be read", self._line(declarator))
+
+    def _dynamic_array(
+        self, node: tree_sitter.Node, type_name: bytes, declarator: tree_sitter.Node, in_function: bool
+    ) -> bytes:
+        reference, name = self._named(declarator, b"")
+        cast = b"*reinterpret_cast<%s (*)%s>(%s::dynamic_shared())" % (type_name, reference, _NAMESPACE.encode())
+        if not reference.lstrip().startswith(b"["):
+            raise Unsupported("extern __shared__ variable that is no array", self._line(node))
+        if in_function:
+            return b"%s (&%s)%s = %s;" % (type_name, name, reference, cast)
+        root = node
+        while root.parent is not None:
+            root = root.parent
+        for use in _walk(root):
+            if use.type == "identifier" and self._text(use) == name and use.start_byte >= node.end_byte:
+                self.edits.append(_Edit(use.start_byte, use.end_byte, b"(" + cast + b")"))
+        return b""
+
+    def _exact_variable(self, type_name: bytes, declarator: tree_sitter.Node, alignment: bytes) -> bytes:
+        if declarator.type == "init_declarator":
+            raise Unsupported("__shared__ variable with an initial value", self._line(declarator))
+        _, name = self._named(declarator, None)
+        alias, _ = self._named(declarator, name + b"_cm_type")
+        return b"typedef %s %s; static char %s_cm_key; auto& %s = %s::exact_shared<%s_cm_type>(&%s_cm_key, %s);" % (
+            type_name,
+            alias,
+            name,
+            name,
+            _NAMESPACE.encode(),
+            name,
+            name,
+            alignment,
+        )
+
+    def _macro_body(self, node: tree_sitter.Node) -> None:
+        """A macro that launches or declares dynamic shared memory: its body is rewritten as if it were a function's."""
+        body = self._text(node)
+        if b"<<<" not in body and b"extern" not in body:
+            return
+        flat = body.replace(b"\\\n", b" \n")
+        head, tail = b"void cm_macro() {", b";}"
+        inner = _Rewriter(head + flat + tail, self.exact_shared, self._line(node))
+        text = inner.run()[len(head) : -len(tail)]
+        text = re.sub(rb"[ ]?\n", b" \\\\\n", text)
+        self._replace(node, text)
+
+
+def _walk(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """The node and everything below it, in the order of the text."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(top.children))
+
+
+def _inside(node: tree_sitter.Node, kind: str) -> bool:
+    above = node.parent
+    while above is not None:
+        if above.type == kind:
+            return True
+        above = above.parent
+    return False
+
+
+def _in_device_code(node: tree_sitter.Node) -> bool:
+    above = node.parent
+    while above is not None:
+        if above.type == "function_definition":
+            words = {child.type for child in above.children}
+            return "__global__" in words or ("__device__" in words and "__host__" not in words)
+        above = above.parent
+    return False
+
+
+@cache
+def _parser() -> tree_sitter.Parser:
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+
+
+def rewrite(source: str, *, exact_shared: bool = False) -> str:
+    """The source as plain C++ with the same number of lines.
+
+    `exact_shared` gives every `__shared__` variable inside a function an allocation of its own, as the debug
+    build needs. Raises Unsupported for a construct that this device cannot execute.
+    """
+    refuse_foreign_constructs(source)
+    text = _Rewriter(source.encode(), exact_shared).run().decode()
+    refuse_foreign_constructs(text, launches=True)
+    return text

@@ -1,0 +1,184 @@
+// The executor's own structures: fibres, warps, and the worker that runs one block at a time.
+#pragma once
+
+#include "cudamaster_cpu/abi.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+// The built-in variables. Device code sees them as constants, which they are to any one thread.
+extern __thread uint3 threadIdx;
+extern __thread uint3 blockIdx;
+extern __thread dim3 blockDim;
+extern __thread dim3 gridDim;
+
+namespace executor {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kMaxThreads = 1024;
+constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kGuardBytes = 4096;
+constexpr size_t kStaticShared = 48 << 10;
+constexpr size_t kOptInShared = 227 << 10;
+constexpr int kFaultExitCode = 70;
+
+enum class Wait : unsigned char { kNone, kBarrier, kWarp, kActiveMask };
+
+// One stack, and the device thread that is suspended on it.
+struct Fibre {
+    void* stack_pointer = nullptr;
+    void* sanitizer_stack = nullptr;
+    Fibre* next = nullptr;
+    uint3 index{};
+    unsigned linear = 0;
+    Wait wait = Wait::kNone;
+    unsigned mask = 0;
+    const char* operation = "";
+    const void* site = nullptr;
+    unsigned active_mask = 0;
+    char* stack = nullptr;
+    char* top = nullptr;
+};
+
+struct FibreList {
+    Fibre* head = nullptr;
+    Fibre* tail = nullptr;
+    void push(Fibre* fibre) {
+        fibre->next = nullptr;
+        if (tail)
+            tail->next = fibre;
+        else
+            head = fibre;
+        tail = fibre;
+    }
+    Fibre* pop() {
+        Fibre* fibre = head;
+        head = fibre->next;
+        if (!head)
+            tail = nullptr;
+        return fibre;
+    }
+    void append(FibreList& other) {
+        if (!other.head)
+            return;
+        if (tail)
+            tail->next = other.head;
+        else
+            head = other.head;
+        tail = other.tail;
+        other = {};
+    }
+};
+
+// A collective in progress among the lanes of one mask. Its two exchanges take turns: a lane may bring its value to
+// the next collective before slower lanes have read the last one.
+struct Slot {
+    unsigned mask = 0;
+    unsigned arrived = 0;
+    unsigned turn = 0;
+    const char* operation = "";
+    CudamasterCpuCombine combine = nullptr;
+    FibreList waiting;
+    CudamasterCpuExchange exchanges[2] = {};
+};
+
+struct Warp {
+    unsigned exited = 0; // lanes that ended, or that the block never had
+    unsigned open = 0;   // slots with lanes waiting
+    std::vector<std::unique_ptr<Slot>> slots;
+};
+
+struct Barrier {
+    unsigned arrived = 0;
+    int kind = 0;
+    int count = 0;
+    int result = 0;
+    FibreList waiting;
+};
+
+// One launch as its workers share it.
+struct Job {
+    const CudamasterCpuLaunch* launch = nullptr;
+    unsigned long long blocks = 0;
+    unsigned threads = 0;
+    unsigned long long chunk = 1;
+    bool reversed = false;
+    std::atomic<unsigned long long> next_block{0};
+    std::atomic<bool> failed{false};
+    // Grid barrier of a cooperative launch.
+    std::mutex grid_mutex;
+    std::condition_variable grid_released;
+    unsigned long long grid_arrived = 0;
+    unsigned long long grid_ended = 0;
+    unsigned long long grid_generation = 0;
+};
+
+// What one OS thread needs to run blocks.
+struct Worker {
+    Fibre* current = nullptr;
+    FibreList ready;
+    Fibre* idle = nullptr;
+    void (*invoke)(const void*) = nullptr;
+    const void* closure = nullptr;
+    Job* job = nullptr;
+    unsigned started = 0;
+    unsigned total = 0;
+    unsigned exited = 0;
+    unsigned linear = 0; // of the thread that runs now
+    bool running = false;
+    bool block_failed = false;
+    Barrier barrier;
+    FibreList asking; // threads in __activemask
+    Warp warps[kMaxThreads / kWarp];
+    Fibre* next_fibre = nullptr; // handed to the fibre that a switch leads to
+    void* home = nullptr;        // the worker's own stack while a block runs
+    void* home_sanitizer_stack = nullptr;
+    const void* home_bottom = nullptr;
+    size_t home_bytes = 0;
+    std::vector<std::unique_ptr<Fibre>> fibres;
+    char* shared_arena = nullptr;
+    struct ExactShared {
+        const void* key;
+        void* memory;
+        size_t bytes;
+    };
+    std::vector<ExactShared> exact_shared;
+};
+
+extern __thread Worker* worker;
+
+bool reversed_order();
+
+// fibres.cpp
+Fibre* new_fibre(Worker& self);
+void reset_fibre(Fibre& fibre);
+bool in_stack_guard(const Worker& self, const void* address);
+[[noreturn]] void fibre_main();
+
+// block.cpp
+void run_block(Worker& self, unsigned long long block);
+[[noreturn]] void fail_block(const char* what);
+
+// launch.cpp
+void grid_wait(Job& job);
+void prepare_shared(Worker& self, size_t bytes);
+bool shared_intact(Worker& self, size_t bytes);
+
+// memory.cpp
+bool canaries_intact();
+bool describe_address(const void* address, char* text, size_t bytes);
+
+// fault.cpp
+void install_fault_handlers();
+void install_alternate_stack();
+void print_where(const char* kernel, const char* what);
+
+// errors.cpp
+cudaError_t report(cudaError_t error);
+cudaError_t sticky_error();
+void set_sticky_error(cudaError_t error);
+
+} // namespace executor

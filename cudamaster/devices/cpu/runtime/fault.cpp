@@ -1,0 +1,115 @@
+// A crash inside a kernel: says where, on stderr, and ends the process with its own exit code.
+#include "executor.h"
+
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+// Our handler names kernel and thread. Leaks are the system's to clean up: fibres are never unwound.
+extern "C" const char* __asan_default_options() {
+    return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:detect_leaks=0:"
+           "detect_stack_use_after_return=0:use_sigaltstack=0:allocator_may_return_null=1:exitcode=70";
+}
+extern "C" void __asan_on_error() {
+    if (executor::worker && executor::worker->running)
+        executor::print_where(executor::worker->job->launch->kernel, "AddressSanitizer found an error, see below");
+}
+#endif
+
+namespace executor {
+
+namespace {
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+
+void write_line(const char* text, int length) {
+    ssize_t written = write(STDERR_FILENO, text, static_cast<size_t>(length));
+    (void)written;
+}
+
+void handle(int signal_number, siginfo_t* info, void*) {
+    Worker* self = worker;
+    if (!self || !self->running) {
+        // The host's own crash: let it be one.
+        std::signal(signal_number, SIG_DFL);
+        raise(signal_number);
+        return;
+    }
+    char what[320];
+    switch (signal_number) {
+    case SIGFPE:
+        std::snprintf(what, sizeof what, "integer division by zero");
+        break;
+    case SIGILL:
+    case SIGTRAP:
+        std::snprintf(what, sizeof what, "__trap");
+        break;
+    case SIGABRT:
+        std::snprintf(what, sizeof what, "assertion failed or abort called");
+        break;
+    default:
+        if (in_stack_guard(*self, info->si_addr)) {
+            std::snprintf(what, sizeof what, "stack overflow: more than %zu KB of local memory", kStackBytes >> 10);
+        } else {
+            char* base = self->shared_arena;
+            char* address = static_cast<char*>(info->si_addr);
+            char nearby[200];
+            if (base && address >= base && address < base + (256 << 10) + kGuardBytes)
+                std::snprintf(what, sizeof what, "access past the end of dynamic shared memory");
+            else if (describe_address(info->si_addr, nearby, sizeof nearby))
+                std::snprintf(what, sizeof what, "illegal memory access at %p, %s", info->si_addr, nearby);
+            else
+                std::snprintf(what, sizeof what, "illegal memory access at %p", info->si_addr);
+        }
+    }
+    print_where(self->job->launch->kernel, what);
+    _exit(kFaultExitCode);
+}
+
+} // namespace
+
+void print_where(const char* kernel, const char* what) {
+    char line[768];
+    int length = std::snprintf(line, sizeof line,
+                               "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s\n", kernel,
+                               blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
+    write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
+}
+
+void install_alternate_stack() {
+    constexpr size_t kBytes = 64 << 10;
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t stack{};
+    stack.ss_sp = memory;
+    stack.ss_size = kBytes;
+    if (memory != MAP_FAILED)
+        sigaltstack(&stack, nullptr);
+}
+
+void install_fault_handlers() {
+    static const bool installed = [] {
+        struct sigaction action {};
+        action.sa_sigaction = &handle;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+        for (int number : kSignals)
+            sigaction(number, &action, nullptr);
+        return true;
+    }();
+    (void)installed;
+}
+
+} // namespace executor
+
+// What device code prints goes to stderr, for stdout is the host program's.
+int cudamaster_cpu_printf(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int count = std::vfprintf(executor::worker ? stderr : stdout, format, arguments);
+    va_end(arguments);
+    return count;
+}

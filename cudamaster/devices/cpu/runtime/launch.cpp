@@ -1,0 +1,305 @@
+// Checks a launch as the driver would, and spreads its blocks over OS threads.
+#include "executor.h"
+#include "limits.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace executor {
+
+namespace {
+
+constexpr size_t kSharedArena = 256 << 10;
+constexpr size_t kSharedCanary = 128;
+constexpr unsigned char kCanary = 0xfd;
+
+std::mutex attributes_mutex;
+std::map<const void*, int>& dynamic_shared_limits() {
+    static auto* limits = new std::map<const void*, int>;
+    return *limits;
+}
+
+size_t dynamic_shared_limit(const void* function) {
+    std::lock_guard<std::mutex> lock(attributes_mutex);
+    int limit = kStaticShared;
+    for (const auto& [known, value] : dynamic_shared_limits())
+        // A template whose arguments the launch deduces is known by no address: any opt-in counts for it.
+        if (!function || known == function)
+            limit = std::max(limit, value);
+    return static_cast<size_t>(limit);
+}
+
+unsigned worker_count() {
+    static const unsigned count = [] {
+        const char* wanted = std::getenv("CUDAMASTER_CPU_THREADS");
+        long value = wanted ? std::strtol(wanted, nullptr, 10) : 0;
+        if (value > 0)
+            return static_cast<unsigned>(std::min(value, 1024L));
+        cpu_set_t set;
+        if (sched_getaffinity(0, sizeof set, &set) == 0)
+            return static_cast<unsigned>(std::max(CPU_COUNT(&set), 1));
+        return std::max(std::thread::hardware_concurrency(), 1u);
+    }();
+    return count;
+}
+
+// __shared__ variables are the thread-local variables of the program. Their old content is nothing to rely on.
+int poison_thread_locals(dl_phdr_info* info, size_t, void*) {
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+            Worker* self = worker;
+            unsigned char* dynamic = cudamaster_cpu_dynamic_shared;
+            std::memset(info->dlpi_tls_data, 0xff, info->dlpi_phdr[i].p_memsz);
+            worker = self;
+            cudamaster_cpu_dynamic_shared = dynamic;
+        }
+    return 1; // the first entry is the program itself
+}
+
+// A pool that lasts as long as the process. The host's own threads never run device code.
+struct Pool {
+    struct Member {
+        std::condition_variable wake;
+        Job* job = nullptr;
+    };
+    std::mutex mutex;
+    std::condition_variable done;
+    std::vector<std::unique_ptr<Member>> members;
+    unsigned busy = 0;
+};
+
+Pool& pool() {
+    static Pool* only = new Pool;
+    return *only;
+}
+
+void work_on(Worker& self, Job& job, unsigned long long own_block) {
+    const CudamasterCpuLaunch& launch = *job.launch;
+    self.job = &job;
+    self.invoke = launch.invoke;
+    self.closure = launch.closure;
+    prepare_shared(self, launch.shared_bytes);
+    blockDim = launch.block;
+    gridDim = launch.grid;
+    if (launch.cooperative) {
+        run_block(self, own_block);
+        std::lock_guard<std::mutex> lock(job.grid_mutex);
+        ++job.grid_ended;
+        // The grid barrier waits for blocks that are still there.
+        if (job.failed.load() || (job.grid_arrived && job.grid_arrived + job.grid_ended == job.blocks)) {
+            job.grid_arrived = 0;
+            ++job.grid_generation;
+            job.grid_released.notify_all();
+        }
+    } else {
+        while (!job.failed.load(std::memory_order_relaxed)) {
+            unsigned long long first = job.next_block.fetch_add(job.chunk, std::memory_order_relaxed);
+            unsigned long long end = std::min(first + job.chunk, job.blocks);
+            for (; first < end && !job.failed.load(std::memory_order_relaxed); ++first)
+                run_block(self, first);
+            if (end >= job.blocks)
+                break;
+        }
+    }
+    if (!shared_intact(self, launch.shared_bytes)) {
+        job.failed.store(true);
+        set_sticky_error(cudaErrorIllegalAddress);
+        std::fprintf(stderr, "cuda device error: kernel %s: write past the end of dynamic shared memory\n",
+                     launch.kernel);
+    }
+}
+
+void member_main(Pool& owner, Pool::Member& member, unsigned number) {
+    Worker self;
+    worker = &self;
+    install_alternate_stack();
+    pthread_attr_t attributes;
+    void* bottom = nullptr;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &bottom, &self.home_bytes);
+    pthread_attr_destroy(&attributes);
+    self.home_bottom = bottom;
+    std::unique_lock<std::mutex> lock(owner.mutex);
+    for (;;) {
+        member.wake.wait(lock, [&] { return member.job != nullptr; });
+        Job& job = *member.job;
+        lock.unlock();
+        work_on(self, job, number);
+        lock.lock();
+        member.job = nullptr;
+        if (--owner.busy == 0)
+            owner.done.notify_all();
+    }
+}
+
+void run_job(Job& job, unsigned workers) {
+    Pool& owner = pool();
+    std::unique_lock<std::mutex> lock(owner.mutex);
+    // Launches of several host threads take turns.
+    owner.done.wait(lock, [&] { return owner.busy == 0; });
+    while (owner.members.size() < workers) {
+        owner.members.push_back(std::make_unique<Pool::Member>());
+        unsigned number = static_cast<unsigned>(owner.members.size() - 1);
+        std::thread([&owner, number, member = owner.members.back().get()] {
+            member_main(owner, *member, number);
+        }).detach();
+    }
+    owner.busy = workers;
+    for (unsigned i = 0; i < workers; ++i) {
+        owner.members[i]->job = &job;
+        owner.members[i]->wake.notify_one();
+    }
+    owner.done.wait(lock, [&] { return owner.busy == 0; });
+}
+
+cudaError_t check(const CudamasterCpuLaunch& launch) {
+    const dim3 &grid = launch.grid, &block = launch.block;
+    if (!grid.x || !grid.y || !grid.z || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ)
+        return cudaErrorInvalidConfiguration;
+    unsigned long long threads = 1ull * block.x * block.y * block.z;
+    if (!threads || block.x > kMaxBlockXY || block.y > kMaxBlockXY || block.z > kMaxBlockZ || threads > kMaxThreads)
+        return cudaErrorInvalidConfiguration;
+    if (launch.shared_bytes > dynamic_shared_limit(launch.function))
+        return cudaErrorInvalidValue;
+    if (launch.cooperative) {
+        int per_sm = 0;
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, launch.function, static_cast<int>(threads),
+                                                      launch.shared_bytes);
+        if (1ull * grid.x * grid.y * grid.z > 1ull * per_sm * kMultiprocessors)
+            return cudaErrorCooperativeLaunchTooLarge;
+    }
+    return cudaSuccess;
+}
+
+} // namespace
+
+bool reversed_order() {
+    static const bool reversed = [] {
+        const char* order = std::getenv("CUDAMASTER_CPU_THREAD_ORDER");
+        return order && std::strcmp(order, "reversed") == 0;
+    }();
+    return reversed;
+}
+
+// Dynamic shared memory ends at a page that faults, but for what its alignment leaves over.
+void prepare_shared(Worker& self, size_t bytes) {
+    if (!self.shared_arena) {
+        void* memory = mmap(nullptr, kSharedArena + 2 * kGuardBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED)
+            std::abort();
+        self.shared_arena = static_cast<char*>(memory) + kGuardBytes;
+        mprotect(memory, kGuardBytes, PROT_NONE);
+        mprotect(self.shared_arena + kSharedArena, kGuardBytes, PROT_NONE);
+    }
+    size_t rounded = (bytes + kSharedCanary - 1) / kSharedCanary * kSharedCanary;
+    auto* base = reinterpret_cast<unsigned char*>(self.shared_arena + kSharedArena - rounded);
+    cudamaster_cpu_dynamic_shared = base;
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(self.shared_arena, kSharedArena);
+    std::memset(base, 0xff, bytes);
+    ASAN_POISON_MEMORY_REGION(self.shared_arena, kSharedArena - rounded);
+    ASAN_POISON_MEMORY_REGION(base + bytes, rounded - bytes);
+#else
+    std::memset(base, 0xff, bytes);
+    std::memset(base + bytes, kCanary, rounded - bytes);
+    dl_iterate_phdr(&poison_thread_locals, nullptr);
+#endif
+}
+
+bool shared_intact([[maybe_unused]] Worker& self, [[maybe_unused]] size_t bytes) {
+#if !defined(__SANITIZE_ADDRESS__)
+    const auto* end = reinterpret_cast<unsigned char*>(self.shared_arena + kSharedArena);
+    for (const auto* byte = cudamaster_cpu_dynamic_shared + bytes; byte < end; ++byte)
+        if (*byte != kCanary)
+            return false;
+#endif
+    return true;
+}
+
+void grid_wait(Job& job) {
+    std::unique_lock<std::mutex> lock(job.grid_mutex);
+    if (++job.grid_arrived + job.grid_ended == job.blocks) {
+        job.grid_arrived = 0;
+        ++job.grid_generation;
+        job.grid_released.notify_all();
+        return;
+    }
+    unsigned long long generation = job.grid_generation;
+    job.grid_released.wait(lock, [&] { return job.grid_generation != generation || job.failed.load(); });
+}
+
+} // namespace executor
+
+using namespace executor;
+
+cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
+    install_fault_handlers();
+    if (worker) // a host function can't be reached from device code, but a callback that launches is an error too
+        return report(cudaErrorNotSupported);
+    if (cudaError_t sticky = sticky_error())
+        return report(sticky);
+    if (cudaError_t error = check(*launch))
+        return report(error);
+    Job job;
+    job.launch = launch;
+    job.blocks = 1ull * launch->grid.x * launch->grid.y * launch->grid.z;
+    job.threads = launch->block.x * launch->block.y * launch->block.z;
+    job.reversed = reversed_order();
+    unsigned workers = launch->cooperative ? static_cast<unsigned>(job.blocks)
+                                           : static_cast<unsigned>(std::min<unsigned long long>(worker_count(), job.blocks));
+    job.chunk = std::clamp<unsigned long long>(job.blocks / (workers * 8ull), 1, 256);
+    run_job(job, workers);
+    if (job.failed.load())
+        set_sticky_error(cudaErrorLaunchFailure);
+    return report(sticky_error());
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+    if (!function)
+        return report(cudaErrorInvalidDeviceFunction);
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value < 0 || static_cast<size_t>(value) > kOptInShared)
+            return report(cudaErrorInvalidValue);
+        std::lock_guard<std::mutex> lock(attributes_mutex);
+        dynamic_shared_limits()[function] = value;
+    }
+    return report(cudaSuccess);
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+    *attributes = {};
+    attributes->maxThreadsPerBlock = kMaxThreads;
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(dynamic_shared_limit(function));
+    return report(cudaSuccess);
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return report(cudaSuccess); }
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_size,
+                                                          size_t shared_bytes) {
+    if (block_size <= 0 || block_size > static_cast<int>(kMaxThreads)) {
+        *blocks = 0;
+        return report(cudaErrorInvalidValue);
+    }
+    int warps = (block_size + 31) / 32;
+    int fit = std::min(kMaxBlocksPerMultiprocessor, kThreadsPerMultiprocessor / 32 / warps);
+    // Each block takes 1 KB of shared memory for the system.
+    size_t shared = shared_bytes + kReservedShared;
+    *blocks = std::min(fit, static_cast<int>(kSharedPerMultiprocessor / shared));
+    return report(cudaSuccess);
+}

@@ -1,0 +1,195 @@
+"""The host's C++ compiler, the flags that candidates are built with, and the executor's objects built once per both."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from cudamaster import resources
+from cudamaster.errors import DeviceError
+
+_HERE = Path(__file__).parent
+INCLUDE = _HERE / "include"
+RUNTIME = _HERE / "runtime"
+
+# Floating point as the source has it: no contraction, so that results do not depend on how a loop was compiled.
+_COMMON = ("-march=native", "-ffp-contract=off", "-fno-builtin-printf", "-fno-strict-aliasing", "-pthread")
+_RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra")
+_RED_ZONE = ("-mno-red-zone",) if platform.machine() in {"x86_64", "AMD64"} else ()
+_SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
+
+
+def compiler() -> str:
+    """Path of the C++ compiler: $CXX, else g++, clang++ or c++. DeviceError where there is none."""
+    chosen = os.environ.get("CXX")
+    for name in [chosen] if chosen else ["g++", "clang++", "c++"]:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    wanted = f"The C++ compiler {chosen} named by CXX" if chosen else "A C++ compiler (g++ or clang++)"
+    raise DeviceError(f"{wanted} is not installed.", "Install g++ (apt install g++), or set CXX to a C++17 compiler.")
+
+
+@cache
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"The C++ compiler {path} does not run: {error}.", "Set CXX to one that does.") from error
+    return done.stdout.splitlines()[0] if done.stdout else path
+
+
+def version() -> str:
+    """First line of the compiler's --version."""
+    return _version(compiler())
+
+
+def candidate_flags(flags: Sequence[str]) -> list[str]:
+    """What of a candidate's nvcc flags counts here: -D, -std and -O, in the compiler's own spelling."""
+    standard, level = "c++17", "3"
+    macros: list[str] = []
+    words = iter(flags)
+    for word in words:
+        if word in {"-D", "--define-macro", "-std", "--std", "-O", "--optimize"}:
+            word = {"--define-macro": "-D", "--std": "-std=", "-std": "-std=", "--optimize": "-O"}.get(word, word)
+            word += next(words, "")
+        elif word in {"-Xptxas", "-Xcompiler", "-Xcicc", "-Xnvlink", "--ptxas-options", "--compiler-options"}:
+            next(words, None)
+            continue
+        word = word.replace("--define-macro=", "-D").replace("--std=", "-std=").replace("--optimize=", "-O")
+        if word.startswith("-D"):
+            macros.append(word)
+        elif word.startswith("-std="):
+            standard = word.removeprefix("-std=")
+        elif word.startswith("-O") and word[2:] in {"0", "1", "2", "3"}:
+            level = word[2:]
+    # The headers here need C++17, which is also nvcc's default.
+    if standard in {"c++03", "c++11", "c++14"}:
+        standard = "c++17"
+    return [f"-std={standard}", f"-O{level}", *macros]
+
+
+def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: bool) -> list[str]:
+    """Command that compiles a rewritten source to an object file."""
+    own = [*candidate_flags(flags), "-w"]
+    if debug:
+        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_SANITIZER]
+    bench = resources.bench()
+    return [
+        compiler(),
+        *own,
+        *_COMMON,
+        # The object goes into an executable, so thread-local variables are one instruction away.
+        "-ftls-model=local-exec",
+        "-DMSKB_CPU_DEVICE=1",
+        f"-I{INCLUDE}",
+        f"-I{bench / 'include'}",
+        f"-I{bench}",
+        "-include",
+        "cuda_runtime.h",
+        "-c",
+        str(source),
+        "-o",
+        str(target),
+    ]
+
+
+def link_command(objects: Sequence[Path], executable: Path, *, debug: bool) -> list[str]:
+    """Command that links objects with the executor, which it builds first where that was not done yet."""
+    runtime = runtime_objects(debug=debug)
+    sanitizer = list(_SANITIZER) if debug else []
+    return [compiler(), *map(str, objects), *map(str, runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
+
+
+def runtime_objects(*, debug: bool) -> list[Path]:
+    """The executor's object files, built at the first call and kept in the cache folder."""
+    sources = sorted(RUNTIME.glob("*.cpp"))
+    home = resources.cache() / "cpu-runtime" / (fingerprint() + ("-debug" if debug else ""))
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as building:
+            _build_runtime(sources, Path(building), debug=debug)
+            (Path(building) / "done").mkdir()
+            for file in Path(building).glob("*.o"):
+                file.rename(Path(building) / "done" / file.name)
+            try:
+                (Path(building) / "done").rename(home)
+            except OSError:
+                # Another process was faster, and has built the same.
+                if not home.is_dir():
+                    raise
+    return [home / f"{source.stem}.o" for source in sources]
+
+
+def _build_runtime(sources: Sequence[Path], folder: Path, *, debug: bool) -> None:
+    kind = ["-O1", "-g", *_SANITIZER] if debug else ["-O2"]
+    # -iquote: the executor's own device.h and the like are no header of a candidate's.
+    running = [
+        subprocess.Popen(
+            [
+                compiler(),
+                *_RUNTIME_FLAGS,
+                *kind,
+                *_COMMON,
+                *_RED_ZONE,
+                f"-I{INCLUDE}",
+                "-c",
+                str(source),
+                "-o",
+                str(folder / f"{source.stem}.o"),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for source in sources
+    ]
+    logs = [process.communicate()[1] for process in running]
+    if any(process.returncode for process in running):
+        raise DeviceError(
+            f"{compiler()} cannot build the CPU device's executor: {''.join(logs)[-2000:]}",
+            "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 9 or later, clang++ 10 or later).",
+        )
+
+
+@cache
+def _own_sources() -> str:
+    digest = hashlib.sha256()
+    for folder in (INCLUDE, RUNTIME, _HERE):
+        pattern = "*.py" if folder == _HERE else "**/*"
+        for file in sorted(path for path in folder.glob(pattern) if path.is_file()):
+            digest.update(file.relative_to(_HERE).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def processor() -> str:
+    """The processor as the system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _instruction_set() -> str:
+    """What -march=native may use: a cache folder that two machines share must not mix them up."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.machine())
+
+
+def fingerprint() -> str:
+    """Hash over compiler, flags, processor and our own sources: equal hashes build equal programs."""
+    parts = [compiler(), version(), *_COMMON, *_RUNTIME_FLAGS, *_SANITIZER, _instruction_set(), _own_sources()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
