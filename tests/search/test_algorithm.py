@@ -71,6 +71,14 @@ def test_no_better_score_is_refused(score: float | None) -> None:
     assert not result.rounds[0].outcome.accepted
 
 
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.CORRECT])
+def test_a_failing_kernel_is_refused_whatever_its_score(status: Status) -> None:
+    """Line 20 asks for both: a workbench that scores a failing kernel does not get it accepted."""
+    result, _, _ = search([plan("A"), code(kernel(status, 9.0, tag="a")), command()])
+    assert not result.improved
+    assert result.rounds[0].outcome.status is status
+
+
 def test_a_failed_plan_is_shown_as_failed_to_the_next_planner() -> None:
     """Line 24: the scheme is marked invalid, with its reason, and the accepted one is marked as such."""
     script = [

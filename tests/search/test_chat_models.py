@@ -184,6 +184,12 @@ def test_usage_that_is_not_told_is_unknown() -> None:
     assert (usage.prompt_tokens, usage.completion_tokens, usage.dollars) == (None, None, None)
 
 
+def test_a_listed_name_on_a_server_of_ones_own_has_no_price() -> None:
+    with ChatServer(lambda *_: (200, "fine")) as server:
+        usage = LiteLLMModel("openai/o4-mini", server.url).ask(REQUEST).usage
+    assert (usage.prompt_tokens, usage.dollars) == (100, None)
+
+
 def test_a_listed_model_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through OPENAI_BASE_URL as a proxy may be set; $1.10 and $4.40 per million tokens in LiteLLM's own list."""
     with ChatServer(lambda *_: (200, "fine")) as server:
