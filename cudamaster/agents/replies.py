@@ -15,9 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from cudamaster.agents.asking import Misfit
 
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_FENCE = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.DOTALL | re.M
-)
+_FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.DOTALL | re.M)
 _OPENING = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.M)
 
 
@@ -107,7 +105,5 @@ def _without_thoughts(text: str) -> str:
 
 
 def _is_bare_code(text: str, wrapper: str) -> bool:
-    opens_like_code = re.match(
-        r"\s*(#|//|/\*|extern\b|template\b|__global__|namespace\b|static\b|struct\b)", text
-    )
+    opens_like_code = re.match(r"\s*(#|//|/\*|extern\b|template\b|__global__|namespace\b|static\b|struct\b)", text)
     return bool(opens_like_code and re.search(rf"\b{re.escape(wrapper)}\s*\(", text))

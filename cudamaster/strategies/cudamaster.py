@@ -146,17 +146,13 @@ class _Search:
         for debug_try in range(1, self.debug_tries + 1):  # lines 8 and 9
             if verdict.correct:
                 break
-            fix = debug.diagnose(
-                self.models[Role.DEBUG], self.brief, plan, candidate, verdict, tried
-            )  # line 10
+            fix = debug.diagnose(self.models[Role.DEBUG], self.brief, plan, candidate, verdict, tried)  # line 10
             if fix is None:
                 break
             tried.append(fix)
             self.observer.diagnosed(number, debug_try, fix)
             written = coder.repair(self.models[Role.CODER], self.brief, plan, fix, candidate.code)  # line 11
-            candidate, verdict = self._judge(
-                number, debug_try, plan, written, fix, attempts
-            )  # lines 12 and 13
+            candidate, verdict = self._judge(number, debug_try, plan, written, fix, attempts)  # lines 12 and 13
         return candidate, verdict
 
     def _judge(
@@ -173,9 +169,7 @@ class _Search:
         self.observer.written(number, debug_try, candidate)
         self.observer.evaluating(candidate)
         verdict = self.workbench.evaluate(candidate)
-        attempts.append(
-            Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis)
-        )
+        attempts.append(Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis))
         self.observer.judged(number, debug_try, candidate, verdict)
         return candidate, verdict
 
