@@ -1,0 +1,4 @@
+// Part of cuda_bf16.h here.
+#pragma once
+
+#include "cuda_bf16.h"
