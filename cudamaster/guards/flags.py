@@ -30,28 +30,19 @@ _SWITCHES = words(
     -Wno-deprecated-gpu-targets -Wno-deprecated-declarations -res-usage --resource-usage -m64
     """
 )
-_VALUED = {  # every spelling of a flag with a value, and the values that are open
-    "-O": r"[0-3]",
-    "--optimize": r"[0-3]",
-    "-std": r"c\+\+(?:14|17|20)",
-    "--std": r"c\+\+(?:14|17|20)",
-    "-fmad": r"true|false",
-    "--fmad": r"true|false",
-    "-ftz": r"true|false",
-    "--ftz": r"true|false",
-    "-prec-div": r"true|false",
-    "--prec-div": r"true|false",
-    "-prec-sqrt": r"true|false",
-    "--prec-sqrt": r"true|false",
-    "-use_fast_math": r"true|false",
-    "--use_fast_math": r"true|false",
-    "-maxrregcount": r"[1-9]\d{0,2}",
-    "--maxrregcount": r"[1-9]\d{0,2}",
-    "-diag-suppress": r"\d+(?:,\d+)*",
-    "--diag-suppress": r"\d+(?:,\d+)*",
-    "-split-compile": r"\d",
-    "--split-compile": r"\d",
-    "-m": r"64",
+_BOOLEAN = (r"true|false", "true or false")
+_VALUED = {  # flags with a value, the values that are open, and the same in words
+    "O": (r"[0-3]", "0 to 3"),
+    "optimize": (r"[0-3]", "0 to 3"),
+    "std": (r"c\+\+(?:14|17|20)", "c++14, c++17 or c++20"),
+    "fmad": _BOOLEAN,
+    "ftz": _BOOLEAN,
+    "prec-div": _BOOLEAN,
+    "prec-sqrt": _BOOLEAN,
+    "use_fast_math": _BOOLEAN,
+    "maxrregcount": (r"[1-9]\d{0,2}", "a number of registers"),
+    "diag-suppress": (r"\d+(?:,\d+)*", "numbers of diagnostics"),
+    "split-compile": (r"\d", "a digit"),
 }
 _ARCH_FLAGS = frozenset({"-arch", "--gpu-architecture"})
 _CODE_FLAGS = frozenset({"-code", "--gpu-code"})
@@ -185,11 +176,12 @@ def _flag(word: str, following: str | None) -> tuple[list[str] | Refusal, int]:
         return [f"-arch={value}"], used
     if name in _CODE_FLAGS:
         return _refuse(f"{name} without -gencode", "Use -arch=sm_XX or -gencode=arch=compute_XX,code=sm_XX."), 0
-    if name in _VALUED:
-        if not re.fullmatch(_VALUED[name], value):
-            return _refuse(f"the value {value or 'nothing'!r} of {name}", f"It takes {_VALUED[name]}."), 0
-        short = "-" + name.lstrip("-")
-        return [f"-O{value}" if short in ("-O", "-optimize") else f"{short}={value}"], used
+    plain = name.lstrip("-")
+    if plain in _VALUED and name in (f"-{plain}", f"--{plain}"):
+        pattern, open_values = _VALUED[plain]
+        if not re.fullmatch(pattern, value):
+            return _refuse(f"the value {value or 'nothing'} of {name}", f"It takes {open_values}."), 0
+        return [f"-O{value}" if plain in ("O", "optimize") else f"-{plain}={value}"], used
     return _refuse(f"the flag {word} is not open", _advice(word)), 0
 
 

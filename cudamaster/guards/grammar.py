@@ -59,9 +59,20 @@ class Parsed:
         index = bisect_left(starts, node.start_byte)
         return self.tokens[min(index, len(self.tokens) - 1)].line if self.tokens else 1
 
-    def marks_between(self, start: int, end: int) -> frozenset[str]:
-        """CUDA's execution and memory space qualifiers written between two offsets."""
-        return frozenset(name for offset, name in self.marks if start <= offset < end)
+    def marks_between(self, start: int, end: int, owner: Node | None = None) -> frozenset[str]:
+        """CUDA's execution and memory space qualifiers written between two offsets.
+
+        Those of a lambda that lies in between are its own, unless that lambda is the `owner`.
+        """
+        found = set()
+        for offset, name in self.marks:
+            if start <= offset < end:
+                around = self.root.descendant_for_byte_range(offset, offset + len(name))
+                while around is not None and around.type != "lambda_expression":
+                    around = around.parent
+                if around is None or around == owner or around.start_byte < start:
+                    found.add(name)
+        return frozenset(found)
 
     def head_marks(self, node: Node, end: int) -> frozenset[str]:
         """Qualifiers from the end of what stands before a node up to `end`."""
@@ -91,7 +102,7 @@ class Parsed:
             body = body_of(function)
             end = body.start_byte if body is not None else function.end_byte
             start = function.start_byte if function.type == "lambda_expression" else self.head_start(function)
-            marks = self.marks_between(start, end)
+            marks = self.marks_between(start, end, function)
             if "__host__" in marks:
                 return False
             if marks & {"__global__", "__device__"}:

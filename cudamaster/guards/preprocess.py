@@ -8,14 +8,18 @@ anything, macros of headers then stay as they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudamaster.guards.headers import ALLOWED
 from cudamaster.guards.lexer import directives, lex
 from cudamaster.guards.refusal import Refusal
 
@@ -60,7 +64,9 @@ _HIDDEN = re.compile(rf"(?<!\w){HIDDEN_PREFIX}(\w+)_hidden(?!\w)")
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)$')
 _MISSING = re.compile(r"No such file or directory|file not found")
 _DIAGNOSTIC = re.compile(rf"{re.escape(REGION_FILE)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)")
-_LIMIT_S = 60
+_OPENING = frozenset({"include", "include_next", "import", "embed"})
+_LIMIT_S = 30
+_OUTPUT_LIMIT = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -85,15 +91,17 @@ def preprocess(
     """`compiler -E` over the region, with line markers, or a Refusal with the preprocessor's own complaint.
 
     `defines` are NAME or NAME=VALUE: what the compile command defines and what the real compiler predefines
-    (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). An OSError for a
-    compiler that cannot be started is the caller's to explain.
+    (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). Files that a region
+    may not open are not read here either. An OSError for a compiler that cannot be started is the caller's to
+    explain.
     """
     hidden = _QUALIFIER.sub(rf"{HIDDEN_PREFIX}\1_hidden", code)
     options = [f"-std={standard}", *(f"-D{define}" for define in defines)]
     folders = [option for folder in include_dirs for option in ("-isystem", str(folder))]
     first = [option for header in prelude for option in ("-include", header)]
-    done = _expand([compiler, *options, *folders, *first], hidden)
-    if done.returncode != 0 and _MISSING.search(done.stderr):
+    closed = _opens_closed_files(code)
+    done = None if closed else _expand([compiler, *options, *folders, *first], hidden)
+    if done is None or (done.returncode != 0 and _MISSING.search(done.stderr)):
         known = {define.partition("=")[0] for define in defines}
         version = [] if "CUDART_VERSION" in known else ["-DCUDART_VERSION=13000"]
         done = _expand([compiler, *options, *version], _without_includes(hidden))
@@ -133,34 +141,64 @@ def region_of(preprocessed: str) -> Region:
 
 
 def _expand(command: Sequence[str], code: str) -> subprocess.CompletedProcess[str]:
+    """Run the preprocessor, bounded in time and in output: a few nested macros can ask for terabytes."""
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_PATH")}
     environment |= {"LC_ALL": "C"}
-    with tempfile.TemporaryDirectory() as empty:  # so that quoted includes find nothing beside the region
-        try:
-            return subprocess.run(
+    with tempfile.TemporaryDirectory() as folder:
+        source, said, empty = Path(folder) / REGION_FILE, Path(folder) / "stderr", Path(folder) / "empty"
+        source.write_text(f'# 1 "{REGION_FILE}"\n{code}\n', encoding="utf-8", errors="surrogatepass")
+        empty.mkdir()  # so that quoted includes find nothing beside the region
+        with source.open("rb") as given, said.open("wb") as errors:
+            process = subprocess.Popen(
                 [*command, "-E", "-x", "c++", "-"],
-                input=f'# 1 "{REGION_FILE}"\n{code}\n',
-                capture_output=True,
-                text=True,
-                errors="replace",
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=errors,
                 cwd=empty,
                 env=environment,
-                timeout=_LIMIT_S,
-                check=False,
+                start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            slow = f"{REGION_FILE}:1: error: expanding the macros takes longer than {_LIMIT_S} s"
-            return subprocess.CompletedProcess(list(command), 1, "", slow)
+            timer = threading.Timer(_LIMIT_S, _stop, [process])
+            timer.start()
+            try:
+                output = process.stdout.read(_OUTPUT_LIMIT + 1) if process.stdout else b""
+                if len(output) > _OUTPUT_LIMIT:
+                    _stop(process)
+            finally:
+                if process.stdout:
+                    process.stdout.close()
+                code_of_exit = process.wait()
+                timer.cancel()
+        message = said.read_text(encoding="utf-8", errors="replace")
+    if code_of_exit < 0:
+        message = "the macros expand without end"
+    return subprocess.CompletedProcess(command, code_of_exit, output.decode("utf-8", "replace"), message)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill the driver and the compiler proper that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _restored(text: str) -> str:
     return _HIDDEN.sub(r"\1", text)
 
 
+def _opens_closed_files(code: str) -> bool:
+    """Whether the region asks for a file that is not open: the source guard refuses it, and it is not even read."""
+    for directive in directives(lex(code).tokens):
+        name = "".join(token.text for token in directive.rest)
+        plain = name[:1] in ("<", '"') and name[1:-1] in ALLOWED
+        if directive.name in _OPENING and not (directive.name == "include" and plain):
+            return True
+    return False
+
+
 def _without_includes(code: str) -> str:
     rows = code.split("\n")
     for directive in directives(lex(code).tokens):
-        if directive.name == "include":
+        if directive.name in _OPENING:
             row = directive.line - 1
             while rows[row].rstrip().endswith("\\") and row + 1 < len(rows):
                 rows[row] = ""

@@ -8,6 +8,8 @@ pointers, which only a process of its own could stop.
 
 from __future__ import annotations
 
+import re
+
 from tree_sitter import Node
 
 from cudamaster.guards import text as text_checks
@@ -18,6 +20,13 @@ from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, canonical_type
 from cudamaster.guards.storage import DeviceNames, check_storage, declarators, device_variables, is_function
 
+_CUDA_OWN = re.compile(r"cuda(?!Check|Assert|Safe|Error|Verify)[A-Z]\w*|cu[A-Z]\w*")
+_DECLARING = words(
+    """
+    declaration function_definition field_declaration parameter_declaration optional_parameter_declaration
+    """
+)
+_REGION_LIMIT = 512 * 1024  # characters after preprocessing; a region without macro games is far below
 _KERNEL_SUFFIX = "_kernel_optimized"
 _FOREIGN_NAMESPACES = frozenset({"std", "cuda", "nv", "nvcuda", "cooperative_groups", "__gnu_cxx", "cudaraft"})
 _SCOPES = words(
@@ -53,6 +62,10 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
     if preprocessed is None:
         refused = text_checks.check_unexpanded(raw_directives)
     region = _region(code, preprocessed)
+    if len(region.text) > _REGION_LIMIT:
+        return Refusal(
+            "source", "the region's macros expand to too much text", None, "Use templates and loops instead."
+        )
     expanded_directives, expanded_code = split(lex(region.text, region.lines).tokens)
     refused = (
         refused
@@ -98,7 +111,7 @@ def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
             )
     wrappers: list[Node] = []
     refused = _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
-    refused = refused or _check_kernels(parsed) or check_storage(parsed)
+    refused = refused or _check_declared(parsed) or _check_kernels(parsed) or check_storage(parsed)
     if refused:
         return refused
     if len(wrappers) != 1:
@@ -178,6 +191,16 @@ def _check_prototype(parsed: Parsed, node: Node, signature: Signature, *, c_link
             return _refuse(
                 parsed, node, f"{name} is declared from outside the region", "Call what the open headers declare."
             )
+    return None
+
+
+def _check_declared(parsed: Parsed) -> Refusal | None:
+    """No function, variable or parameter may stand in for one of CUDA's own: other checks go by those names."""
+    for node in walk(parsed.root):
+        if node.type in _DECLARING:
+            for name, _ in declarators(node):
+                if _CUDA_OWN.fullmatch(name):
+                    return _refuse(parsed, node, f"{name} is declared, which belongs to CUDA", "Choose another name.")
     return None
 
 

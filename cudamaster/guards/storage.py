@@ -18,7 +18,7 @@ _SYMBOL_CALLS = words(
     cudaGetSymbolAddress cudaGetSymbolSize
     """
 )
-_UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression", "template_argument_list"})
+_UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
 _KEEP = "A call keeps nothing: use a local variable, a __device__ buffer, or constexpr."
 

@@ -12,7 +12,7 @@ from cudamaster.guards.names import CONDITION_MACROS, KEYWORDS, RESERVED_MACRO, 
 from cudamaster.guards.preprocess import Region
 from cudamaster.guards.refusal import Refusal
 
-SIZE_LIMIT = 256 * 1024
+SIZE_LIMIT = 128 * 1024
 
 _MARKER = re.compile(
     r"(?:>{2,}|<{2,})\s*(?:END\s+OF\s+)?CANDIDATE[\s_]+REGION|CANDIDATE[\s_]+REGION\s*(?:>{2,}|<{2,})", re.I

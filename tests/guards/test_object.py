@@ -117,9 +117,7 @@ NVCC_CHEATS = {
         + "{ copy_kernel_optimized<<<1, 1>>>(x, y, n); }",
         "early",
     ),
-    "callback": ("void f(void*) {}" + WRAPPER + "{ cudaLaunchHostFunc(0, f, y); }", "cudaLaunchHostFunc"),
-    "limit": (WRAPPER + "{ cudaDeviceSetLimit(cudaLimitStackSize, 1); }", "cudaDeviceSetLimit"),
-    "managed": ("__managed__ int calls;" + WRAPPER + "{ y[0] = calls++; }", "calls"),
+    "managed": ("__managed__ int calls;" + WRAPPER + "{ y[0] = calls++; }", "managed"),
 }
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cudamaster.guards.preprocess import preprocess
 from cudamaster.guards.signature import Signature, canonical_type
@@ -77,6 +79,31 @@ CHEATS: dict[str, tuple[str, str]] = {
     "write to a device variable inside a symbol call": (
         region("__device__ int calls;", "void* p; cudaGetSymbolAddress(&p, (calls = 3, calls));"),
         "host code uses the device variable calls",
+    ),
+    "device mark of a lambda in a default argument": (
+        region("static int f(int = [] __device__ { return 1; }()) { static int c; return c++; }"),
+        "keeps c",
+    ),
+    "device mark of a lambda in a type": (region("decltype([] __device__ { return 1; }()) calls;"), "mutable global"),
+    "stand-in for a symbol call": (
+        region("__device__ int calls; static void cudaGetSymbolSize(int& v) { v++; }", "cudaGetSymbolSize(calls);"),
+        "belongs to CUDA",
+    ),
+    "local stand-in for a symbol call": (
+        region("__device__ int calls;", "auto cudaGetSymbolSize = [](int& v) { v++; }; cudaGetSymbolSize(calls);"),
+        "belongs to CUDA",
+    ),
+    "macro bomb": (
+        region(
+            "#define A0 int a(int);\n" + "".join(f"#define A{i} {f'A{i - 1} ' * 10}\n" for i in range(1, 12)) + "A11\n"
+        ),
+        "expand",
+    ),
+    "macro mine": (
+        region(
+            "#define A0 int a(int);\n" + "".join(f"#define A{i} {f'A{i - 1} ' * 10}\n" for i in range(1, 7)) + "A6\n"
+        ),
+        "too much text",
     ),
     # hidden by macros, branches and spelling
     "static by a macro": (region("#define KEEP static int\nKEEP calls;"), "mutable global"),
@@ -243,6 +270,9 @@ HONEST_SNIPPETS: dict[str, str] = {
 }
 
 
+PIECES = ["{", "}", "(", ")", "<<<", ">>>", '"', "'", "\\\n", "#", "/*", "static ", "__device__ ", 'R"(', "asm(", "[["]
+
+
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheat_is_refused(name: str) -> None:
     """Each cheat meets the check that is there for it, and the refusal names a fix."""
@@ -349,6 +379,22 @@ def test_preprocessor_errors_are_refusals() -> None:
     assert refusal.line is not None
 
 
+def test_closed_files_are_not_read(tmp_path: Path) -> None:
+    """A file that the guard refuses is not opened before it is refused."""
+    secret = tmp_path / "secret"
+    secret.write_text("int the_secret;\n")
+    for code in (f'#include "{secret}"', f"#include <{secret}>", f'#def\\\nine H\n#in\\\nclude "{secret}"'):
+        expanded = preprocess(code, "g++", [], [])
+        assert "the_secret" not in str(expanded)
+    assert "the_secret" in str(preprocess("#include <cuda_runtime.h>", "g++", [fake(tmp_path)], []))
+
+
+def fake(folder: Path) -> Path:
+    """A folder with a runtime header that has the secret in it."""
+    (folder / "cuda_runtime.h").write_text("int the_secret;\n")
+    return folder
+
+
 def test_preprocess_keeps_qualifiers(tmp_path: Path) -> None:
     """A header that turns __global__ into nothing, as the CPU device's does, hides no kernel."""
     (tmp_path / "cuda_runtime.h").write_text("#define __global__\n#define __device__\n")
@@ -358,6 +404,22 @@ def test_preprocess_keeps_qualifiers(tmp_path: Path) -> None:
     refusal = check_source(code, SIGNATURE, expanded)
     assert refusal is not None
     assert "another name" in refusal.reason
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_never_raises(data: st.DataObject) -> None:
+    """Regions with pieces cut out and put in give a refusal or pass, never an exception."""
+    code = HONEST[data.draw(st.integers(0, len(HONEST) - 1))].read_text()
+    for _ in range(data.draw(st.integers(1, 4))):
+        start, length = data.draw(st.integers(0, len(code))), data.draw(st.integers(0, 40))
+        piece = data.draw(st.one_of(st.text(max_size=6), st.sampled_from(PIECES)))
+        code = code[:start] + piece + code[start + length :]
+    for text in (code, data.draw(st.text())):
+        answer = check_source(text, SIGNATURE, f'# 1 "candidate.cu"\n{text}')
+        assert answer is None or answer.fix
+        assert check_source(text, SIGNATURE, None) is None or answer is not None or "#" in text
+        device_names(text, None)
 
 
 def test_bytes_that_are_no_text() -> None:

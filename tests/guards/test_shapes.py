@@ -1,0 +1,82 @@
+"""Shapes of honest C++ and CUDA that a grammar could stumble over, none of which may be refused."""
+
+import pytest
+
+from .support import judge, region
+
+SHAPES = {
+    "requires": region("template <typename T> requires (sizeof(T) == 4) __global__ void r_kernel_optimized(T* p) {}"),
+    "op launch": region(
+        "template <class F> __global__ void f_kernel_optimized(F f, int n) { f(n); }",
+        "f_kernel_optimized<<<1, 2>>>([=] __device__ (int i) { y[i] = 0; }, n);",
+    ),
+    "ptr to kernel": region(
+        "using Kernel = void (*)(const float*, float*, int);",
+        "constexpr Kernel kernels[] = {copy_kernel_optimized}; Kernel k = kernels[0]; k<<<1, 2>>>(x, y, n);",
+    ),
+    "static const kernels": region(
+        "",
+        "static constexpr void (*table[])(const float*, float*, int) = {copy_kernel_optimized}; "
+        "table[0]<<<1,1>>>(x,y,n);",
+    ),
+    "class": region(
+        "class Plan { public: explicit Plan(int n) : n_(n) {} ~Plan() = default; int blocks() const { "
+        "return n_; } static int round(int v) { return v; } private: int n_ = 0; };",
+        "Plan p(n); (void)p.blocks();",
+    ),
+    "raii": region(
+        "struct Buffer { float* p = nullptr; explicit Buffer(size_t n) { "
+        "cudaMallocAsync(&p, n * sizeof(float), 0); } ~Buffer() { cudaFreeAsync(p, 0); } "
+        "Buffer(const Buffer&) = delete; Buffer& operator=(const Buffer&) = delete; "
+        "operator float*() const { return p; } };",
+        "Buffer b(n);",
+    ),
+    "spec": region(
+        "template <int N> struct Log { static constexpr int value = 1 + Log<N / 2>::value; }; "
+        "template <> struct Log<1> { static constexpr int value = 0; };"
+    ),
+    "variadic": region("template <typename... A> __device__ void all(A&&... a) { ((a += 1), ...); }"),
+    "friend": region("struct C { float r; friend __device__ C operator*(C a, C b) { return {a.r * b.r}; } };"),
+    "const table host": region("static const float4 kOne = {1, 1, 1, 1}; const int kSizes[3] = {1, 2, 3};"),
+    "if init": region(body="if (int m = n; m > 3) { switch (m) { case 4: break; default: break; } }"),
+    "extern shared tmpl": region(
+        "template <typename T> __device__ T* shared() { "
+        "extern __shared__ __align__(16) unsigned char raw[]; return reinterpret_cast<T*>(raw); }"
+    ),
+    "goto/labels": region("__device__ int g(int i) { again: if (i++ < 3) goto again; return i; }"),
+    "macro kernel": region(
+        "#define MAKE(T) __global__ void make_##T##_kernel_optimized(T* p) { p[0] = T(0); }\nMAKE(float)\nMAKE(int)\n"
+    ),
+    "if 0 apostrophe": region("#if 0\n// don't\n#endif"),
+    "attr order": region("__global__ __launch_bounds__(256) void q_kernel_optimized(float* __restrict p) {}"),
+    "static inline dev": region(
+        "static __inline__ __device__ float2 mk(float a, float b) { return make_float2(a, b); }"
+    ),
+    "anon struct": region("union U { struct { unsigned short a, b; }; unsigned v; };"),
+    "enum arr": region(
+        "enum Mode : unsigned char { A, B }; template <Mode M> __global__ void m_kernel_optimized() {}",
+        "m_kernel_optimized<Mode::A><<<1, 1>>>();",
+    ),
+    "shift": region(
+        "template <int N> __global__ void s_kernel_optimized() {}",
+        "s_kernel_optimized<(1 << 3)><<<(n >> 2), (1 << 5), 0, cudaStream_t(0)>>>();",
+    ),
+    "host memory": region("#include <memory>\n", "auto p = std::make_unique<int[]>(n);"),
+    "typedef struct": region("typedef struct { float x, y; } vec2; typedef struct Node { int a; } Node;"),
+    "device global struct": region(
+        "struct Acc { float v; }; __device__ Acc accumulators[64]; __device__ volatile int flag = 0;"
+    ),
+    "wrapper ret": region("static __host__ cudaError_t go(const float* x) { return cudaSuccess; }", "(void)go(x);"),
+    "namespace nested": region(
+        "namespace a::b { template <class T> struct X { T t; }; inline namespace v1 { constexpr int z = 0; } }"
+    ),
+    "const auto": region("const auto kBlock = 256u; constexpr auto kWarp = 32;"),
+    "std::function": region("#include <functional>\n", "std::function<int(int)> f = [](int v) { return v; }; f(1);"),
+    "noexcept": region().replace("int n) {\n    \n", "int n) noexcept {\n", 1),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shape_passes(name: str) -> None:
+    """Legal code is understood, or its misunderstanding does no harm."""
+    assert judge(SHAPES[name]) is None
