@@ -25,11 +25,12 @@ from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
-from cudamaster.guards.source import check_source
+from cudamaster.guards.source import check_source, device_names
+from cudamaster.guards.text import check_characters
 from cudamaster.harness import render
 from cudamaster.values import Candidate, Precision, Status, content_hash
 
-HARNESS_FLAGS = ("-O3", "-std=c++17", "-DMSKB_SEPARATE_CANDIDATE")
+HARNESS_FLAGS = ("-O2", "-std=c++17", "-DMSKB_SEPARATE_CANDIDATE")
 _DEBUG_FLAGS = (*HARNESS_FLAGS, "-DMSKB_EXACT_BUFFERS")
 
 
@@ -70,8 +71,13 @@ class Builder:
             return Build(status, detail, log or detail, monotonic() - started, record=record or {})
 
         flags = parse_command(candidate.command)
-        refusal = flags if isinstance(flags, Refusal) else self._check_source(candidate, flags)
-        if isinstance(flags, Refusal) or refusal is not None:
+        if isinstance(flags, Refusal):
+            return failed(Status.REJECTED, str(flags))
+        expanded = self._expand(candidate, flags)
+        if isinstance(expanded, Refusal):
+            return failed(Status.REJECTED, str(expanded))
+        refusal = check_source(candidate.code, self._signature(), expanded)
+        if refusal is not None:
             return failed(Status.REJECTED, str(refusal))
 
         folder = self._folder(candidate)
@@ -92,18 +98,24 @@ class Builder:
             if result.object is None:
                 return failed(Status.COMPILE_ERROR, _first_error(result.log), result.log.strip(), record)
 
+        wrapper = self.card.wrapper(self.precision, optimized=True)
+        rules = self.device.object_rules()
+        # The checking build is of the same text, and full of the checker's own symbols.
+        assert compiled[0].object is not None
+        refusal = check_object(
+            compiled[0].object,
+            wrapper,
+            rules.symbols,
+            constructors=rules.constructors,
+            state=rules.state,
+            device=device_names(candidate.code, expanded),
+        )
+        if refusal is not None:
+            return failed(Status.REJECTED, str(refusal), record=record)
+
         executables: list[Path] = []
         for debug, result, harness in zip(variants, compiled, harness_objects, strict=True):
             assert result.object is not None
-            wrapper = self.card.wrapper(self.precision, optimized=True)
-            refusal = check_object(
-                result.object,
-                wrapper,
-                self.device.allowed_symbols(debug=debug),
-                allowed_constructors=self.device.allowed_constructors(debug=debug),
-            )
-            if refusal is not None:
-                return failed(Status.REJECTED, str(refusal), record=record)
             local = result.object.with_suffix(".local.o")
             localise(result.object, wrapper, local)
             linked = self.device.link([harness, local], folder / ("debug" if debug else "run"), debug=debug)
@@ -146,11 +158,12 @@ class Builder:
         with tempfile.TemporaryDirectory(dir=final.parent) as folder:
             built = self.device.compile(self.harness_text, flags, "harness", Path(folder), debug=debug)
             if built.object is None:
+                why = _first_error(built.unsupported or built.log)
                 raise DeviceError(
-                    f"The harness of {self.card.name} does not compile: {_first_error(built.unsupported or built.log)}.",
+                    f"The harness of {self.card.name} does not compile: {why}.",
                     f"Run `cudamaster doctor`. The command was: {built.command}",
                 )
-            os.replace(built.object, final)
+            built.object.replace(final)
         return final
 
     def device_cache(self) -> Path:
@@ -167,20 +180,19 @@ class Builder:
         where = folder / "checked" if debug else folder
         return self.device.compile(candidate.code, flags.arguments, "candidate", where, debug=debug)
 
-    def _check_source(self, candidate: Candidate, flags: Flags) -> Refusal | None:
-        signature = Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
-        refusal = check_source(candidate.code, signature, None)
-        if refusal is not None:
-            return refusal
-        defines = [flag[2:] for flag in flags.arguments if flag.startswith("-D")]
-        expanded = preprocess(
+    def _signature(self) -> Signature:
+        return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
+
+    def _expand(self, candidate: Candidate, flags: Flags) -> str | Refusal:
+        """The region after the preprocessor, which gets nothing that is no plain text."""
+        return check_characters(candidate.code) or preprocess(
             candidate.code,
             os.environ.get("CXX", "g++"),
             self.device.include_folders(),
-            [*self.device.predefined(), *defines],
+            [*self.device.predefined(), *flags.defines],
+            standard=flags.standard,
             prelude=("cuda_runtime.h",),
         )
-        return expanded if isinstance(expanded, Refusal) else check_source(candidate.code, signature, expanded)
 
 
 def _headers_hash() -> str:

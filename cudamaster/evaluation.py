@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
-from cudamaster.values import Candidate, Hardware, Precision, Seconds, Status, Verdict
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -32,6 +32,8 @@ class Workbench:
         self.device = device
         self._seed = seed
         self._builder = Builder(card, precision, device)
+        # Called with a candidate's id and its build log the moment the build has ended.
+        self.on_build: Callable[[str, str], None] | None = None
 
     @property
     def baseline(self) -> Candidate:
@@ -48,6 +50,8 @@ class Workbench:
         """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults."""
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate)
+        if self.on_build is not None:
+            self.on_build(candidate.id, _build_log(build))
         verdict = Verdict(
             candidate=candidate.id,
             device=self.device.name,
@@ -113,6 +117,12 @@ class Workbench:
             lines = parse(report.read_text()) if report.is_file() else []
         return judge(lines, ran, cases)
 
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise."""
+        if self.device.emulated:
+            return no_profile(candidate.id, "No hardware profile: kernels were executed on the CPU device.")
+        raise NotImplementedError
+
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:
         return replace(
@@ -126,3 +136,9 @@ class Workbench:
             hardware=judgement.hardware,
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
         )
+
+
+def _build_log(build: Build) -> str:
+    """Every command with what it said, and the outcome."""
+    parts = [f"{key}: {value}" for key, value in build.record.items() if value]
+    return "\n".join([*parts, f"outcome: {build.status or 'built'}, {build.detail}", build.log]).rstrip() + "\n"

@@ -6,12 +6,13 @@ harness itself fails, that is our fault or the machine's, and a DeviceError.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cudamaster.cards import Case, TaskCard
+from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import DeviceError
 from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
@@ -186,7 +187,7 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
 def _seconds(lines: Sequence[Mapping[str, Any]]) -> Seconds:
     timing = sum(
         float(line["t"]) - float(before["t"])
-        for before, line in zip(lines, lines[1:], strict=False)
+        for before, line in itertools.pairwise(lines)
         if line["event"] == "time"
     )
     total = float(lines[-1]["t"]) - float(lines[0]["t"]) if lines else 0.0

@@ -1,1 +1,1 @@
-"""Devices: where a candidate is built, checked and timed. `cuda` is a GPU; `cpu` executes the same kernels on the host."""
+"""Devices, where a candidate is built, checked and timed: `cuda` is a GPU, `cpu` executes the kernels on the host."""

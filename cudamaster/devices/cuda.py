@@ -22,9 +22,9 @@ from pathlib import Path
 
 from cudamaster import resources
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, Ran
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
 from cudamaster.errors import DeviceError
-from cudamaster.guards.object import CUDA_ALLOWED_CONSTRUCTORS, CUDA_ALLOWED_SYMBOLS
+from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.values import Hardware, content_hash
 
@@ -146,13 +146,9 @@ class CudaDevice:
         """What nvcc defines in its host pass."""
         return NVCC_DEFINES
 
-    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
-        """The CUDA runtime, memory and math functions, and what nvcc itself needs."""
-        return frozenset(CUDA_ALLOWED_SYMBOLS)
-
-    def allowed_constructors(self, *, debug: bool = False) -> frozenset[str]:
-        """The registration of kernels that nvcc adds."""
-        return frozenset(CUDA_ALLOWED_CONSTRUCTORS)
+    def object_rules(self) -> ObjectRules:
+        """The CUDA runtime, memory and math functions, and what nvcc itself puts into an object."""
+        return ObjectRules(CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE)
 
     def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
         """Compile with nvcc; the log holds ptxas's resource usage. `debug` adds -lineinfo."""

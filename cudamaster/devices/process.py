@@ -1,4 +1,4 @@
-"""Runs a program with a time limit and bounded output, and kills its whole process group when the time is up."""
+"""Runs a program with a time limit and bounded output, and kills its whole process group when it ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from cudamaster.devices.protocol import Ran
+from cudamaster.errors import DeviceError
 
-_KEPT_BYTES = 64 * 1024
-_LARGEST_FILE = 1 << 30
+_KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
+_LARGEST_FILE_BYTES = 1 << 30
 
 
 def run_limited(
@@ -26,26 +28,29 @@ def run_limited(
     environment: Mapping[str, str] | None = None,
     held: Sequence[int] = (),
 ) -> Ran:
-    """Run `command` for at most `limit_s` seconds; `stderr` of the result is both streams' last 64 KiB.
+    """Run `command` for at most `limit_s` seconds; `stderr` of the result holds both streams, cut in the middle.
 
     Output goes to a file rather than a pipe, so that a program that prints without end cannot fill our memory; a
     limit on file size bounds that. `held` are descriptors that stay open in the child: a lock held through one is
-    held for as long as the child lives, even when we are killed.
+    held for as long as the child lives, even when we are killed. DeviceError where the program cannot be started.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=None if environment is None else dict(environment),
-            start_new_session=True,
-            pass_fds=tuple(held),
-        )
+        try:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=None if environment is None else dict(environment),
+                start_new_session=True,
+                pass_fds=tuple(held),
+            )
+        except OSError as error:
+            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}.", "Build or install it again.") from error
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         expired = False
         try:
             process.wait(limit_s)
@@ -56,9 +61,7 @@ def run_limited(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - _KEPT_BYTES))
-        text = output.read().decode(errors="replace")
+        text = _ends(output)
     code = process.returncode
     return Ran(
         exit_code=code if code >= 0 else None,
@@ -67,3 +70,14 @@ def run_limited(
         stderr=text,
         seconds=time.monotonic() - started,
     )
+
+
+def _ends(output: BinaryIO) -> str:
+    """Start and end of a file: a checker's report begins with what matters, a crash ends with it."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(0)
+    text = output.read(2 * _KEPT_BYTES if size <= 2 * _KEPT_BYTES else _KEPT_BYTES)
+    if size > 2 * _KEPT_BYTES:
+        output.seek(size - _KEPT_BYTES)
+        text += f"\n[{size - 2 * _KEPT_BYTES} bytes left out]\n".encode() + output.read()
+    return text.decode(errors="replace")

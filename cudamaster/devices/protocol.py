@@ -49,6 +49,16 @@ class MeasuringProtocol:
     call_limit_s: float
 
 
+@dataclass(frozen=True)
+class ObjectRules:
+    """Regular expressions, full match, for the object guard: undefined symbols, functions that run before main, and
+    writable variables (None where device variables cannot be told from the host's)."""
+
+    symbols: frozenset[str]
+    constructors: frozenset[str]
+    state: frozenset[str] | None
+
+
 class Device(Protocol):
     """A place to build and run candidates."""
 
@@ -103,12 +113,8 @@ class Device(Protocol):
         """Macros, as NAME or NAME=VALUE, that the device's compiler predefines beyond a host compiler's."""
         ...
 
-    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
-        """Regular expressions, full match, of undefined symbols that a candidate's object may carry."""
-        ...
-
-    def allowed_constructors(self, *, debug: bool = False) -> frozenset[str]:
-        """Regular expressions, full match, of static constructors that the compiler itself adds to an object."""
+    def object_rules(self) -> ObjectRules:
+        """What a candidate's object may carry."""
         ...
 
     def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:

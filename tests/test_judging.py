@@ -1,0 +1,147 @@
+"""From report lines to a verdict: what a process did is called what it was."""
+
+import json
+from typing import Any
+
+import pytest
+
+from cudamaster import cards
+from cudamaster.devices.protocol import Ran
+from cudamaster.errors import DeviceError
+from cudamaster.judging import Judgement, judge, parse
+from cudamaster.values import Status
+
+CARD = cards.load("spmv_csr")
+CASES = [next(c for c in CARD.cases if not c.sweep), *[c for c in CARD.cases if c.sweep][-2:]]
+
+BEGIN = {"event": "begin", "device": "Some GPU", "seed": "1", "t": 0.0}
+END = {"event": "end", "ok": True, "t": 9.0}
+
+
+def output(mismatches: int = 0, **changed: Any) -> dict[str, Any]:
+    first = [{"element": 3, "expected": 0.5, "got": "nan", "allowed": 0.001}] if mismatches else []
+    return {"event": "output", "name": "y", "elements": 8, "oracle_elements": 8, "mismatches": mismatches,
+            "worst_error": 1e-8, "baseline_worst_error": 1e-8, "bound": 4e-7, "pattern": "a tail, elements 3..7",
+            "first": first, **changed}  # fmt: skip
+
+
+def case(index: int, t: float, *, check: bool = True, time: bool = False, **changed: Any) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [
+        {"event": "case", "index": index, "label": CASES[index].label, "t": t},
+        {"event": "reference", "index": index, "baseline_ok": True, "t": t + 0.1},
+    ]
+    if check:
+        lines.append({"event": "check", "index": index, "stage": "check", "set": 0, "ok": True, "damage": "",
+                      "outputs": [output()], "t": t + 0.2, **changed})  # fmt: skip
+    if time:
+        lines.append({"event": "time", "index": index, "baseline_us": [30.0, 30.0], "candidate_us": [10.0, 20.0],
+                      "empty_us": [5.0, 6.0], "t": t + 1.2})  # fmt: skip
+    return lines
+
+
+def ran(exit_code: int | None = 0, **changed: Any) -> Ran:
+    return Ran(**{"exit_code": exit_code, "signal": None, "expired": False, "stderr": "", "seconds": 1.0, **changed})
+
+
+def judged(lines: list[dict[str, Any]], process: Ran | None = None) -> Judgement:
+    return judge(lines, process or ran(), CASES)
+
+
+def test_a_correct_run_is_scored_by_weight() -> None:
+    """P = sum(T*S)/sum(T) over the timed cases, S from the means."""
+    faster = case(2, 4, time=True)
+    faster[-1]["candidate_us"] = [5.0, 5.0]
+    result = judged([BEGIN, *case(0, 1), *case(1, 2, time=True), *faster, END])
+    assert result.status is Status.CORRECT
+    t1, t2 = CASES[1].weight, CASES[2].weight
+    assert result.score == pytest.approx((t1 * 2.0 + t2 * 6.0) / (t1 + t2))
+    assert result.seconds.timing == pytest.approx(2.0)
+    assert result.complete
+
+
+def test_a_skipped_case_makes_the_score_incomplete() -> None:
+    """A case left out is named, and the score says so."""
+    skip = [{"event": "case", "index": 2, "t": 3.0}, {"event": "skip", "index": 2, "reason": "too long", "t": 3.0}]
+    result = judged([BEGIN, *case(0, 1), *case(1, 2, time=True), *skip, END])
+    assert result.status is Status.CORRECT
+    assert not result.complete
+    assert result.cases[2].skipped == "too long"
+
+
+def test_a_mismatch_is_wrong_and_explained() -> None:
+    """The log names case, element, expected, got, allowed and the pattern; NaN survives the JSON."""
+    bad = case(1, 2, ok=False, outputs=[output(5)])
+    result = judged([BEGIN, *case(0, 1), *bad, *case(2, 4), {**END, "ok": False}], ran(1))
+    assert result.status is Status.WRONG
+    assert result.score is None
+    assert "a tail" in result.detail
+    assert CASES[1].label in result.detail
+    assert "y[3]: expected 0.5, got nan" in result.log
+
+
+def test_one_bad_set_among_good_ones_is_wrong() -> None:
+    """A result that is right on one input set and wrong on another is wrong (a remembered one, say)."""
+    lines = [BEGIN, *case(0, 1), case(0, 1, ok=False, outputs=[output(1)])[-1], case(0, 1)[-1], END]
+    assert judged(lines).status is Status.WRONG
+
+
+def test_damage_is_a_fault() -> None:
+    """A write past a buffer or a changed input is a fault, though outputs may be right."""
+    bad = case(0, 1, ok=False, damage="y was written 0 bytes past its end")
+    result = judged([BEGIN, *bad, *case(1, 2), {**END, "ok": False}], ran(1))
+    assert result.status is Status.FAULT
+    assert "past its end" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("lines", "process", "status", "said"),
+    [
+        ([{"event": "fault", "index": 0, "who": "candidate", "error": "cudaErrorIllegalAddress", "detail": "an illegal "
+           "memory access", "t": 2.0}], ran(70), Status.FAULT, "cudaErrorIllegalAddress"),
+        ([{"event": "timeout", "limit_s": 2.0, "t": 3.0}], ran(75), Status.TIMEOUT, "2 s"),
+        ([], ran(None, expired=True), Status.TIMEOUT, "longer"),
+        ([], ran(None, signal=11), Status.FAULT, "signal 11"),
+        ([], ran(0), Status.FAULT, "ended by itself"),
+        ([], ran(1, stderr="==1==ERROR: AddressSanitizer: heap-buffer-overflow on address"), Status.FAULT, "overflow"),
+    ],
+)  # fmt: skip
+def test_how_a_process_ended(lines: list[dict[str, Any]], process: Ran, status: Status, said: str) -> None:
+    """A process that ends before its report does is the candidate's doing, and never a pass."""
+    result = judged([BEGIN, *case(0, 1, check=False), *lines], process)
+    assert result.status is status
+    assert said in result.detail
+    assert result.score is None
+    assert result.cases[-1].status is status
+
+
+def test_exit_zero_after_everything_but_the_end_is_no_pass() -> None:
+    """exit(0) from a kernel's wrapper in the last case skips the end of the report."""
+    assert judged([BEGIN, *case(0, 1), *case(1, 2, time=True)], ran(0)).status is Status.FAULT
+
+
+@pytest.mark.parametrize(
+    ("lines", "process"),
+    [
+        ([], ran(127, stderr="cannot open shared object file")),
+        ([BEGIN, *case(0, 1)], ran(74, stderr="harness failure: out of memory")),
+        ([BEGIN, {**case(0, 1, check=False)[-1], "baseline_ok": False}], ran(1)),
+        ([BEGIN, {"event": "fault", "index": 0, "who": "baseline", "error": "x", "detail": "y", "t": 1.0}], ran(70)),
+    ],
+)
+def test_our_own_faults_are_errors(lines: list[dict[str, Any]], process: Ran) -> None:
+    """A harness or baseline that fails by itself says nothing about the candidate."""
+    with pytest.raises(DeviceError):
+        judged(lines, process)
+
+
+def test_a_baseline_that_fails_after_the_candidate_blames_the_candidate() -> None:
+    """Overwriting device memory is found when the baseline's next result is wrong."""
+    broken = {**case(1, 2, check=False)[-1], "baseline_ok": False}
+    lines = [BEGIN, *case(0, 1), case(1, 2, check=False)[0], broken, *case(2, 4), END]
+    assert judged(lines).status is Status.FAULT
+
+
+def test_a_cut_last_line_is_left_out() -> None:
+    """A report that was cut by a kill is read as far as it is whole."""
+    text = json.dumps(BEGIN) + "\n" + json.dumps(END)[:7]
+    assert parse(text) == [BEGIN]
