@@ -8,8 +8,8 @@
 #include <cuda_runtime.h>
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 8;   // lanes that share a row
-constexpr int kEntries = 4; // entries that a lane requests at once
+constexpr int kLanes = 4;   // lanes that share a row
+constexpr int kEntries = 8; // entries that a lane requests at once
 constexpr unsigned kFullMask = 0xffffffffu;
 
 __global__ void __launch_bounds__(kThreads)

@@ -1,21 +1,24 @@
-// idea: Two launches in all: merge path within tiles, one sixteen-way merge between them
-// why: Each pairwise merge is a launch that reads and writes everything. An element can find its place among
-//      sixteen runs as well as among two: fifteen binary searches that don't depend on each other, several of
-//      them advanced in step so that their loads overlap. 65536 elements are then sorted in two launches.
-//      Within a tile, warps sort 128 elements by shuffles and the rest is merged in shared memory, each
-//      thread finding by binary search where its four outputs begin (merge path): half the steps of the
-//      bitonic sort.
+// idea: Search samples in shared memory first, and sort tiles by merge path
+// why: What is left of the merge is the chain of dependent loads of its binary searches, most of them misses
+// in
+//      the first-level cache. Each block copies 64 evenly spaced samples of every run to shared memory, all
+//      at once; the upper steps of all searches stay there, and only the last few go to memory, within one or
+//      two cache lines. The number of runs merged at once is chosen so that all launches do the same work. In
+//      the tiles, warps sort 128 elements by shuffles, without barriers, and each thread then finds by binary
+//      search where its four outputs of the next merge begin (merge path): fewer steps than the bitonic
+//      network.
 // flags: -O3
 #include <cuda_runtime.h>
 #include <math_constants.h>
 
 constexpr int kItems = 4; // elements per thread
-constexpr int kThreads = 1024;
+constexpr int kThreads = 256;
 constexpr int kTile = kItems * kThreads;
 constexpr int kWarpRun = kItems * 32; // what a warp sorts by itself
-constexpr int kFan = 16;              // runs merged at once
+constexpr int kFanBits = 4;           // at most 16 runs are merged at once
 constexpr int kInStep = 8;            // searches advanced together
-constexpr int kMergeThreads = 256;
+constexpr int kSamples = 64;          // per run
+constexpr int kMergeThreads = 256;    // divides kTile, so that a block's elements are of one run
 constexpr int kBufferElements = 1 << 20;
 constexpr unsigned kFullMask = 0xffffffffu;
 
@@ -105,44 +108,70 @@ __global__ void __launch_bounds__(kThreads) sort_tiles_kernel_optimized(const fl
             to[tile_begin + mine + k] = item[k];
 }
 
-// Merges groups of kFan neighbouring runs of `width` elements. Of equal elements those of the earlier run
-// come first.
+// Merges groups of `fan` neighbouring runs of `width` elements. Of equal elements those of the earlier run
+// come first. No branch depends on the data: a search that is done, or that has no run, repeats a harmless
+// load.
 __global__ void __launch_bounds__(kMergeThreads)
-    merge_runs_kernel_optimized(const float* from, float* to, int N, long long width) {
-    long long i = blockIdx.x * (long long)kMergeThreads + threadIdx.x;
+    merge_runs_kernel_optimized(const float* from, float* to, int N, long long width, int fan) {
+    __shared__ float samples[kSamples << kFanBits];
+    long long first = blockIdx.x * (long long)kMergeThreads, i = first + threadIdx.x;
+    long long group = first / (width * fan) * (width * fan);
+    int own = (int)((first - group) / width);
+    int spacing = (int)(width / kSamples);
+    float value = i < N ? from[i] : 0.0f;
+    // Sample j of a run is the last element of its stretch j.
+    for (int s = threadIdx.x; s < fan * kSamples; s += kMergeThreads) {
+        long long source = group + s / kSamples * width + (s % kSamples + 1LL) * spacing - 1;
+        samples[s] = source < N ? from[source] : 0.0f;
+    }
+    __syncthreads();
     if (i >= N)
         return;
-    float value = from[i];
-    long long group = i / (width * kFan) * (width * kFan);
-    int own = (int)((i - group) / width);
-    long long rank = i - group - own * width;
-    for (int first = 0; first < kFan && group + first * width < N; first += kInStep) {
+
+    long long place =
+        i - own * width; // in its group: place in its own run, and those before it in the others
+    for (int first_run = 0; first_run < fan; first_run += kInStep) {
         const float* run[kInStep];
-        int length[kInStep], before[kInStep];
+        int length[kInStep], before[kInStep]; // before: elements of the run that go before this one
 #pragma unroll
         for (int k = 0; k < kInStep; ++k) {
-            long long begin = group + (first + k) * width;
-            long long left = begin < N ? N - begin : 0;
-            run[k] = from + begin;
-            length[k] = first + k == own ? 0 : (int)(left < width ? left : width);
+            int r = first_run + k;
+            long long begin = group + r * width;
+            bool searched = r < fan && r != own && begin < N;
+            long long left = N - begin;
+            run[k] = searched ? from + begin : from;
+            length[k] = searched ? (int)(left < width ? left : width) : 0;
             before[k] = 0;
         }
-        for (int step = (int)width; step > 0; step /= 2) {
+#pragma unroll
+        for (int step = kSamples; step > 0; step /= 2) { // `before` counts stretches
 #pragma unroll
             for (int k = 0; k < kInStep; ++k) {
                 int next = before[k] + step;
-                if (next > length[k])
-                    continue;
-                float other = run[k][next - 1];
-                if (first + k < own ? other <= value : other < value)
-                    before[k] = next;
+                bool inside = next <= kSamples && next * (long long)spacing <= length[k];
+                float other = samples[inside ? (first_run + k) * kSamples + next - 1 : 0];
+                bool goes_before = first_run + k < own ? other <= value : other < value;
+                before[k] = inside && goes_before ? next : before[k];
             }
         }
 #pragma unroll
         for (int k = 0; k < kInStep; ++k)
-            rank += before[k];
+            before[k] *= spacing;
+        for (int step = spacing / 2; step > 0; step /= 2) { // within one stretch
+#pragma unroll
+            for (int k = 0; k < kInStep; ++k) {
+                int next = before[k] + step;
+                bool inside = next <= length[k];
+                float other = run[k][inside ? next - 1 : 0];
+                bool goes_before = first_run + k < own ? other <= value : other < value;
+                before[k] = inside && goes_before ? next : before[k];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < kInStep; ++k)
+            place += before[k];
     }
-    to[group + rank] = value;
+    to[place] = value;
 }
 
 extern "C" void sorting_optimized(float* data, int N) {
@@ -161,15 +190,19 @@ extern "C" void sorting_optimized(float* data, int N) {
     else
         cudaMalloc(&buffer, sizeof(float) * N);
 
-    int passes = 0;
-    for (long long width = kTile; width < N; width *= kFan)
-        ++passes;
+    int doublings = 0; // of the width of a run, until there is one
+    while (((long long)kTile << doublings) < N)
+        ++doublings;
+    int passes = (doublings - 1) / kFanBits + 1;
+    int fan = 1 << ((doublings - 1) / passes + 1);
     // Start where an even or odd number of passes ends in `data`.
     float* from = passes % 2 == 0 ? data : buffer;
     float* to = passes % 2 == 0 ? buffer : data;
     sort_tiles_kernel_optimized<<<(N - 1) / kTile + 1, kThreads>>>(data, from, N);
-    for (long long width = kTile; width < N; width *= kFan) {
-        merge_runs_kernel_optimized<<<(N - 1) / kMergeThreads + 1, kMergeThreads>>>(from, to, N, width);
+    long long width = kTile;
+    for (int pass = 0; pass < passes; ++pass) {
+        merge_runs_kernel_optimized<<<(N - 1) / kMergeThreads + 1, kMergeThreads>>>(from, to, N, width, fan);
+        width *= fan;
         float* swapped = from;
         from = to;
         to = swapped;
