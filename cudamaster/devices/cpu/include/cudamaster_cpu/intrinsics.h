@@ -24,15 +24,18 @@ template <class Integer, class Real> Integer saturate(Real rounded) {
         return sizeof(Integer) == 8 ? static_cast<Integer>(1ull << 63) : 0;
     if (rounded < static_cast<Real>(std::numeric_limits<Integer>::min()))
         return std::numeric_limits<Integer>::min();
-    if (rounded >= -2.0 * static_cast<Real>(std::numeric_limits<long long>::min() / 2) &&
-        std::numeric_limits<Integer>::max() == static_cast<Integer>(std::numeric_limits<long long>::max()))
-        return std::numeric_limits<Integer>::max();
     if (rounded >= std::ldexp(static_cast<Real>(1), std::numeric_limits<Integer>::digits))
         return std::numeric_limits<Integer>::max();
     return static_cast<Integer>(rounded);
 }
 
-// Evaluates with another rounding mode. The values pass through volatiles: nothing may be folded or moved across.
+// A value that the compiler does not know, read at this point of the program.
+template <class Type> Type opaque(Type value) {
+    asm volatile("" : "+m"(value));
+    return value;
+}
+
+// Evaluates with another rounding mode. Operands are opaque: nothing may be folded or moved across.
 template <class Operation> auto with_rounding(int mode, Operation operation) -> decltype(operation()) {
     int before = std::fegetround();
     std::fesetround(mode);
@@ -173,27 +176,25 @@ CUDAMASTER_CPU_TO_INTEGER(__double2ull, unsigned long long, double)
     inline type name##_rd parameters {                                                                       \
         return cudamaster_cpu::with_rounding(FE_DOWNWARD, [&]() -> type { return static_cast<type>(expression); }); \
     }
-#define CUDAMASTER_CPU_V(type, x) (*const_cast<const volatile type*>(&x))
-CUDAMASTER_CPU_ROUNDED(__fadd, float, (float x, float y), CUDAMASTER_CPU_V(float, x) + CUDAMASTER_CPU_V(float, y))
-CUDAMASTER_CPU_ROUNDED(__fsub, float, (float x, float y), CUDAMASTER_CPU_V(float, x) - CUDAMASTER_CPU_V(float, y))
-CUDAMASTER_CPU_ROUNDED(__fmul, float, (float x, float y), CUDAMASTER_CPU_V(float, x) * CUDAMASTER_CPU_V(float, y))
-CUDAMASTER_CPU_ROUNDED(__fdiv, float, (float x, float y), CUDAMASTER_CPU_V(float, x) / CUDAMASTER_CPU_V(float, y))
-CUDAMASTER_CPU_ROUNDED(__frcp, float, (float x), 1.0f / CUDAMASTER_CPU_V(float, x))
-CUDAMASTER_CPU_ROUNDED(__fsqrt, float, (float x), ::sqrtf(CUDAMASTER_CPU_V(float, x)))
-CUDAMASTER_CPU_ROUNDED(__dadd, double, (double x, double y), CUDAMASTER_CPU_V(double, x) + CUDAMASTER_CPU_V(double, y))
-CUDAMASTER_CPU_ROUNDED(__dsub, double, (double x, double y), CUDAMASTER_CPU_V(double, x) - CUDAMASTER_CPU_V(double, y))
-CUDAMASTER_CPU_ROUNDED(__dmul, double, (double x, double y), CUDAMASTER_CPU_V(double, x) * CUDAMASTER_CPU_V(double, y))
-CUDAMASTER_CPU_ROUNDED(__ddiv, double, (double x, double y), CUDAMASTER_CPU_V(double, x) / CUDAMASTER_CPU_V(double, y))
-CUDAMASTER_CPU_ROUNDED(__drcp, double, (double x), 1.0 / CUDAMASTER_CPU_V(double, x))
-CUDAMASTER_CPU_ROUNDED(__dsqrt, double, (double x), ::sqrt(CUDAMASTER_CPU_V(double, x)))
-CUDAMASTER_CPU_ROUNDED(__double2float, float, (double x), CUDAMASTER_CPU_V(double, x))
-CUDAMASTER_CPU_ROUNDED(__int2float, float, (int x), CUDAMASTER_CPU_V(int, x))
-CUDAMASTER_CPU_ROUNDED(__uint2float, float, (unsigned int x), CUDAMASTER_CPU_V(unsigned int, x))
-CUDAMASTER_CPU_ROUNDED(__ll2float, float, (long long x), CUDAMASTER_CPU_V(long long, x))
-CUDAMASTER_CPU_ROUNDED(__ull2float, float, (unsigned long long x), CUDAMASTER_CPU_V(unsigned long long, x))
-CUDAMASTER_CPU_ROUNDED(__ll2double, double, (long long x), CUDAMASTER_CPU_V(long long, x))
-CUDAMASTER_CPU_ROUNDED(__ull2double, double, (unsigned long long x), CUDAMASTER_CPU_V(unsigned long long, x))
-#undef CUDAMASTER_CPU_V
+CUDAMASTER_CPU_ROUNDED(__fadd, float, (float x, float y), cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fsub, float, (float x, float y), cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fmul, float, (float x, float y), cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fdiv, float, (float x, float y), cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__frcp, float, (float x), 1.0f / cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__fsqrt, float, (float x), ::sqrtf(cudamaster_cpu::opaque(x)))
+CUDAMASTER_CPU_ROUNDED(__dadd, double, (double x, double y), cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__dsub, double, (double x, double y), cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__dmul, double, (double x, double y), cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__ddiv, double, (double x, double y), cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__drcp, double, (double x), 1.0 / cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__dsqrt, double, (double x), ::sqrt(cudamaster_cpu::opaque(x)))
+CUDAMASTER_CPU_ROUNDED(__double2float, float, (double x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__int2float, float, (int x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__uint2float, float, (unsigned int x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__ll2float, float, (long long x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__ull2float, float, (unsigned long long x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__ll2double, double, (long long x), cudamaster_cpu::opaque(x))
+CUDAMASTER_CPU_ROUNDED(__ull2double, double, (unsigned long long x), cudamaster_cpu::opaque(x))
 #undef CUDAMASTER_CPU_ROUNDED
 inline double __int2double_rn(int x) { return x; }
 inline double __uint2double_rn(unsigned int x) { return x; }

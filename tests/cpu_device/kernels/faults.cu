@@ -1,0 +1,102 @@
+// Kernels that a GPU would stop, one per run. Exit code 0 means that nothing was noticed.
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cooperative_groups.h>
+
+__global__ void barrier_kernel(int* out) {
+    if (threadIdx.x < 40)
+        __syncthreads();
+    else
+        __shfl_sync(0xffffffffu, 1, 0); // lanes 0 to 7 of this warp wait elsewhere
+    out[threadIdx.x] = 1;
+}
+__global__ void lanes_kernel(int* out) {
+    if (threadIdx.x == 3)
+        __syncthreads();
+    __ballot_sync(0xffffffffu, 1);
+    out[threadIdx.x] = 1;
+}
+__global__ void write_kernel(int* out, long offset) { out[offset + threadIdx.x] = 5; }
+__global__ void read_kernel(const int* in, int* out, int n) { out[threadIdx.x] = in[n + threadIdx.x]; }
+__global__ void shared_kernel(int* out, int n) {
+    extern __shared__ int dynamic_values[];
+    dynamic_values[n] = static_cast<int>(threadIdx.x);
+    out[0] = dynamic_values[n];
+}
+template <int N> __global__ void static_shared_kernel(int* out, int n) {
+    __shared__ int values[N], others[N];
+    values[threadIdx.x] = others[threadIdx.x] = 0;
+    __syncthreads();
+    out[0] = values[n] + others[0];
+}
+__device__ int deep(int level) {
+    volatile char space[1024];
+    space[0] = static_cast<char>(level);
+    return level ? deep(level - 1) + space[0] : 0;
+}
+__global__ void stack_kernel(int* out) {
+    __syncthreads();
+    out[threadIdx.x] = deep(threadIdx.x == 2 ? 100000 : 3);
+}
+__global__ void assert_kernel(int n) { assert(threadIdx.x != 5 || n == 0); }
+__global__ void divide_kernel(int* out, int n) { out[0] = 7 / n; }
+__global__ void spin_kernel(volatile int* flag) {
+    while (!*flag) {
+    }
+}
+__global__ void race_kernel(int* out) {
+    __shared__ int values[64];
+    values[threadIdx.x] = threadIdx.x;
+    // A barrier is missing here: in ascending order the neighbour below has written already.
+    out[threadIdx.x] = threadIdx.x ? values[threadIdx.x - 1] : 0;
+}
+__global__ void grid_kernel() { cooperative_groups::this_grid().sync(); }
+
+int main(int, char** arguments) {
+    int* data = nullptr;
+    cudaMalloc(&data, 100 * sizeof(int));
+    const char* what = arguments[1];
+    if (!strcmp(what, "barrier"))
+        barrier_kernel<<<dim3(1, 2), 64>>>(data);
+    else if (!strcmp(what, "lanes"))
+        lanes_kernel<<<1, 32>>>(data);
+    else if (!strcmp(what, "far-write"))
+        write_kernel<<<1, 32>>>(data, 20000);
+    else if (!strcmp(what, "near-write"))
+        write_kernel<<<1, 1>>>(data, 100);
+    else if (!strcmp(what, "before-write"))
+        write_kernel<<<1, 1>>>(data, -1025);
+    else if (!strcmp(what, "read"))
+        read_kernel<<<1, 1>>>(data, data, 100);
+    else if (!strcmp(what, "dynamic-shared"))
+        shared_kernel<<<1, 1, 40>>>(data, 10);
+    else if (!strcmp(what, "far-dynamic-shared"))
+        shared_kernel<<<1, 1, 40>>>(data, 40);
+    else if (!strcmp(what, "static-shared"))
+        static_shared_kernel<16><<<1, 16>>>(data, 16);
+    else if (!strcmp(what, "stack"))
+        stack_kernel<<<1, 32>>>(data);
+    else if (!strcmp(what, "assert"))
+        assert_kernel<<<1, 32>>>(1);
+    else if (!strcmp(what, "divide"))
+        divide_kernel<<<1, 1>>>(data, 0);
+    else if (!strcmp(what, "spin")) {
+        cudaMemset(data, 0, 4);
+        spin_kernel<<<1, 1>>>(data);
+    } else if (!strcmp(what, "grid"))
+        grid_kernel<<<2, 32>>>();
+    else if (!strcmp(what, "race")) {
+        race_kernel<<<1, 64>>>(data);
+        for (int i = 1; i < 64; ++i)
+            if (data[i] != i - 1)
+                return 3;
+    }
+    cudaError_t error = cudaDeviceSynchronize();
+    if (error == cudaSuccess)
+        return 0;
+    fprintf(stderr, "host sees %s\n", cudaGetErrorName(error));
+    int* more = nullptr;
+    return cudaMalloc(&more, 4) == error ? 9 : 10; // the error stays
+}

@@ -1,0 +1,61 @@
+"""Errors where a GPU would fault, each naming kernel, block and thread."""
+
+import pytest
+
+FAULT = "cuda device fault: kernel"
+
+
+@pytest.mark.parametrize(
+    ("what", "exit_code", "words"),
+    [
+        ("barrier", 9, ["deadlock", "barrier_kernel, block (0,", "waits in a block barrier", "cudaErrorLaunchFailure"]),
+        ("lanes", 9, ["__ballot_sync(mask 0xffffffff)", "lanes 0x00000008", "thread (0,0,0)"]),
+        ("far-write", 70, [FAULT + " write_kernel, block (0,0,0), thread (0,0,0): illegal memory access", "past the end"]),
+        ("near-write", 9, ["write 0 bytes past the end of the allocation of 400 bytes", "cudaErrorIllegalAddress"]),
+        ("before-write", 70, [FAULT, "illegal memory access", "before the allocation of 400 bytes"]),
+        ("far-dynamic-shared", 70, [FAULT, "shared memory"]),
+        ("dynamic-shared", 9, ["past the end of dynamic shared memory"]),
+        ("stack", 70, [FAULT + " stack_kernel, block (0,0,0), thread (2,0,0): stack overflow"]),
+        ("assert", 70, [FAULT + " assert_kernel, block (0,0,0), thread (5,0,0)", "n == 0"]),
+        ("divide", 70, [FAULT, "division by zero"]),
+        ("grid", 70, [FAULT]),
+    ],
+)
+def test_fault_is_reported(build, what, exit_code, words):
+    """The report names the place; the process ends with the fault's code, or the host sees a CUDA error that stays."""
+    ran = build("faults").run(what)
+    assert ran.exit_code == exit_code, ran.stderr
+    for word in words:
+        assert word in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("read", ["AddressSanitizer: heap-buffer-overflow", "READ of size 4", "read_kernel, block (0,0,0)"]),
+        ("near-write", ["AddressSanitizer: heap-buffer-overflow", "WRITE of size 4"]),
+        ("dynamic-shared", ["AddressSanitizer", "WRITE of size 4"]),
+        ("static-shared", ["AddressSanitizer: heap-buffer-overflow", "READ of size 4"]),
+        ("stack", ["stack overflow"]),
+    ],
+)
+def test_sanitizer_sees_one_element_too_far(build, what, words):
+    """The debug build stops at the first byte outside, in device memory and in shared memory."""
+    ran = build("faults", debug=True).run(what)
+    assert ran.exit_code == 70, ran.stderr
+    for word in words:
+        assert word in ran.stderr
+
+
+def test_reversed_order_reveals_a_missing_barrier(build):
+    """A race that ascending order hides gives wrong results in descending order."""
+    assert build("faults").run("race").exit_code == 0
+    assert build("faults").run("race", reversed_threads=True).exit_code == 3
+
+
+def test_endless_kernel_is_killed_at_the_limit(build):
+    """A kernel that never ends is stopped with its process group."""
+    ran = build("faults").run("spin", limit_s=1)
+    assert ran.expired
+    assert ran.exit_code is None
+    assert ran.seconds < 10
