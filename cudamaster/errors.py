@@ -6,6 +6,7 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── UsageError          exit 2   unknown task, missing file, a flag that makes no sense
     ├── CardError           exit 3   a task card that cannot be used
     ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering
+    │   └── BaselineError            a baseline or the harness fails by itself on a device
     ├── ModelError          exit 5   a model that cannot be reached, or answers without sense
     └── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
 """
@@ -42,6 +43,10 @@ class DeviceError(CudaMasterError):
     """A device or one of its tools is missing or stopped answering."""
 
     exit_code = 4
+
+
+class BaselineError(DeviceError):
+    """A baseline or the harness fails on a device without any candidate's doing."""
 
 
 class ModelError(CudaMasterError):

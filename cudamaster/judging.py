@@ -1,7 +1,7 @@
 """Turns what a harness process reported into a verdict. Reads nothing and runs nothing: lines in, Verdict out.
 
 Report lines are those of bench/include/mskb/harness.h. A kernel that fails is a status; when the baseline or the
-harness itself fails, that is our fault or the machine's, and a DeviceError.
+harness itself fails, that is our fault or the machine's, and a BaselineError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import DeviceError
+from cudamaster.errors import BaselineError
 from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 
 _HARNESS_FAILED = 74
@@ -61,7 +61,7 @@ def parse(report: str) -> list[dict[str, Any]]:
 def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> Judgement:
     """The judgement on one harness process.
 
-    `cases` are those the process was asked to run, in order. Raises DeviceError when the harness or the baseline
+    `cases` are those the process was asked to run, in order. Raises BaselineError when the harness or the baseline
     failed before the candidate had run at all.
     """
     begin = next((line for line in lines if line["event"] == "begin"), None)
@@ -82,7 +82,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
 def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
     tail = _tail(ran)
     if ran.exit_code == _HARNESS_FAILED or not any(line["event"] == "begin" for line in lines):
-        raise DeviceError(
+        raise BaselineError(
             f"The harness failed before or beside the candidate: {tail or 'it printed nothing'}.",
             "Run `cudamaster doctor`; if it finds nothing, this is a defect of the harness.",
         )
@@ -90,7 +90,7 @@ def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
     for line in lines:
         baseline_fault = line["event"] == "fault" and line["who"] == "baseline"
         if (baseline_fault or line.get("baseline_ok") is False) and not candidate_ran:
-            raise DeviceError(
+            raise BaselineError(
                 f"The baseline fails on this device in case {line['index']}: {line.get('detail', 'wrong result')}.",
                 "Run `make -C bench test` to see which baselines fail here.",
             )
@@ -186,9 +186,7 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
 
 def _seconds(lines: Sequence[Mapping[str, Any]]) -> Seconds:
     timing = sum(
-        float(line["t"]) - float(before["t"])
-        for before, line in itertools.pairwise(lines)
-        if line["event"] == "time"
+        float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
     )
     total = float(lines[-1]["t"]) - float(lines[0]["t"]) if lines else 0.0
     return Seconds(check=total - timing, timing=timing)

@@ -28,7 +28,8 @@ def test_evaluates(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os')", "rows.real", "rows / 2", "unknown + 1", "rows +", "[1]", "1 // 0", "True", "rows ** cols"]
+    "text",
+    ["__import__('os')", "rows.real", "rows / 2", "unknown + 1", "rows +", "[1]", "1 // 0", "True", "rows ** cols"],
 )
 def test_refuses(text: str) -> None:
     """What is no arithmetic over the case's sizes is an error that shows the text."""

@@ -23,7 +23,7 @@ def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | N
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import DeviceError
+    from cudamaster.errors import BaselineError
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
 
@@ -40,7 +40,7 @@ def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | N
                 skipped = sum(case.skipped is not None for case in judged.cases)
                 right = len(judged.cases) - skipped
                 note = "; ".join(f"{case.label} skipped: {case.skipped}" for case in judged.cases if case.skipped)
-            except DeviceError as error:
+            except BaselineError as error:
                 status, note = "wrong", error.reason
             records.append({"task": name, "precision": each.value, "status": status, "cases": right,
                             "skipped": skipped, "note": note})  # fmt: skip

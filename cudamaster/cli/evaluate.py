@@ -59,6 +59,8 @@ def evaluate(
 
 def _read(file: Path) -> str:
     from cudamaster.errors import UsageError
+    from cudamaster.guards.refusal import Refusal
+    from cudamaster.guards.text import read_region
 
     try:
         raw = file.read_bytes()
@@ -66,9 +68,7 @@ def _read(file: Path) -> str:
         raise UsageError(
             f"The kernel {file} cannot be read: {error.strerror}.", "Give the path of a .cu file."
         ) from error
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"The kernel {file} is no text: byte {error.start} is not UTF-8.", "Give CUDA C++ source, not a binary."
-        ) from error
+    text = read_region(raw)
+    if isinstance(text, Refusal):
+        raise UsageError(f"The kernel {file} cannot be used: {text.reason}.", text.fix)
+    return text

@@ -1,0 +1,22 @@
+"""What all tests share: builds are cached beside the checkout's other builds, GPU tests skip with a reason."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
+for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
+    del os.environ[_name]  # a developer's own models and servers are no part of a test
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, saying why."""
+    from cudamaster.devices.choose import why_not_cuda
+    from cudamaster.devices.cuda import find_nvcc
+
+    reasons = {"gpu": why_not_cuda(), "nvcc": None if find_nvcc() else "nvcc is not installed"}
+    for item in items:
+        for mark, reason in reasons.items():
+            if reason is not None and item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))

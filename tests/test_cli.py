@@ -1,0 +1,151 @@
+"""The command line as a user meets it: output, exit codes, one clear line for each mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cudamaster.devices.choose import why_not_cuda
+
+
+def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`cudamaster ARGUMENTS` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "cudamaster", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_help_names_commands_and_exit_codes() -> None:
+    """The first thing that a person types answers."""
+    done = run("--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("optimize", "evaluate", "tasks", "doctor", "Exit codes"))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`--help` stays quick because nothing heavy is imported for it."""
+    heavy = ("litellm", "numpy", "skimage", "pydantic", "tree_sitter", "rich", "jinja2", "yaml")
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom cudamaster.cli import main\n"
+        f"CliRunner().invoke(main, ['--help'])\nprint([m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
+    "unknown task": (["optimize", "spmv_crs"], 2, "spmv_csr", {}),
+    "no task": (["optimize"], 2, "tasks", {}),
+    "unknown option": (["optimize", "--frobnicate"], 2, "frobnicate", {}),
+    "no rounds": (["optimize", "spmv_csr", "-R", "0"], 2, "-R", {}),
+    "missing file": (["evaluate", "spmv_csr", "no_such.cu"], 2, "no_such.cu", {}),
+    "binary file": (["evaluate", "spmv_csr", sys.executable], 2, "binary", {}),
+    "a folder as file": (["evaluate", "spmv_csr", "."], 2, "directory", {}),
+    "missing card": (["tasks", "nowhere.yaml"], 2, "nowhere.yaml", {}),
+    "no run to resume": (["optimize", "--resume", "nowhere"], 6, "nowhere", {}),
+    "no compiler": (["baselines", "dot_product", "--device", "cpu"], 4, "g++-of-nobody", {"CXX": "g++-of-nobody"}),
+    "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_mistake_gets_one_clear_line(name: str) -> None:
+    """The line names the thing and the fix; the exit code is the documented one; there is no traceback."""
+    arguments, code, said, environment = ERRORS[name]
+    done = run(*arguments, **environment)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    if done.stderr.startswith("error:"):
+        assert done.stderr.count("\n") <= 2
+
+
+def test_a_bad_card_is_named(tmp_path: Path) -> None:
+    """A user's own card with a fault is a CardError, exit 3."""
+    card = tmp_path / "mine.yaml"
+    card.write_text("id: 1\nname: mine\n")
+    done = run("tasks", str(card))
+    assert done.returncode == 3
+    assert str(card) in done.stderr
+
+
+@pytest.mark.skipif(why_not_cuda() is None, reason="this machine has a GPU")
+def test_a_gpu_where_there_is_none() -> None:
+    """Asking for a GPU that is not there fails at once and says what else to do."""
+    done = run("evaluate", "spmv_csr", __file__, "--device", "cuda")
+    assert done.returncode == 4
+    assert "--device cpu" in done.stderr
+
+
+def test_tasks_for_people_and_programs() -> None:
+    """The list and a card, as a table and as JSON."""
+    listed = json.loads(run("tasks", "--json").stdout)
+    assert listed["spmv_csr"]["timed_cases"] == 6
+    shown = run("tasks", "spmv_csr").stdout
+    assert "row_offsets[i]" in shown
+    assert 'extern "C" void spmv_csr_bf16(' in shown
+    assert json.loads(run("tasks", "spmv_csr", "--json").stdout)["weight"] == "nnz"
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it() -> None:
+    """Without a compiler no device works, and the fix is there."""
+    good = run("doctor", "--json")
+    assert good.returncode == 0
+    assert json.loads(good.stdout)["devices"]["cpu"] is True
+    bad = run("doctor", CXX="g++-of-nobody", OPENAI_API_KEY="sk-not-to-be-shown")
+    assert bad.returncode == 4
+    assert "apt-get install g++" in bad.stdout
+    assert "sk-not-to-be-shown" not in bad.stdout
+
+
+def test_evaluate_a_wrong_kernel(tmp_path: Path) -> None:
+    """Exit 1, the status, and which element is wrong."""
+    kernel = tmp_path / "zeros.cu"
+    kernel.write_text(
+        'extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) '
+        "{ cudaMemset(out, 0, 4); }\n"
+    )
+    done = run("evaluate", "dot_product", str(kernel), "--device", "cpu")
+    assert done.returncode == 1, done.stderr
+    assert "wrong" in done.stdout
+    assert "out[0]: expected" in done.stdout
+    as_json = run("evaluate", "dot_product", str(kernel), "--device", "cpu", "--json")
+    assert json.loads(as_json.stdout)["status"] == "wrong"
+
+
+def test_optimize_with_the_playbook(tmp_path: Path) -> None:
+    """The main job on the CPU device: it says what it is, ends with the table, and can be resumed for nothing."""
+    done = run("optimize", "spmv_csr", "--precision", "bf16", "-R", "2", "-D", "1", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for said in ("Round 2 of 2", "best so far", "emulated", "playbook", "no language model", "nvcc", "--model"):
+        assert said in done.stdout, said
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "best.cu").is_file()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["emulated"] is True
+    again = run("optimize", "--resume", str(folder), "--json")
+    assert again.returncode == 0, again.stderr
+    result = json.loads(again.stdout)["result"]
+    assert len(result["rounds"]) == 2
+    assert all(finished["outcome"]["status"] == "correct" for finished in result["rounds"])
+    for line in ("best.cu", "nvcc"):
+        assert line in done.stdout
+
+
+def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
+    """`harness` writes what a person can fill in; an unreachable region file is a usage error."""
+    target = tmp_path / "h.cu"
+    assert run("harness", "sorting", "--precision", "bf16", "-o", str(target)).returncode == 0
+    text = target.read_text()
+    assert text.count(">>> CANDIDATE REGION") == 1
+    assert "nvcc" in text[:900]
+    assert "sorting_bf16_optimized" in text
+    assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2

@@ -1,0 +1,259 @@
+"""Wrong kernels are refused and honest ones pass, end to end: guards, CPU device, harness and judging.
+
+Each candidate is built twice (plain and AddressSanitizer) and run for real.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cudamaster import cards
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.values import Candidate, Precision, Status, Verdict
+
+HEAD = "#include <cuda_runtime.h>\n"
+
+SPMV = (
+    HEAD
+    + """
+{globals}
+__global__ void spmv_kernel_optimized(int rows, const float* values, const int* col_indices, const int* row_offsets,
+                                      const float* x, float* y) {{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0.0f;
+    for (int p = row_offsets[row]; p < row_offsets[row + 1]; ++p) sum += values[p] * x[col_indices[p]];
+    {body}
+}}
+extern "C" void spmv_csr_optimized(int rows, const float* values, const int* col_indices, const int* row_offsets,
+                                   const float* x, float* y) {{
+    {wrapper}
+}}
+"""
+)
+LAUNCH = "spmv_kernel_optimized<<<(rows + 127) / 128, 128>>>(rows, values, col_indices, row_offsets, x, y);"
+
+
+def spmv(body: str = "y[row] = sum;", wrapper: str = LAUNCH, globals: str = "") -> str:
+    """A kernel for spmv_csr with parts replaced."""
+    return SPMV.format(body=body, wrapper=wrapper, globals=globals)
+
+
+DOT = (
+    HEAD
+    + """
+{globals}
+__global__ void dot_kernel_optimized(float* out, const float* X, const float* Y, int N) {{
+    __shared__ float part[64];
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < ({count}); i += 64) sum += X[i] * Y[i];
+    part[threadIdx.x] = sum;
+    {barrier}
+    if (threadIdx.x == 0) {{
+        float total = 0.0f;
+        for (int t = 0; t < 64; ++t) total += part[t];
+        {store}
+    }}
+}}
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) {{
+    {wrapper}
+}}
+"""
+)
+
+
+def dot(
+    count: str = "N",
+    store: str = "out[0] = total;",
+    barrier: str = "__syncthreads();",
+    globals: str = "",
+    wrapper: str = "dot_kernel_optimized<<<1, 64>>>(out, X, Y, N);",
+) -> str:
+    """A kernel for dot_product with parts replaced."""
+    return DOT.format(count=count, store=store, barrier=barrier, globals=globals, wrapper=wrapper)
+
+
+SORT = (
+    HEAD
+    + """
+__global__ void rank_kernel_optimized(const float* from, float* to, int N) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= N) return;
+    int rank = 0;
+    for (int j = 0; j < N; ++j) rank += from[j] < from[i] || ({tie});
+    to[rank] = from[i];
+}}
+extern "C" void sorting_optimized(float* data, int N) {{
+    float* copy = nullptr;
+    cudaMalloc(&copy, sizeof(float) * N);
+    cudaMemcpyAsync(copy, data, sizeof(float) * N, cudaMemcpyDeviceToDevice);
+    rank_kernel_optimized<<<(N + 127) / 128, 128>>>(copy, data, N);
+    cudaFree(copy);
+}}
+"""
+)
+
+
+@cache
+def bench(task: str) -> Workbench:
+    """A workbench of fewer and smaller cases than the real card's, with little patience."""
+    card = cards.load(task)
+    small = {"spmv_csr": {"rows": [1024]}, "dot_product": {"N": [65536]}, "sorting": {"N": [1024]}}[task]
+    device = CpuDevice()
+    device.protocol = replace(device.protocol, call_limit_s=3.0)
+    return Workbench(card.model_copy(update={"sweep": (small,)}), Precision.FP32, device)
+
+
+def verdict(task: str, code: str, command: str | None = None) -> Verdict:
+    """Evaluate a candidate on the CPU device."""
+    where = bench(task)
+    return where.evaluate(Candidate(task, Precision.FP32, code, command or where.baseline.command))
+
+
+@pytest.mark.parametrize(
+    ("task", "code"),
+    [
+        ("spmv_csr", spmv()),
+        ("dot_product", dot()),
+        ("sorting", SORT.format(tie="from[j] == from[i] && j < i")),
+    ],
+)
+def test_an_honest_kernel_passes_and_is_scored(task: str, code: str) -> None:
+    """Correct on every case, timed, marked as emulated."""
+    result = verdict(task, code)
+    assert result.status is Status.CORRECT, result.log
+    assert result.score is not None
+    assert result.score > 0
+    assert result.emulated
+    assert all(case.timing for case in result.cases if case.sweep)
+    assert result.seed is not None
+
+
+WRONG = {
+    "does nothing": ("spmv_csr", spmv(wrapper="")),
+    "zeros": ("spmv_csr", spmv(body="y[row] = 0.0f * sum;")),
+    "leaves out the last row": ("spmv_csr", spmv(body="if (row < rows - 1) y[row] = sum;")),
+    "one element off": ("spmv_csr", spmv(body="y[row] = row == rows / 2 ? sum * 1.001f + 1e-3f : sum;")),
+    "NaN": ("spmv_csr", spmv(body="y[row] = sum / 0.0f * 0.0f;")),
+    "rounds to fewer bits": (
+        "spmv_csr",
+        spmv(body="y[row] = __int_as_float(__float_as_int(sum) & 0xffffe000);"),
+    ),
+    "samples and scales": ("dot_product", dot(count="(N + 1) / 2", store="out[0] = 2.0f * total;")),
+    "right at powers of two alone": ("dot_product", dot(count="(N & (N - 1)) ? N - 1 : N")),
+    "remembers its first result": (
+        "dot_product",
+        dot(
+            globals="__device__ float kept; __device__ int kept_for;",
+            store="if (kept_for != N) { kept = total; kept_for = N; } out[0] = kept;",
+        ),
+    ),
+    "skips every second call": (
+        "dot_product",
+        dot(globals="__device__ int calls;", store="if (calls++ % 2 == 0) out[0] = total;"),
+    ),
+    "forgets ties": ("sorting", SORT.format(tie="false")),
+    "has no barrier": ("dot_product", dot(barrier="")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_result_is_refused(name: str) -> None:
+    """Each of these looks right to a harness that checks too little."""
+    result = verdict(*WRONG[name])
+    assert result.status is Status.WRONG, (result.status, result.detail, result.log)
+    assert result.score is None
+    assert "expected" in result.log
+
+
+FAULTS = {
+    "writes past the output": ("dot_product", dot(store="out[0] = total; out[1] = 0.0f;"), "kernel"),
+    "reads past an input": ("dot_product", dot(count="N + 1"), "kernel"),
+    "changes an input": (
+        "dot_product",
+        dot(store="out[0] = total; const_cast<float*>(X)[0] = 0.0f;"),
+        "X was changed",
+    ),
+    "too many threads": (
+        "dot_product",
+        dot(wrapper="dot_kernel_optimized<<<1, 2048>>>(out, X, Y, N);"),
+        "InvalidConfiguration",
+    ),
+    "a barrier that not all reach": (
+        "dot_product",
+        dot(barrier="if (threadIdx.x < 63) __syncthreads(); else __syncwarp(0xffffffff);"),
+        "",
+    ),
+    "aborts": ("dot_product", dot(wrapper="abort();"), ""),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_refused(name: str) -> None:
+    """A kernel that damages or breaks something is refused whatever its outputs are."""
+    task, code, said = FAULTS[name]
+    result = verdict(task, code)
+    assert result.status is Status.FAULT, (result.status, result.detail, result.log)
+    assert said in result.detail + result.log
+
+
+def test_a_kernel_that_never_ends_is_stopped() -> None:
+    """The watchdog ends it; the run goes on without it."""
+    result = verdict("dot_product", dot(store="while (total != 0.25f || N > 0) { __nanosleep(100); } out[0] = total;"))
+    assert result.status is Status.TIMEOUT
+
+
+def test_a_compile_error_names_the_line_of_the_region() -> None:
+    """The log speaks of the region's own lines."""
+    code = spmv(body="y[row] = summ;")
+    line = 1 + code[: code.index("summ;")].count("\n")
+    result = verdict("spmv_csr", code)
+    assert result.status is Status.COMPILE_ERROR
+    assert f"candidate.cu:{line}" in result.log
+    assert "summ" in result.detail
+
+
+def test_inline_ptx_is_unsupported_here_and_not_wrong() -> None:
+    """What the CPU device cannot execute says nothing about the kernel."""
+    result = verdict("spmv_csr", spmv(body='asm volatile("membar.gl;"); y[row] = sum;'))
+    assert result.status is Status.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("code", "command", "said"),
+    [
+        (spmv(wrapper=f'if (getenv("X")) return; {LAUNCH}'), None, "getenv"),
+        (spmv(globals="static int calls = 0;", wrapper=f"++calls; {LAUNCH}"), None, "calls"),
+        (spmv(), "nvcc -O3 -c candidate.cu -o candidate.o -lcublas", "-lcublas"),
+        (spmv(), "nvcc -O3 -c candidate.cu -o candidate.o; rm x", ";"),
+        (spmv().replace("const float* x, float* y)", "const float* x, float* y, int extra = 0)"), None, ""),
+        (spmv(globals="#include <thrust/sort.h>"), None, "thrust"),
+    ],
+)
+def test_a_breach_of_contract_is_rejected(code: str, command: str | None, said: str) -> None:
+    """Rejected before anything runs, with the reason."""
+    result = verdict("spmv_csr", code, command)
+    assert result.status is Status.REJECTED
+    assert said in result.detail
+
+
+@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("task", cards.names())
+def test_every_baseline_agrees_with_its_reference(task: str, precision: Precision) -> None:
+    """All cases, the sweep's too, the single-file harness with its default region."""
+    judged = Workbench(cards.load(task), precision, CpuDevice()).check_baseline()
+    assert judged.status is Status.CORRECT
+    assert not [case for case in judged.cases if case.skipped]
+
+
+def test_the_build_log_is_reported() -> None:
+    """Whoever asks is told each build's log when it ends."""
+    where = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice())
+    told: list[tuple[str, str]] = []
+    where.on_build = lambda candidate, log: told.append((candidate, log))
+    candidate = Candidate("spmv_csr", Precision.FP32, spmv(body="y[row] = oops;"), where.baseline.command)
+    where.evaluate(candidate)
+    assert [candidate.id] == [who for who, _ in told]
+    assert "oops" in told[0][1]
