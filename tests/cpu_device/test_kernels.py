@@ -24,3 +24,9 @@ def test_known_answers_under_the_sanitizer(build, check):
 def test_device_printf_goes_to_stderr(build):
     """What a kernel prints is seen, and not on stdout."""
     assert "device says 42" in build("features").run("intrinsics").stderr
+
+
+def test_wmma_products(build):
+    """All shapes, layouts and types of wmma give the plain product."""
+    ran = build("products").run()
+    assert ran.exit_code == 0, ran.stderr

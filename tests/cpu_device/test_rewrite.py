@@ -1,0 +1,75 @@
+"""The rewriter: what it changes, what it leaves alone, and what it refuses."""
+
+import pytest
+
+from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "void f() {\n  k<<<1,\n      2>>>(a,\n           b);\n}\n",
+        "#define RUN(k) \\\n  k<4><<<g, b>>>( \\\n    x)\nvoid f() { RUN(k); }\n",
+        "__global__ void k() {\n  extern __shared__\n    float s[];\n}\n",
+        "extern __shared__ __align__(16) unsigned char s[];\n__global__ void k() {\n  s[0] = 1;\n}\n",
+    ],
+)
+def test_lines_stay(source):
+    """Each construct is replaced in as many lines as it had, so compiler errors name the right ones."""
+    text = rewrite(source)
+    assert text.count("\n") == source.count("\n")
+    assert "<<<" not in text
+    assert "extern __shared__" not in text
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "k<<<1, 2>>>(a)",
+        "ns::k<T, (N > 4)><<<dim3(1, 2), 32, sizeof(float) * 3, st>>>(x, n)",
+        "kernels[i]<<<1, 2>>>(a)",
+        "CHECK((k<<<1, 2>>>(a), cudaGetLastError()))",
+        "DISPATCH(T, [&] { k<T><<<1, 2>>>(a); })",
+        "if (x) k<1><<<1, 2>>>(a); else k<2><<<1, 2>>>(a)",
+    ],
+)
+def test_launch_forms(launch):
+    """Launches are understood wherever an expression may stand."""
+    text = rewrite(f"void f() {{ {launch}; }}")
+    assert text.count("::cudamaster_cpu::launch(") == launch.count("<<<")
+    assert "<<<" not in text
+
+
+def test_other_text_is_left_alone():
+    """Comments, strings and plain code come through byte for byte."""
+    source = '// k<<<1, 2>>>(a)\nconst char* s = "asm <<< tex2D";\nint x = 1 << 2; /* asm("") */\n'
+    assert rewrite(source) == source
+
+
+@pytest.mark.parametrize(
+    ("source", "construct", "line"),
+    [
+        ('__device__ void f() {\n  asm volatile("bar.sync 0;");\n}', "inline assembly", 2),
+        ("#include <cuda/barrier>\n", "header <cuda/barrier>", 1),
+        ("\n#include <cub/cub.cuh>\n", "header <cub/cub.cuh>", 2),
+        ("\n\n__global__ void k() { float x = tex2D<float>(t, 0, 0); }", "texture memory", 3),
+        ("__global__ void child();\n__global__ void k() { child<<<1, 1>>>(); }", "dynamic parallelism", 2),
+        ("__global__ void __cluster_dims__(2, 1, 1) k() {}", "block clusters", 1),
+        ("void f() { cudaGraphLaunch(g, s); }", "CUDA graphs", 1),
+        ("void f() { k<<<1, 2>>>({1, 2}); }", "braced list", 1),
+        ("#define BAD k <<< 1, 2\n", "kernel launch", 1),
+    ],
+)
+def test_unsupported(source, construct, line):
+    """What can't be executed is named with its line."""
+    with pytest.raises(Unsupported) as caught:
+        rewrite(source)
+    assert construct in str(caught.value)
+    assert caught.value.line == line
+
+
+def test_shared_variables_of_the_debug_build():
+    """Each __shared__ variable of a function gets an allocation of its own; file-scope ones stay."""
+    text = rewrite("__shared__ int g;\n__global__ void k() {\n  __shared__ float a[2][3], *p;\n}", exact_shared=True)
+    assert text.count("exact_shared<") == 2
+    assert text.splitlines()[0] == "__shared__ int g;"
