@@ -24,9 +24,7 @@ class Program:
     def run(self, *arguments: str, reversed_threads: bool = False, limit_s: float = 60) -> Ran:
         """The check's outcome; what it prints to stderr is in it."""
         command = [str(self.executable), *arguments]
-        return CpuDevice().run(
-            command, self.folder / "report", limit_s, reversed_threads=reversed_threads
-        )
+        return CpuDevice().run(command, self.folder / "report", limit_s, reversed_threads=reversed_threads)
 
 
 @pytest.fixture(scope="session")

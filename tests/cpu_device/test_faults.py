@@ -10,7 +10,11 @@ FAULT = "cuda device fault: kernel"
     [
         ("barrier", 9, ["deadlock", "barrier_kernel, block (0,", "waits in a block barrier", "cudaErrorLaunchFailure"]),
         ("lanes", 9, ["__ballot_sync(mask 0xffffffff)", "lanes 0x00000008", "thread (0,0,0)"]),
-        ("far-write", 70, [FAULT + " write_kernel, block (0,0,0), thread (0,0,0): illegal memory access", "past the end"]),
+        (
+            "far-write",
+            70,
+            [FAULT + " write_kernel, block (0,0,0), thread (0,0,0): illegal memory access", "past the end"],
+        ),
         ("near-write", 9, ["write 0 bytes past the end of the allocation of 400 bytes", "cudaErrorIllegalAddress"]),
         ("before-write", 70, [FAULT, "illegal memory access", "before the allocation of 400 bytes"]),
         ("far-dynamic-shared", 70, [FAULT, "shared memory"]),

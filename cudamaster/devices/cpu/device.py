@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from cudamaster import resources
 from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.process import run_bounded
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, Ran
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
 from cudamaster.values import Hardware
 
 _STATIC_SHARED_BYTES = 48 * 1024
@@ -41,6 +42,7 @@ class CpuDevice:
 
     name = "cpu"
     emulated = True
+    has_debug_build = True
     default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
     protocol = MeasuringProtocol(warmups=1, calls=5, work_limit=2e8, call_limit_s=60.0)
 
@@ -61,9 +63,7 @@ class CpuDevice:
         }
         return Hardware(name=f"CPU (emulated CUDA device on {toolchain.processor()})", figures=figures, emulated=True)
 
-    def compile(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False
-    ) -> Compiled:
+    def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
         """Compile CUDA C++ text to <folder>/<name>.o; of the flags only -D, -std and -O count.
 
         The rewritten source is left beside the object as <name>.cpp; errors name lines of the text given, as
@@ -91,9 +91,17 @@ class CpuDevice:
         unsupported = None if ok else unsupported_in(log)
         return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
 
-    def allowed_symbols(self, *, debug: bool = False) -> frozenset[str]:
-        """Regular expressions, full match, of undefined symbols that a candidate's object may carry."""
-        return symbols.allowed(debug=debug)
+    def include_folders(self) -> tuple[Path, ...]:
+        """Our own CUDA headers."""
+        return (toolchain.INCLUDE,)
+
+    def predefined(self) -> tuple[str, ...]:
+        """What the host compiler is given beside the candidate's own macros."""
+        return ("MSKB_CPU_DEVICE=1",)
+
+    def object_rules(self) -> ObjectRules:
+        """The executor and what g++ calls. Device variables are host variables here, so none is judged."""
+        return ObjectRules(symbols.allowed(debug=False), frozenset(), None)
 
     def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
         """Link objects with the executor, which is built first where the cache has none; `object` is the executable."""
@@ -102,9 +110,7 @@ class CpuDevice:
         ok, log = _call(command)
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 
-    def run(
-        self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False
-    ) -> Ran:
+    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
         """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
 
         `reversed_threads` runs threads and blocks in descending order. Only one harness runs at a time; waiting
@@ -149,11 +155,13 @@ def _static_shared_excess(target: Path) -> str | None:
     used: Counter[str] = Counter()
     with target.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
-        for symbol in table.iter_symbols() if table is not None else ():
+        for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
             found = _LOCAL_STATIC.match(symbol.name)
             if symbol["st_info"]["type"] == "STT_TLS" and found is not None:
                 used[found.group("function")] += symbol["st_size"]
     for function, size in used.items():
         if size > _STATIC_SHARED_BYTES:
-            return f"error: function {function} uses too much shared data ({size:#x} bytes, {_STATIC_SHARED_BYTES:#x} max)"
+            return (
+                f"error: function {function} uses too much shared data ({size:#x} bytes, {_STATIC_SHARED_BYTES:#x} max)"
+            )
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -69,10 +70,8 @@ def run_bounded(command: Sequence[str], environment: Mapping[str, str], limit_s:
         expired = True
     finally:
         # Children may outlive the program, and would hold the pipe open.
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     seconds = time.monotonic() - start
     bounded.thread.join(timeout=5)

@@ -19,11 +19,9 @@ from functools import cache
 import tree_sitter
 import tree_sitter_cuda
 
-from cudamaster.devices.cpu.unsupported import refuse_foreign_constructs
+from cudamaster.devices.cpu.unsupported import Unsupported, refuse_foreign_constructs
 
 __all__ = ["Unsupported", "rewrite"]
-
-from cudamaster.devices.cpu.unsupported import Unsupported
 
 _NAMESPACE = "::cudamaster_cpu"
 _KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
@@ -112,13 +110,9 @@ class _Rewriter:
             callee, start = value, value.start_byte
         kernel = b" ".join(self._text(callee).split())
         config = self.source[launch.children[0].end_byte : launch.children[-1].start_byte]
-        values: list[bytes] = []
         for child in arguments.named_children:
             if child.type == "initializer_list":
                 raise Unsupported("braced list as a kernel argument", self._line(child))
-            if child.type == "null":
-                values.append(b"nullptr")
-        listed = self.source[arguments.start_byte + 1 : arguments.end_byte - 1]
         listed = self._arguments(arguments)
         name = kernel.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
         head = (

@@ -20,13 +20,14 @@ _REAL_FUNCTIONS = (
 )
 _LIBM = "(?:" + "|".join(_REAL_FUNCTIONS.split()) + ")f?"
 _LIBM_MORE = r"fegetround|fesetround|__(?:exp|log|pow|log2|exp2|log10|atan2|fmod|sqrt|acos|asin)f?_finite|__signgam"
-_MEMORY = r"mem(?:cpy|set|move|cmp|chr)|str(?:len|cmp|ncmp)|malloc|calloc|realloc|free|_Zn[wa]m\w*|_Zd[la]Pv\w*|abs|labs|llabs"
+_MEMORY = (
+    r"mem(?:cpy|set|move|cmp|chr)|str(?:len|cmp|ncmp)|malloc|calloc|realloc|free|_Zn[wa]m\w*|_Zd[la]Pv\w*|l{0,2}abs"
+)
 _STDIO = r"f?printf|fput[cs]|fwrite|puts|putchar|fflush|v?snprintf|stderr|stdout|clock|qsort"
 _COMPILER = (
     r"_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__assert_fail|abort|_Unwind_Resume|__gxx_personality_v0"
     r"|_ZSt\d+__throw_\w+|_ZSt9terminatev|__cxa_(?:begin_catch|end_catch|rethrow|call_terminate|pure_virtual)"
     r"|__cxa_(?:guard_(?:acquire|release|abort)|throw_bad_array_new_length)|_ZTVN10__cxxabiv1\w+"
-    r"|_ZNSt6__(?:detail\w*|ndk1)?\w*(?:_M_hook|_M_unhook|_M_transfer)\w*"
     r"|__(?:trunc|extend)\w{2}[fh]f\w{1,3}2|__(?:div|mod|udiv|umod)ti[34]|__(?:float|fix)\w*ti\w*"
 )
 _SANITIZER = r"__asan_(?!default|on_error)\w+|__sanitizer_\w+|__ubsan_handle_\w+"

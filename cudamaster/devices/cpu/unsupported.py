@@ -43,36 +43,40 @@ _CUDA_HEADER = re.compile(
 
 # Names of the CUDA runtime and of device code that exist there and not here, as a compiler reports them missing.
 _CUDA_NAME = re.compile(
-    r"cuda(Array|Ipc|External|Graphics|GL|EGL|D3D|MemPool|DeviceGetMemPool|DeviceGetDefaultMemPool"
-    r"|DeviceSetMemPool|MallocFromPoolAsync|Malloc3D|MallocArray|MallocMipmapped|FreeArray|FreeMipmapped"
-    r"|Memcpy3D|MemcpyPeer|Memcpy2DTo|Memcpy2DFrom|MemcpyTo|MemcpyFrom|MemcpyBatch|Memset3D|UserObject"
-    r"|StreamAttachMemAsync|StreamGetCaptureInfo|StreamIsCapturing|StreamUpdateCapture|ThreadExchangeStreamCapture"
-    r"|ProfilerStart|ProfilerStop|Library|KernelSetAttribute|GetKernel|GetDriverEntryPoint|GetFuncBySymbol|Pitched"
-    r"|Extent|Pos|ChannelFormat|CreateChannelDesc|MakeExtent|MakePitched|MakePos|LaunchAttribute|LaunchMemSync"
-    r"|Device(Enable|Disable|CanAccess)\w*Peer|DeviceGetP2P|DeviceGetPCIBusId|DeviceGetByPCIBusId|Logs|GreenCtx"
-    r"|TriggerProgrammaticLaunchCompletion|GridDependencySynchronize|MemAdvise|MemPrefetch|MemRangeGetAttribute"
-    r"|OccupancyMaxActiveClusters|OccupancyMaxPotentialClusterSize|OccupancyAvailableDynamicSMem)\w*"
-    r"|cu(Init|Ctx|Module|Launch|Mem|Func|Device|Stream|Event|Link|Get)[A-Z]\w*|CU[a-z]\w+"
-    r"|__cvta_generic_to_\w+|__cvta_\w+_to_generic|__nv_isClusterShared\w*|__cluster\w+|__isShared|__isGlobal"
-    r"|__isConstant|__isLocal|__isGridConstant|__v(abs|add|avrg|cmp|max|min|neg|sad|set|sub|hadd)\w*"
-    r"|__vi(add|max|min)\w*|__pm\d+|__prof_trigger|__brkpt|__nv_cvt_\w+|__nv_aligned_device_malloc"
-    r"|__nv_associate_access_property|__barrier_sync\w*|__syncthreads_\w+|__nv_atomic_\w+|__nv_tex\w+|malloc_device"
-    r"|__(ull2|ll2|uint2|int2)\w+_r[dzu]|__(float|double)2\w+_r\w|__(d|f)(add|mul|sub|div|rcp|sqrt)_r[nzdu]|__fma\w*_r[nzdu]"
-    r"|cyl_bessel_i[01]f?|__h\w+2?|__bfloat\w+|__half\w*2\w+|h[a-z]+2?\w*"
-    r"|(barrier|pipeline|binary_semaphore|counting_semaphore|latch|annotated_ptr|access_property|apply_access_property"
-    r"|memcpy_async|aligned_size_t|pipeline_shared_state|make_pipeline)"
-    r"|(experimental|fp8|precision|e4m3|e5m2|memcpy_async|wait|wait_prior|invoke_one\w*|labeled_partition|multi_grid_group"
-    r"|this_multi_grid|block_tile_memory|cluster_group)"
+    r"cuda(Array|Ipc|External|Graphics|MemPool|DeviceGetMemPool|DeviceGetDefaultMemPool|DeviceSetMemPool"
+    r"|MallocFromPoolAsync|Malloc3D|MallocArray|MallocMipmapped|FreeArray|FreeMipmapped|Memcpy3D|MemcpyPeer|Memcpy2DTo"
+    r"|Memcpy2DFrom|MemcpyBatch|Memset3D|UserObject|StreamAttachMemAsync|StreamGetCaptureInfo|StreamIsCapturing"
+    r"|StreamGetPriority|StreamGetFlags|StreamCaptureMode|ProfilerStart|ProfilerStop|Library|GetKernel"
+    r"|GetDriverEntryPoint|GetFuncBySymbol|Pitched|Extent|ChannelFormat|CreateChannelDesc|LaunchAttribute"
+    r"|DeviceEnablePeer|DeviceDisablePeer|DeviceCanAccessPeer|DeviceGetP2P|DeviceGetPCIBusId|DeviceGetByPCIBusId"
+    r"|MemAdvise|MemPrefetch|MemRangeGetAttribute|TriggerProgrammaticLaunchCompletion|GridDependencySynchronize"
+    r"|OccupancyMaxActiveClusters|OccupancyMaxPotentialClusterSize|OccupancyAvailableDynamicSMem"
+    r"|OccupancyMaxPotentialBlockSizeVariableSMem|FuncAttribute|DevAttr|Error)\w*"
+    r"|cu(Init|Ctx|Module|Launch|Mem|Func|Device|Stream|Event)[A-Z]\w*|CU(device|context|module|function|stream)"
+    r"|__cvta_\w+|__cluster\w+|__is(Shared|Global|Constant|Local|GridConstant)|__brkpt|__pm[0-3]|__prof_trigger"
+    r"|__v(abs|absdiff|add|avg|cmp|hadd|max|min|neg|sad|set|sub)\w*[24]|__vi(add)?(max|min)\w*|__nv_cvt_\w+"
+    r"|__nv_atomic_\w+|__(float|double|int|uint|ll|ull)2\w+_r[nzud]|__[fd](add|sub|mul|div|rcp|sqrt)_r[nzud]"
+    r"|__fmaf?_r[zud]|__fmaf_ieee_r[nzud]|cyl_bessel_i[01]f?|norm[f]?|rnorm[f]?|rnorm4df?|normcdfinvf?|erfcinvf?"
+    r"|__h(cmadd|mul|add|sub|fma|eq|ne|lt|le|gt|ge|equ|neu)2?_\w+|h2?(tanh_approx|cos|sin|exp)\w*"
+)
+# Members of CUDA's namespaces, as they are written.
+_CUDA_MEMBER = re.compile(
+    r"(cg|cooperative_groups)::(experimental|memcpy_async|wait|wait_prior|invoke_one\w*|multi_grid_group|this_multi_grid"
+    r"|block_tile_memory|reduce_\w+_async|\w+_update(_async)?)"
+    r"|(nvcuda::)?(wmma::)?experimental|(nvcuda::wmma::|wmma::)bmma\w*|cuda::\w+"
 )
 
 _MISSING = re.compile(
     r"^[^\n]*?:(?P<line>\d+):\d+: (?:fatal )?error: (?:"
-    r"‘(?P<a>[^’]*)’ (?:was not declared in this scope|has not been declared|does not name a type|is not a member of [^\n]*)"
+    r"‘(?P<a>[^’]*)’ (?:was not declared in this scope|has not been declared|does not name a type"
+    r"|is not a member of ‘(?P<in>[^’]*)’)[^\n]*"
     r"|unknown type name '(?P<b>[^']*)'|use of undeclared identifier '(?P<c>[^']*)'"
     r"|no (?:member|template) named '(?P<d>[^']*)' in [^\n]*)",
     re.MULTILINE,
 )
-_REFUSED = re.compile(r"^[^\n]*?:(?P<line>\d+):\d+:[^\n]*unsupported on the CPU device: (?P<what>[^\n\"’]*)", re.MULTILINE)
+_REFUSED = re.compile(
+    r"^[^\n]*?:(?P<line>\d+):\d+:[^\n]*unsupported on the CPU device: (?P<what>[^\n\"’]*)", re.MULTILINE
+)
 
 _NOT_CODE = re.compile(
     r"//(?:\\\n|[^\n])*|/\*.*?\*/|R\"(?P<raw>[^(\s]{0,16})\(.*?\)(?P=raw)\""
@@ -129,10 +133,18 @@ def unsupported_in(log: str) -> str | None:
     missing = list(_MISSING.finditer(log))
     if not missing:
         return None
-    names = [next(name for name in match.group("a", "b", "c", "d") if name is not None) for match in missing]
-    if not all(_CUDA_NAME.fullmatch(name.rsplit("::", 1)[-1]) for name in names):
+    if len(missing) < len(re.findall(r": (?:fatal )?error: ", log)):
+        return None
+    names = [_missing_name(match) for match in missing]
+    if not all(_CUDA_NAME.fullmatch(name) or _CUDA_MEMBER.fullmatch(name) for name in names):
         return None
     return f"{names[0]}, line {missing[0].group('line')}"
+
+
+def _missing_name(match: re.Match[str]) -> str:
+    name = next(name for name in match.group("a", "b", "c", "d") if name is not None)
+    inside = match.group("in")
+    return f"{inside}::{name.rsplit('::', 1)[-1]}" if inside else name
 
 
 def _line(text: str, offset: int) -> int:

@@ -18,8 +18,12 @@ __global__ void lanes_kernel(int* out) {
     __ballot_sync(0xffffffffu, 1);
     out[threadIdx.x] = 1;
 }
-__global__ void write_kernel(int* out, long offset) { out[offset + threadIdx.x] = 5; }
-__global__ void read_kernel(const int* in, int* out, int n) { out[threadIdx.x] = in[n + threadIdx.x]; }
+__global__ void write_kernel(int* out, long offset) {
+    out[offset + threadIdx.x] = 5;
+}
+__global__ void read_kernel(const int* in, int* out, int n) {
+    out[threadIdx.x] = in[n + threadIdx.x];
+}
 __global__ void shared_kernel(int* out, int n) {
     extern __shared__ int dynamic_values[];
     dynamic_values[n] = static_cast<int>(threadIdx.x);
@@ -40,8 +44,12 @@ __global__ void stack_kernel(int* out) {
     __syncthreads();
     out[threadIdx.x] = deep(threadIdx.x == 2 ? 100000 : 3);
 }
-__global__ void assert_kernel(int n) { assert(threadIdx.x != 5 || n == 0); }
-__global__ void divide_kernel(int* out, int n) { out[0] = 7 / n; }
+__global__ void assert_kernel(int n) {
+    assert(threadIdx.x != 5 || n == 0);
+}
+__global__ void divide_kernel(int* out, int n) {
+    out[0] = 7 / n;
+}
 __global__ void spin_kernel(volatile int* flag) {
     while (!*flag) {
     }
@@ -52,7 +60,9 @@ __global__ void race_kernel(int* out) {
     // A barrier is missing here: in ascending order the neighbour below has written already.
     out[threadIdx.x] = threadIdx.x ? values[threadIdx.x - 1] : 0;
 }
-__global__ void grid_kernel() { cooperative_groups::this_grid().sync(); }
+__global__ void grid_kernel() {
+    cooperative_groups::this_grid().sync();
+}
 
 int main(int, char** arguments) {
     int* data = nullptr;

@@ -1,4 +1,5 @@
-// Kernels with known answers, one check per feature. A failed EXPECT prints its line and makes the exit code 1.
+// Kernels with known answers, one check per feature. A failed EXPECT prints its line and makes the exit
+// code 1.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,8 +44,12 @@ template <class Type, int Scale> __global__ void index_kernel(Type* out, int n, 
         out[at] = at * Scale + offset;
 }
 } // namespace outer
-__global__ void deduced(float* out, float value) { out[threadIdx.x] = value; }
-template <class Type> __global__ void deduced_template(Type* out, Type value) { out[threadIdx.x] = value; }
+__global__ void deduced(float* out, float value) {
+    out[threadIdx.x] = value;
+}
+template <class Type> __global__ void deduced_template(Type* out, Type value) {
+    out[threadIdx.x] = value;
+}
 #define LAUNCH(kernel, blocks, ...)                                                                          \
     kernel<<<blocks, 32>>>(__VA_ARGS__);                                                                     \
     EXPECT(cudaGetLastError() == cudaSuccess)
@@ -129,12 +134,14 @@ __global__ void warp_kernel(int* out) {
     ok &= __shfl_up_sync(~0u, lane, 3) == (lane >= 3 ? lane - 3 : lane);
     ok &= __shfl_down_sync(~0u, lane, 3, 16) == (lane % 16 < 13 ? lane + 3 : lane);
     ok &= __shfl_sync(~0u, lane * 1.5, 7) == 10.5 && __shfl_sync(~0u, 1ll << lane, 31) == 1ll << 31;
-    ok &= __ballot_sync(~0u, lane % 2) == 0xaaaaaaaau && __any_sync(~0u, lane == 9) && !__any_sync(~0u, lane > 31);
+    ok &= __ballot_sync(~0u, lane % 2) == 0xaaaaaaaau && __any_sync(~0u, lane == 9) &&
+          !__any_sync(~0u, lane > 31);
     ok &= __all_sync(~0u, lane >= 0) && !__all_sync(~0u, lane);
     ok &= __match_any_sync(~0u, lane / 8) == 0xffu << lane / 8 * 8;
     int same = 0;
     ok &= __match_all_sync(~0u, 4, &same) == ~0u && same;
-    ok &= __reduce_add_sync(~0u, lane) == 496 && __reduce_max_sync(~0u, lane) == 31 && __reduce_min_sync(~0u, -lane) == -31;
+    ok &= __reduce_add_sync(~0u, lane) == 496 && __reduce_max_sync(~0u, lane) == 31 &&
+          __reduce_min_sync(~0u, -lane) == -31;
     ok &= __reduce_or_sync(~0u, 1u << lane) == ~0u && __reduce_and_sync(~0u, ~(1u << lane)) == 0;
     // Partial masks, different in the two halves, and a barrier among some lanes only.
     if (lane < 12) {
@@ -219,7 +226,8 @@ static void atomics() {
     Buffer<double> d(1);
     atomics_kernel<<<50, 100>>>(i.data, u.data, l.data, f.data, d.data);
     EXPECT(i.get()[0] == 5000 && i.get()[1] == -5000 && i.get()[2] == -99 && i.get()[3] == 148);
-    EXPECT(u.get()[0] == 5000 % 7 && u.get()[1] == (7 - 5000 % 7) % 7 && u.get()[2] == ~0u && u.get()[3] == 0);
+    EXPECT(u.get()[0] == 5000 % 7 && u.get()[1] == (7 - 5000 % 7) % 7 && u.get()[2] == ~0u &&
+           u.get()[3] == 0);
     EXPECT(l.get()[0] == 5000ull << 32 && l.get()[1] == 49ull << 40);
     EXPECT(f.get()[0] == 5000 && f.get()[1] == 10000 && d.get()[0] == 2500);
     lock_kernel<<<20, 32>>>();
@@ -233,7 +241,9 @@ static void atomics() {
 __constant__ float coefficients[4];
 __constant__ int table[3] = {5, 6, 7};
 extern __shared__ __align__(16) unsigned char raw_bytes[];
-__global__ void constant_kernel(float* out) { out[threadIdx.x] = coefficients[threadIdx.x] + table[threadIdx.x % 3]; }
+__global__ void constant_kernel(float* out) {
+    out[threadIdx.x] = coefficients[threadIdx.x] + table[threadIdx.x % 3];
+}
 template <class Type> __global__ void dynamic_kernel(Type* out, int n) {
     extern __shared__ double words[];
     Type* values = reinterpret_cast<Type*>(words);
@@ -270,11 +280,12 @@ static void memory() {
     int n = 20000;
     dynamic_kernel<float><<<1, 128, n * sizeof(float)>>>(out.data, n);
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
-    EXPECT(cudaFuncSetAttribute(dynamic_kernel<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, n * 4) == 0);
+    EXPECT(cudaFuncSetAttribute(dynamic_kernel<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, n * 4) ==
+           0);
     dynamic_kernel<float><<<1, 128, n * sizeof(float)>>>(out.data, n);
     EXPECT(cudaGetLastError() == cudaSuccess && out.get()[0] == n - 1 && out.get()[n - 1] == 0);
-    EXPECT(cudaFuncSetAttribute(dynamic_kernel<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 + 1) ==
-           cudaErrorInvalidValue);
+    EXPECT(cudaFuncSetAttribute(dynamic_kernel<float>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                227 * 1024 + 1) == cudaErrorInvalidValue);
     Buffer<int> ints(64);
     file_scope_kernel<<<1, 32, 128>>>(ints.data);
     EXPECT(ints.get()[0] == 31);
@@ -298,7 +309,8 @@ static void memory() {
 __global__ void groups_kernel(int* out) {
     cg::thread_block block = cg::this_thread_block();
     auto tile = cg::tiled_partition<8>(block);
-    bool ok = tile.size() == 8 && tile.thread_rank() == threadIdx.x % 8 && tile.meta_group_rank() == threadIdx.x / 8;
+    bool ok = tile.size() == 8 && tile.thread_rank() == threadIdx.x % 8 &&
+              tile.meta_group_rank() == threadIdx.x / 8;
     int first = static_cast<int>(threadIdx.x) / 8 * 8;
     ok &= cg::reduce(tile, static_cast<int>(threadIdx.x), cg::plus<int>()) == 8 * first + 28;
     ok &= cg::inclusive_scan(tile, 2) == 2 * (static_cast<int>(tile.thread_rank()) + 1);
@@ -339,7 +351,8 @@ static void groups() {
     values = out.get();
     for (int value : values)
         EXPECT(value == rounds);
-    EXPECT(cudaLaunchCooperativeKernel(grid_kernel, 132 * 32 + 1, 64, arguments) == cudaErrorCooperativeLaunchTooLarge);
+    EXPECT(cudaLaunchCooperativeKernel(grid_kernel, 132 * 32 + 1, 64, arguments) ==
+           cudaErrorCooperativeLaunchTooLarge);
     EXPECT(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
 }
 
@@ -378,7 +391,8 @@ __global__ void intrinsics_kernel(int* out) {
     ok &= __float2int_rn(2.5f) == 2 && __float2int_rz(-2.9f) == -2 && __float2int_ru(2.1f) == 3;
     ok &= __float2int_rz(3e9f) == 2147483647 && __float2int_rz(NAN) == 0 && __float2uint_rz(-1.0f) == 0;
     ok &= __double2ll_rz(1e30) == 9223372036854775807ll;
-    ok &= __fadd_ru(1.0f, 1e-10f) > 1.0f && __fadd_rd(1.0f, 1e-10f) == 1.0f && __fadd_rn(1.0f, 1e-10f) == 1.0f;
+    ok &=
+        __fadd_ru(1.0f, 1e-10f) > 1.0f && __fadd_rd(1.0f, 1e-10f) == 1.0f && __fadd_rn(1.0f, 1e-10f) == 1.0f;
     ok &= __fmaf_rn(1 + 0x1p-12f, 1 + 0x1p-12f, -1) == 0x1p-11f + 0x1p-24f;
     ok &= min(3, 5u) == 3u && max(2.0f, NAN) == 2.0f && __saturatef(NAN) == 0 && rsqrtf(4.0f) == 0.5f;
     ok &= fabs(erfinv(0.5) - 0.47693627620446987) < 1e-14 && fabs(normcdf(1.0) - 0.8413447460685429) < 1e-14;
@@ -397,8 +411,9 @@ int main(int, char** arguments) {
     struct {
         const char* name;
         void (*check)();
-    } checks[] = {{"launches", launches}, {"barriers", barriers}, {"warps", warps},       {"atomics", atomics},
-                  {"memory", memory},     {"groups", groups},     {"refusals", refusals}, {"intrinsics", intrinsics}};
+    } checks[] = {{"launches", launches}, {"barriers", barriers},    {"warps", warps},
+                  {"atomics", atomics},   {"memory", memory},        {"groups", groups},
+                  {"refusals", refusals}, {"intrinsics", intrinsics}};
     for (auto& entry : checks)
         if (!strcmp(arguments[1], entry.name)) {
             entry.check();

@@ -1,5 +1,5 @@
-// 16-bit arithmetic over patterns from a file: `narrow KIND OPERATION INPUT OUTPUT`, uint16 triples in, uint16 out.
-// Runs on the device's threads; the test compares with arithmetic of its own.
+// 16-bit arithmetic over patterns from a file: `narrow KIND OPERATION INPUT OUTPUT`, uint16 triples in,
+// uint16 out. Runs on the device's threads; the test compares with arithmetic of its own.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -12,11 +12,13 @@ template <class Type> __device__ Type from_bits(unsigned short bits) {
     return value;
 }
 
-template <class Type> __global__ void arithmetic_kernel(const unsigned short* in, unsigned short* out, int n, int operation) {
+template <class Type>
+__global__ void arithmetic_kernel(const unsigned short* in, unsigned short* out, int n, int operation) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
         return;
-    Type a = from_bits<Type>(in[3 * i]), b = from_bits<Type>(in[3 * i + 1]), c = from_bits<Type>(in[3 * i + 2]);
+    Type a = from_bits<Type>(in[3 * i]), b = from_bits<Type>(in[3 * i + 1]),
+         c = from_bits<Type>(in[3 * i + 2]);
     Type result = a;
     switch (operation) {
     case 0:
@@ -52,11 +54,13 @@ template <> __device__ __half convert(float value, int rounding) {
            : rounding == 2 ? __float2half_ru(value)
                            : __float2half_rd(value);
 }
-template <class Type> __global__ void conversion_kernel(const unsigned short* in, unsigned short* out, int n, int rounding) {
+template <class Type>
+__global__ void conversion_kernel(const unsigned short* in, unsigned short* out, int n, int rounding) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
         return;
-    Type result = convert<Type>(__uint_as_float(in[3 * i] | static_cast<unsigned int>(in[3 * i + 1]) << 16), rounding);
+    Type result =
+        convert<Type>(__uint_as_float(in[3 * i] | static_cast<unsigned int>(in[3 * i + 1]) << 16), rounding);
     memcpy(out + i, &result, 2);
 }
 

@@ -21,7 +21,8 @@ __global__ void product_kernel(const Memory* a, const Memory* b, const Out* c, O
     wmma::store_matrix_sync(d, sum, n, wmma::mem_row_major);
 }
 
-template <class Type, class Memory, int m, int n, int k, class LayoutA, class LayoutB, class Out> static int check() {
+template <class Type, class Memory, int m, int n, int k, class LayoutA, class LayoutB, class Out>
+static int check() {
     Memory *a, *b;
     Out *c, *d;
     cudaMallocManaged(&a, m * k * sizeof(Memory));
@@ -32,10 +33,12 @@ template <class Type, class Memory, int m, int n, int k, class LayoutA, class La
     auto right = [](int i, int j) { return (i * 2 + j * 11) % 9 - 4; };
     for (int i = 0; i < m; ++i)
         for (int j = 0; j < k; ++j)
-            a[std::is_same<LayoutA, wmma::row_major>::value ? i * k + j : j * m + i] = static_cast<float>(left(i, j));
+            a[std::is_same<LayoutA, wmma::row_major>::value ? i * k + j : j * m + i] =
+                static_cast<float>(left(i, j));
     for (int i = 0; i < k; ++i)
         for (int j = 0; j < n; ++j)
-            b[std::is_same<LayoutB, wmma::row_major>::value ? i * n + j : j * k + i] = static_cast<float>(right(i, j));
+            b[std::is_same<LayoutB, wmma::row_major>::value ? i * n + j : j * k + i] =
+                static_cast<float>(right(i, j));
     for (int i = 0; i < m * n; ++i)
         c[i] = static_cast<float>(i % 5);
     product_kernel<Type, Memory, m, n, k, LayoutA, LayoutB, Out><<<1, 32>>>(a, b, c, d);
@@ -58,9 +61,10 @@ int main() {
     using Row = wmma::row_major;
     using Col = wmma::col_major;
     using Bf16 = __nv_bfloat16;
-    int wrong = check<half, half, 16, 16, 16, Row, Col, float>() + check<half, half, 16, 16, 16, Col, Row, half>() +
-                check<half, half, 32, 8, 16, Row, Row, float>() + check<Bf16, Bf16, 16, 16, 16, Row, Row, float>() +
-                check<Bf16, Bf16, 8, 32, 16, Col, Col, float>() +
-                check<wmma::precision::tf32, float, 16, 16, 8, Row, Col, float>();
+    int wrong =
+        check<half, half, 16, 16, 16, Row, Col, float>() + check<half, half, 16, 16, 16, Col, Row, half>() +
+        check<half, half, 32, 8, 16, Row, Row, float>() + check<Bf16, Bf16, 16, 16, 16, Row, Row, float>() +
+        check<Bf16, Bf16, 8, 32, 16, Col, Col, float>() +
+        check<wmma::precision::tf32, float, 16, 16, 8, Row, Col, float>();
     return wrong ? 1 : 0;
 }

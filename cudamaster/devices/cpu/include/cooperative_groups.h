@@ -8,7 +8,8 @@ namespace cooperative_groups {
 namespace details {
 
 // A value of any size travels eight bytes at a time.
-template <class Type> Type move(unsigned int mask, const char* operation, const Type& value, unsigned int source) {
+template <class Type>
+Type move(unsigned int mask, const char* operation, const Type& value, unsigned int source) {
     static_assert(std::is_trivially_copyable<Type>::value, "a warp moves plain values only");
     Type result;
     for (size_t at = 0; at < sizeof(Type); at += 8) {
@@ -21,8 +22,12 @@ template <class Type> Type move(unsigned int mask, const char* operation, const 
     return result;
 }
 
-inline unsigned int lane() { return cudamaster_cpu_lane(); }
-inline unsigned int lanes_below(unsigned int mask) { return mask & ((1u << lane()) - 1); }
+inline unsigned int lane() {
+    return cudamaster_cpu_lane();
+}
+inline unsigned int lanes_below(unsigned int mask) {
+    return mask & ((1u << lane()) - 1);
+}
 
 // The number of the lane that has rank `rank` among those of `mask`.
 inline unsigned int lane_of(unsigned int mask, unsigned int rank) {
@@ -48,7 +53,9 @@ class LaneGroup {
   public:
     explicit LaneGroup(unsigned int mask) : mask_(mask) {}
     void sync() const { __syncwarp(mask_); }
-    unsigned long long num_threads() const { return static_cast<unsigned long long>(__builtin_popcount(mask_)); }
+    unsigned long long num_threads() const {
+        return static_cast<unsigned long long>(__builtin_popcount(mask_));
+    }
     unsigned long long size() const { return num_threads(); }
     unsigned long long thread_rank() const {
         return static_cast<unsigned long long>(__builtin_popcount(lanes_below(mask_)));
@@ -58,7 +65,8 @@ class LaneGroup {
     }
     template <class Type> Type shfl_down(Type value, unsigned int delta) const {
         unsigned int rank = own_rank();
-        return move(mask_, "shfl_down", value, rank + delta < count() ? lane_of(mask_, rank + delta) : lane());
+        return move(mask_, "shfl_down", value,
+                    rank + delta < count() ? lane_of(mask_, rank + delta) : lane());
     }
     template <class Type> Type shfl_up(Type value, unsigned int delta) const {
         unsigned int rank = own_rank();
@@ -153,12 +161,15 @@ template <unsigned int Size, class Parent = void> class thread_block_tile {
         return details::move(mask(), "shfl_up", value, cudamaster_cpu::source_up(delta, Size));
     }
     template <class Type> Type shfl_xor(Type value, unsigned int bits) const {
-        return details::move(mask(), "shfl_xor", value, cudamaster_cpu::source_xor(static_cast<int>(bits), Size));
+        return details::move(mask(), "shfl_xor", value,
+                             cudamaster_cpu::source_xor(static_cast<int>(bits), Size));
     }
     int any(int predicate) const { return __any_sync(mask(), predicate); }
     int all(int predicate) const { return __all_sync(mask(), predicate); }
     unsigned int ballot(int predicate) const { return __ballot_sync(mask(), predicate) >> first_; }
-    template <class Type> unsigned int match_any(Type value) const { return __match_any_sync(mask(), value) >> first_; }
+    template <class Type> unsigned int match_any(Type value) const {
+        return __match_any_sync(mask(), value) >> first_;
+    }
     template <class Type> unsigned int match_all(Type value, int& predicate) const {
         return __match_all_sync(mask(), value, &predicate) >> first_;
     }
@@ -171,15 +182,23 @@ template <unsigned int Size, class Parent = void> class thread_block_tile {
 
 using thread_group = details::LaneGroup;
 
-inline thread_block this_thread_block() { return {}; }
-inline grid_group this_grid() { return {}; }
-inline coalesced_group coalesced_threads() { return coalesced_group(__activemask()); }
+inline thread_block this_thread_block() {
+    return {};
+}
+inline grid_group this_grid() {
+    return {};
+}
+inline coalesced_group coalesced_threads() {
+    return coalesced_group(__activemask());
+}
 
-template <unsigned int Size, class Parent> thread_block_tile<Size, Parent> tiled_partition(const Parent&) { return {}; }
+template <unsigned int Size, class Parent> thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+    return {};
+}
 template <class Parent> coalesced_group tiled_partition(const Parent&, unsigned int size) {
     unsigned int first = details::lane() / size * size;
-    return coalesced_group((size >= 32 ? 0xffffffffu : (1u << size) - 1) << first, details::linear_thread() / size,
-                           (thread_block::num_threads() + size - 1) / size);
+    return coalesced_group((size >= 32 ? 0xffffffffu : (1u << size) - 1) << first,
+                           details::linear_thread() / size, (thread_block::num_threads() + size - 1) / size);
 }
 template <class Group> coalesced_group binary_partition(const Group& group, bool predicate) {
     unsigned int yes = __ballot_sync(group.lane_mask(), predicate);
@@ -189,11 +208,14 @@ template <class Group, class Label> coalesced_group labeled_partition(const Grou
     return coalesced_group(__match_any_sync(group.lane_mask(), label));
 }
 
-template <class Group> void sync(const Group& group) { group.sync(); }
+template <class Group> void sync(const Group& group) {
+    group.sync();
+}
 template <class Group> auto thread_rank(const Group& group) -> decltype(group.thread_rank()) {
     return group.thread_rank();
 }
-template <class Group> auto group_size(const Group& group) -> decltype(group.size()) { return group.size(); }
+template <class Group> auto group_size(const Group& group) -> decltype(group.size()) {
+    return group.size();
+}
 
 } // namespace cooperative_groups
-

@@ -1,8 +1,10 @@
-// Warp matrix multiply-accumulate: fragments spread over the lanes, products computed by whichever lane comes last.
+// Warp matrix multiply-accumulate: fragments spread over the lanes, products computed by whichever lane comes
+// last.
 //
-// An element of a matrix lives in one lane only, in row-major order of the tile: lane i holds elements i, i + 32, ...
-// CUDA leaves that mapping open. Products of 16-bit values are exact in float; sums are kept in double and rounded to
-// the accumulator's type at the end, for a tensor core's own order of summation is not documented.
+// An element of a matrix lives in one lane only, in row-major order of the tile: lane i holds elements i, i +
+// 32, ... CUDA leaves that mapping open. Products of 16-bit values are exact in float; sums are kept in
+// double and rounded to the accumulator's type at the end, for a tensor core's own order of summation is not
+// documented.
 #pragma once
 
 #include "cuda_bf16.h"
@@ -42,7 +44,8 @@ template <int m, int n, int k> struct Extent<accumulator, m, n, k> {
 };
 
 template <int m, int n, int k, class Type> constexpr bool known_shape() {
-    bool halves = (m == 16 && n == 16 && k == 16) || (m == 32 && n == 8 && k == 16) || (m == 8 && n == 32 && k == 16);
+    bool halves =
+        (m == 16 && n == 16 && k == 16) || (m == 32 && n == 8 && k == 16) || (m == 8 && n == 32 && k == 16);
     bool tf32 = m == 16 && n == 16 && k == 8;
     if (std::is_same<Type, precision::tf32>::value)
         return tf32;
@@ -52,16 +55,32 @@ template <int m, int n, int k, class Type> constexpr bool known_shape() {
     return (halves || tf32) && (std::is_same<Type, float>::value || std::is_same<Type, int>::value);
 }
 
-inline double number(double value) { return value; }
-inline double number(float value) { return value; }
-inline double number(int value) { return value; }
-inline double number(signed char value) { return value; }
-inline double number(unsigned char value) { return value; }
-inline double number(__half value) { return __half2float(value); }
-inline double number(__nv_bfloat16 value) { return __bfloat162float(value); }
+inline double number(double value) {
+    return value;
+}
+inline double number(float value) {
+    return value;
+}
+inline double number(int value) {
+    return value;
+}
+inline double number(signed char value) {
+    return value;
+}
+inline double number(unsigned char value) {
+    return value;
+}
+inline double number(__half value) {
+    return __half2float(value);
+}
+inline double number(__nv_bfloat16 value) {
+    return __bfloat162float(value);
+}
 
 // A tensor core reads the upper 19 bits of a tf32 operand.
-inline float truncate_tf32(float value) { return __uint_as_float(__float_as_uint(value) & 0xffffe000u); }
+inline float truncate_tf32(float value) {
+    return __uint_as_float(__float_as_uint(value) & 0xffffe000u);
+}
 
 } // namespace details
 
@@ -94,7 +113,8 @@ void fill_fragment(fragment<Use, m, n, k, Type, Layout>& target, const Value& va
 namespace details {
 
 template <class Fragment> void walk_alignment(const void* address, unsigned int leading) {
-    // The real instructions fault on addresses that are no multiple of 32 bytes and leading dimensions of odd size.
+    // The real instructions fault on addresses that are no multiple of 32 bytes and leading dimensions of odd
+    // size.
     constexpr unsigned int step = 16 / sizeof(typename Fragment::storage_element_type);
     if (reinterpret_cast<size_t>(address) % 32 || leading % step)
         __trap();
@@ -111,7 +131,8 @@ template <class Fragment, class Access> void each_element(Access access) {
 } // namespace details
 
 template <class Use, int m, int n, int k, class Type, class Layout, class Memory>
-void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target, const Memory* address, unsigned int leading) {
+void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target, const Memory* address,
+                      unsigned int leading) {
     using Fragment = fragment<Use, m, n, k, Type, Layout>;
     details::walk_alignment<Fragment>(address, leading);
     __syncwarp();
@@ -124,8 +145,8 @@ void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target, const Memory
 }
 
 template <int m, int n, int k, class Type, class Memory>
-void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory* address, unsigned int leading,
-                      layout_t layout) {
+void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory* address,
+                      unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
     __syncwarp();
@@ -137,8 +158,8 @@ void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory
 }
 
 template <int m, int n, int k, class Type, class Memory>
-void store_matrix_sync(Memory* address, const fragment<accumulator, m, n, k, Type>& source, unsigned int leading,
-                       layout_t layout) {
+void store_matrix_sync(Memory* address, const fragment<accumulator, m, n, k, Type>& source,
+                       unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
     __syncwarp();
@@ -196,11 +217,11 @@ template <int m, int n, int k, class D, class A, class B, class C> void multiply
 
 template <int m, int n, int k, class Input, class InputB, class LayoutA, class LayoutB, class Out, class In>
 void mma_sync(fragment<accumulator, m, n, k, Out>& d, const fragment<matrix_a, m, n, k, Input, LayoutA>& a,
-              const fragment<matrix_b, m, n, k, InputB, LayoutB>& b, const fragment<accumulator, m, n, k, In>& c,
-              bool = false) {
+              const fragment<matrix_b, m, n, k, InputB, LayoutB>& b,
+              const fragment<accumulator, m, n, k, In>& c, bool = false) {
     static_assert(std::is_same<Input, InputB>::value, "both factors have one type");
-    using Part = details::Product<std::decay_t<decltype(d)>, std::decay_t<decltype(a)>, std::decay_t<decltype(b)>,
-                                  std::decay_t<decltype(c)>>;
+    using Part = details::Product<std::decay_t<decltype(d)>, std::decay_t<decltype(a)>,
+                                  std::decay_t<decltype(b)>, std::decay_t<decltype(c)>>;
     Part part{&d, &a, &b, &c};
     cudamaster_cpu::vote(0xffffffffu, "mma_sync", reinterpret_cast<unsigned long long>(&part),
                          details::multiply<m, n, k, std::decay_t<decltype(d)>, std::decay_t<decltype(a)>,

@@ -1,4 +1,5 @@
-// Runs the threads of one block: back to back on one stack, each on a stack of its own only once another one waits.
+// Runs the threads of one block: back to back on one stack, each on a stack of its own only once another one
+// waits.
 #include "executor.h"
 #include "switch.h"
 
@@ -160,8 +161,8 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
         for (const auto& slot : warp.slots)
             if (slot->mask == fibre.mask)
                 arrived = slot->arrived;
-        std::snprintf(what, sizeof what, "waits in %s(mask 0x%08x) for lanes 0x%08x that never come", fibre.operation,
-                      fibre.mask, fibre.mask & ~arrived & ~warp.exited);
+        std::snprintf(what, sizeof what, "waits in %s(mask 0x%08x) for lanes 0x%08x that never come",
+                      fibre.operation, fibre.mask, fibre.mask & ~arrived & ~warp.exited);
     } else {
         std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
                       self.total - self.exited - self.barrier.arrived, self.total);
@@ -252,7 +253,8 @@ void fibre_main() {
                 thread_exits(self);
                 if (self.started >= self.total || self.ready.head)
                     break;
-                // Other threads may have started on other stacks meanwhile, so only a neighbour is one step away.
+                // Other threads may have started on other stacks meanwhile, so only a neighbour is one step
+                // away.
                 if (rows && self.linear + 1 == self.started && threadIdx.x + 1 < blockDim.x) {
                     ++threadIdx.x;
                     ++self.linear;
@@ -280,7 +282,8 @@ void fibre_main() {
 void run_block(Worker& self, unsigned long long block) {
     Job& job = *self.job;
     unsigned long long number = job.reversed ? job.blocks - 1 - block : block;
-    blockIdx = {static_cast<unsigned>(number % gridDim.x), static_cast<unsigned>(number / gridDim.x % gridDim.y),
+    blockIdx = {static_cast<unsigned>(number % gridDim.x),
+                static_cast<unsigned>(number / gridDim.x % gridDim.y),
                 static_cast<unsigned>(number / gridDim.x / gridDim.y)};
     self.started = 0;
     self.exited = 0;
@@ -374,7 +377,8 @@ CudamasterCpuExchange* cudamaster_cpu_warp(unsigned mask, const char* operation,
         slot.operation = operation;
         slot.combine = combine;
         ++warp.open;
-    } else if (__builtin_expect(slot.operation != operation, 0) && std::strcmp(slot.operation, operation) != 0) {
+    } else if (__builtin_expect(slot.operation != operation, 0) &&
+               std::strcmp(slot.operation, operation) != 0) {
         fail_block("lanes of one mask meet in different warp collectives");
     }
     exchange->values[lane] = value;
@@ -439,6 +443,12 @@ void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignmen
     return memory;
 }
 
-unsigned cudamaster_cpu_lane() { return worker->linear % kWarp; }
-int cudamaster_cpu_cooperative() { return worker->job->launch->cooperative; }
-size_t cudamaster_cpu_dynamic_shared_bytes() { return worker->job->launch->shared_bytes; }
+unsigned cudamaster_cpu_lane() {
+    return worker->linear % kWarp;
+}
+int cudamaster_cpu_cooperative() {
+    return worker->job->launch->cooperative;
+}
+size_t cudamaster_cpu_dynamic_shared_bytes() {
+    return worker->job->launch->shared_bytes;
+}

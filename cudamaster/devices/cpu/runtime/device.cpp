@@ -1,5 +1,5 @@
-// What the device says of itself, and its streams and events. Work is done when it is submitted, so a stream is empty
-// whenever anyone looks.
+// What the device says of itself, and its streams and events. Work is done when it is submitted, so a stream
+// is empty whenever anyone looks.
 #include "executor.h"
 #include "limits.h"
 
@@ -29,14 +29,30 @@ cudaError_t synchronise() {
 
 } // namespace
 
-cudaError_t cudaDeviceSynchronize() { return synchronise(); }
-cudaError_t cudaDeviceReset() { return report(cudaSuccess); }
-cudaError_t cudaSetDeviceFlags(unsigned) { return report(cudaSuccess); }
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return report(cudaSuccess); }
-cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return report(cudaSuccess); }
-cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return report(cudaSuccess); }
-cudaError_t cudaCtxResetPersistingL2Cache() { return report(cudaSuccess); }
-cudaError_t cudaSetDevice(int device) { return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+cudaError_t cudaDeviceSynchronize() {
+    return synchronise();
+}
+cudaError_t cudaDeviceReset() {
+    return report(cudaSuccess);
+}
+cudaError_t cudaSetDeviceFlags(unsigned) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaCtxResetPersistingL2Cache() {
+    return report(cudaSuccess);
+}
+cudaError_t cudaSetDevice(int device) {
+    return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
 
 cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
     *value = limit == cudaLimitStackSize ? kStackBytes : 0;
@@ -64,7 +80,9 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
     return report(cudaSuccess);
 }
 
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaDriverGetVersion(int* version) {
+    return cudaRuntimeGetVersion(version);
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (device != 0)
@@ -91,7 +109,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->l2CacheSize = kL2Bytes;
     properties->persistingL2CacheMaxSize = kPersistingL2Bytes;
     properties->maxThreadsPerMultiProcessor = kThreadsPerMultiprocessor;
-    properties->streamPrioritiesSupported = properties->globalL1CacheSupported = properties->localL1CacheSupported = 1;
+    properties->streamPrioritiesSupported = properties->globalL1CacheSupported =
+        properties->localL1CacheSupported = 1;
     properties->sharedMemPerMultiprocessor = kSharedPerMultiprocessor;
     properties->managedMemory = properties->concurrentManagedAccess = properties->cooperativeLaunch = 1;
     properties->sharedMemPerBlockOptin = kOptInShared;
@@ -195,7 +214,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     *stream = new CudamasterCpuStream{flags};
     return report(cudaSuccess);
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
     return cudaStreamCreateWithFlags(stream, flags);
 }
@@ -203,9 +224,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     delete stream;
     return report(cudaSuccess);
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return synchronise(); }
-cudaError_t cudaStreamQuery(cudaStream_t) { return report(cudaSuccess); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return report(cudaSuccess); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+    return synchronise();
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+    return report(cudaSuccess);
+}
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
     return report(cudaSuccess);
 }
@@ -227,7 +254,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     *event = new CudamasterCpuEvent{!(flags & cudaEventDisableTiming), false, {}};
     return report(cudaSuccess);
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return report(cudaSuccess);
@@ -240,8 +269,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
     return cudaEventRecord(event, stream);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return synchronise(); }
-cudaError_t cudaEventQuery(cudaEvent_t) { return report(cudaSuccess); }
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
+    return synchronise();
+}
+cudaError_t cudaEventQuery(cudaEvent_t) {
+    return report(cudaSuccess);
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
     if (!start->timed || !stop->timed || !start->recorded || !stop->recorded)
         return report(cudaErrorInvalidResourceHandle);

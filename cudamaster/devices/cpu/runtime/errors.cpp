@@ -10,7 +10,9 @@ std::atomic<cudaError_t> sticky{cudaSuccess};
 
 } // namespace
 
-cudaError_t sticky_error() { return sticky.load(); }
+cudaError_t sticky_error() {
+    return sticky.load();
+}
 
 void set_sticky_error(cudaError_t error) {
     cudaError_t none = cudaSuccess;

@@ -73,8 +73,8 @@ struct FibreList {
     }
 };
 
-// A collective in progress among the lanes of one mask. Its two exchanges take turns: a lane may bring its value to
-// the next collective before slower lanes have read the last one.
+// A collective in progress among the lanes of one mask. Its two exchanges take turns: a lane may bring its
+// value to the next collective before slower lanes have read the last one.
 struct Slot {
     unsigned mask = 0;
     unsigned arrived = 0;

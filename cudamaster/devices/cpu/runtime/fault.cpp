@@ -17,7 +17,8 @@ extern "C" const char* __asan_default_options() {
 }
 extern "C" void __asan_on_error() {
     if (executor::worker && executor::worker->running)
-        executor::print_where(executor::worker->job->launch->kernel, "AddressSanitizer found an error, see below");
+        executor::print_where(executor::worker->job->launch->kernel,
+                              "AddressSanitizer found an error, see below");
 }
 #endif
 
@@ -54,7 +55,8 @@ void handle(int signal_number, siginfo_t* info, void*) {
         break;
     default:
         if (in_stack_guard(*self, info->si_addr)) {
-            std::snprintf(what, sizeof what, "stack overflow: more than %zu KB of local memory", kStackBytes >> 10);
+            std::snprintf(what, sizeof what, "stack overflow: more than %zu KB of local memory",
+                          kStackBytes >> 10);
         } else {
             char* base = self->shared_arena;
             char* address = static_cast<char*>(info->si_addr);
@@ -75,9 +77,9 @@ void handle(int signal_number, siginfo_t* info, void*) {
 
 void print_where(const char* kernel, const char* what) {
     char line[768];
-    int length = std::snprintf(line, sizeof line,
-                               "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s\n", kernel,
-                               blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
+    int length = std::snprintf(
+        line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s\n", kernel,
+        blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
     write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
 }
 
@@ -93,7 +95,7 @@ void install_alternate_stack() {
 
 void install_fault_handlers() {
     static const bool installed = [] {
-        struct sigaction action {};
+        struct sigaction action{};
         action.sa_sigaction = &handle;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         for (int number : kSignals)

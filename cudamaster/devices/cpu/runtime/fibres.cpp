@@ -44,8 +44,8 @@ namespace executor {
 
 namespace {
 
-// The kernel allows 65530 mappings and a guarded stack takes two. Cooperative launches of very many threads get
-// stacks without a page between them beyond this number.
+// The kernel allows 65530 mappings and a guarded stack takes two. Cooperative launches of very many threads
+// get stacks without a page between them beyond this number.
 constexpr unsigned kGuardedStacks = 24000;
 std::atomic<unsigned> stacks_made{0};
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,7 +56,8 @@ unsigned worker_count() {
     return count;
 }
 
-// __shared__ variables are the thread-local variables of the program. Their old content is nothing to rely on.
+// __shared__ variables are the thread-local variables of the program. Their old content is nothing to rely
+// on.
 int poison_thread_locals(dl_phdr_info* info, size_t, void*) {
     for (int i = 0; i < info->dlpi_phnum; ++i)
         if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
@@ -72,13 +74,26 @@ int poison_thread_locals(dl_phdr_info* info, size_t, void*) {
 struct Pool {
     struct Member {
         std::condition_variable wake;
-        Job* job = nullptr;
+        std::atomic<Job*> job{nullptr};
     };
+    std::mutex launching; // launches of several host threads take turns
     std::mutex mutex;
     std::condition_variable done;
     std::vector<std::unique_ptr<Member>> members;
-    unsigned busy = 0;
+    std::atomic<unsigned> busy{0};
 };
+
+// Waking a thread takes longer than many a kernel: look a while before going to sleep.
+template <class Condition> bool comes_soon(Condition condition) {
+    constexpr auto kPatience = std::chrono::microseconds(50);
+    auto start = std::chrono::steady_clock::now();
+    do {
+        if (condition())
+            return true;
+        sched_yield();
+    } while (std::chrono::steady_clock::now() - start < kPatience);
+    return condition();
+}
 
 Pool& pool() {
     static Pool* only = new Pool;
@@ -131,24 +146,23 @@ void member_main(Pool& owner, Pool::Member& member, unsigned number) {
     pthread_attr_getstack(&attributes, &bottom, &self.home_bytes);
     pthread_attr_destroy(&attributes);
     self.home_bottom = bottom;
-    std::unique_lock<std::mutex> lock(owner.mutex);
     for (;;) {
-        member.wake.wait(lock, [&] { return member.job != nullptr; });
-        Job& job = *member.job;
-        lock.unlock();
-        work_on(self, job, number);
-        lock.lock();
-        member.job = nullptr;
-        if (--owner.busy == 0)
+        if (!comes_soon([&] { return member.job.load() != nullptr; })) {
+            std::unique_lock<std::mutex> lock(owner.mutex);
+            member.wake.wait(lock, [&] { return member.job.load() != nullptr; });
+        }
+        work_on(self, *member.job.load(), number);
+        member.job.store(nullptr);
+        if (owner.busy.fetch_sub(1) == 1) {
+            std::lock_guard<std::mutex> lock(owner.mutex);
             owner.done.notify_all();
+        }
     }
 }
 
 void run_job(Job& job, unsigned workers) {
     Pool& owner = pool();
-    std::unique_lock<std::mutex> lock(owner.mutex);
-    // Launches of several host threads take turns.
-    owner.done.wait(lock, [&] { return owner.busy == 0; });
+    std::lock_guard<std::mutex> turn(owner.launching);
     while (owner.members.size() < workers) {
         owner.members.push_back(std::make_unique<Pool::Member>());
         unsigned number = static_cast<unsigned>(owner.members.size() - 1);
@@ -156,12 +170,18 @@ void run_job(Job& job, unsigned workers) {
             member_main(owner, *member, number);
         }).detach();
     }
-    owner.busy = workers;
-    for (unsigned i = 0; i < workers; ++i) {
-        owner.members[i]->job = &job;
-        owner.members[i]->wake.notify_one();
+    {
+        std::lock_guard<std::mutex> lock(owner.mutex);
+        owner.busy.store(workers);
+        for (unsigned i = 0; i < workers; ++i) {
+            owner.members[i]->job.store(&job);
+            owner.members[i]->wake.notify_one();
+        }
     }
-    owner.done.wait(lock, [&] { return owner.busy == 0; });
+    if (!comes_soon([&] { return owner.busy.load() == 0; })) {
+        std::unique_lock<std::mutex> lock(owner.mutex);
+        owner.done.wait(lock, [&] { return owner.busy.load() == 0; });
+    }
 }
 
 cudaError_t check(const CudamasterCpuLaunch& launch) {
@@ -169,7 +189,8 @@ cudaError_t check(const CudamasterCpuLaunch& launch) {
     if (!grid.x || !grid.y || !grid.z || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ)
         return cudaErrorInvalidConfiguration;
     unsigned long long threads = 1ull * block.x * block.y * block.z;
-    if (!threads || block.x > kMaxBlockXY || block.y > kMaxBlockXY || block.z > kMaxBlockZ || threads > kMaxThreads)
+    if (!threads || block.x > kMaxBlockXY || block.y > kMaxBlockXY || block.z > kMaxBlockZ ||
+        threads > kMaxThreads)
         return cudaErrorInvalidConfiguration;
     if (launch.shared_bytes > dynamic_shared_limit(launch.function))
         return cudaErrorInvalidValue;
@@ -247,7 +268,8 @@ using namespace executor;
 
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
     install_fault_handlers();
-    if (worker) // a host function can't be reached from device code, but a callback that launches is an error too
+    if (worker) // a host function can't be reached from device code, but a callback that launches is an error
+                // too
         return report(cudaErrorNotSupported);
     if (cudaError_t sticky = sticky_error())
         return report(sticky);
@@ -258,8 +280,9 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
     job.blocks = 1ull * launch->grid.x * launch->grid.y * launch->grid.z;
     job.threads = launch->block.x * launch->block.y * launch->block.z;
     job.reversed = reversed_order();
-    unsigned workers = launch->cooperative ? static_cast<unsigned>(job.blocks)
-                                           : static_cast<unsigned>(std::min<unsigned long long>(worker_count(), job.blocks));
+    unsigned workers = launch->cooperative
+                           ? static_cast<unsigned>(job.blocks)
+                           : static_cast<unsigned>(std::min<unsigned long long>(worker_count(), job.blocks));
     job.chunk = std::clamp<unsigned long long>(job.blocks / (workers * 8ull), 1, 256);
     run_job(job, workers);
     if (job.failed.load())
@@ -288,7 +311,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
     return report(cudaSuccess);
 }
 
-cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return report(cudaSuccess); }
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) {
+    return report(cudaSuccess);
+}
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_size,
                                                           size_t shared_bytes) {

@@ -1,4 +1,5 @@
-// What the emulated device says of itself: the figures of an H200, so that code written for one takes the same paths.
+// What the emulated device says of itself: the figures of an H200, so that code written for one takes the
+// same paths.
 #pragma once
 
 #include <cstddef>

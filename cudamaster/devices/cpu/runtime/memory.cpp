@@ -1,7 +1,8 @@
 // Device memory: each allocation lies between pages that fault, and starts out as poison.
 //
-// Bases are multiples of 256, as on a GPU. The bytes between the end of an allocation and its guard page, 255 at
-// most, hold a pattern that is NaN as float, half and bf16, and that is checked when the device synchronises.
+// Bases are multiples of 256, as on a GPU. The bytes between the end of an allocation and its guard page, 255
+// at most, hold a pattern that is NaN as float, half and bf16, and that is checked when the device
+// synchronises.
 #include "executor.h"
 
 #include <sys/mman.h>
@@ -39,7 +40,8 @@ unsigned long long made = 0;
 
 size_t total_bytes() {
     static const size_t total = [] {
-        size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+        size_t bytes =
+            static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
         size_t limit = 0;
         std::ifstream group("/sys/fs/cgroup/memory.max");
         if (group >> limit)
@@ -49,9 +51,13 @@ size_t total_bytes() {
     return total;
 }
 
-unsigned char canary(size_t offset) { return offset % 2 ? 0xff : 0xfe; }
+unsigned char canary(size_t offset) {
+    return offset % 2 ? 0xff : 0xfe;
+}
 
-size_t slack(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment - bytes; }
+size_t slack(size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment - bytes;
+}
 
 bool intact(char* base, Allocation& allocation) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -64,8 +70,10 @@ bool intact(char* base, Allocation& allocation) {
         if (static_cast<unsigned char>(base[offset]) == canary(offset))
             continue;
         if (!allocation.reported)
-            std::fprintf(stderr, "cuda device error: write %zu bytes past the end of the allocation of %zu bytes at %p\n",
-                         i, allocation.bytes, static_cast<void*>(base));
+            std::fprintf(
+                stderr,
+                "cuda device error: write %zu bytes past the end of the allocation of %zu bytes at %p\n", i,
+                allocation.bytes, static_cast<void*>(base));
         allocation.reported = true;
         return false;
     }
@@ -96,7 +104,8 @@ cudaError_t allocate(void** pointer, size_t bytes, bool host) {
     size_t rounded = bytes + slack(bytes);
     size_t body = (rounded + kPage - 1) / kPage * kPage;
     allocation.mapped = body + 2 * kPage;
-    void* memory = mmap(nullptr, allocation.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, allocation.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     allocation.mapping = static_cast<char*>(memory);
@@ -171,15 +180,33 @@ bool describe_address(const void* address, char* text, size_t bytes) {
 
 using namespace executor;
 
-cudaError_t cudaMalloc(void** pointer, size_t bytes) { return report(allocate(pointer, bytes, false)); }
-cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return cudaMalloc(pointer, bytes); }
-cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) { return cudaMalloc(pointer, bytes); }
-cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return report(allocate(pointer, bytes, true)); }
-cudaError_t cudaFree(void* pointer) { return report(release(pointer)); }
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
-cudaError_t cudaFreeHost(void* pointer) { return report(release(pointer)); }
-cudaError_t cudaHostRegister(void*, size_t, unsigned) { return report(cudaSuccess); }
-cudaError_t cudaHostUnregister(void*) { return report(cudaSuccess); }
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+    return report(allocate(pointer, bytes, false));
+}
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
+    return cudaMalloc(pointer, bytes);
+}
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
+    return cudaMalloc(pointer, bytes);
+}
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+    return report(allocate(pointer, bytes, true));
+}
+cudaError_t cudaFree(void* pointer) {
+    return report(release(pointer));
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) {
+    return cudaFree(pointer);
+}
+cudaError_t cudaFreeHost(void* pointer) {
+    return report(release(pointer));
+}
+cudaError_t cudaHostRegister(void*, size_t, unsigned) {
+    return report(cudaSuccess);
+}
+cudaError_t cudaHostUnregister(void*) {
+    return report(cudaSuccess);
+}
 
 cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
     *pitch = (width + 511) / 512 * 512;
@@ -226,23 +253,25 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
     return report(cudaSuccess);
 }
 
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
     return cudaMemcpy(target, source, bytes, kind);
 }
 
-cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width,
-                         size_t height, cudaMemcpyKind kind) {
+cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
     if (width > target_pitch || width > source_pitch)
         return report(cudaErrorInvalidPitchValue);
     for (size_t row = 0; row < height; ++row)
-        if (cudaError_t error = cudaMemcpy(static_cast<char*>(target) + row * target_pitch,
-                                           static_cast<const char*>(source) + row * source_pitch, width, kind))
+        if (cudaError_t error =
+                cudaMemcpy(static_cast<char*>(target) + row * target_pitch,
+                           static_cast<const char*>(source) + row * source_pitch, width, kind))
             return error;
     return report(cudaSuccess);
 }
 
-cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
     return cudaMemcpy2D(target, target_pitch, source, source_pitch, width, height, kind);
 }
 
@@ -267,6 +296,7 @@ cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, si
     return report(cudaSuccess);
 }
 
-cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
+cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t) {
     return cudaMemset2D(target, pitch, value, width, height);
 }

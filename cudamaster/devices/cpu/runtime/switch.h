@@ -18,15 +18,16 @@ inline __attribute__((always_inline)) void switch_stack(void** save, void* load)
                  "popq %%rbp"
                  : "+D"(save), "+S"(load)
                  :
-                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory", "cc",
-                   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-                   "xmm12", "xmm13", "xmm14", "xmm15");
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory",
+                   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                   "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
 }
 
 // A fresh stack that starts `entry`, as if it had been called.
 inline void* fresh_stack(char* top, void (*entry)()) {
     void** words = reinterpret_cast<void**>(top);
-    *--words = nullptr; // the return address that `entry` never uses: the stack is then aligned as after a call
+    *--words =
+        nullptr; // the return address that `entry` never uses: the stack is then aligned as after a call
     *--words = reinterpret_cast<void*>(entry);
     return words;
 }
@@ -35,7 +36,9 @@ inline void* fresh_stack(char* top, void (*entry)()) {
 
 extern "C" void cudamaster_cpu_switch_stack(void** save, void* load);
 
-inline void switch_stack(void** save, void* load) { cudamaster_cpu_switch_stack(save, load); }
+inline void switch_stack(void** save, void* load) {
+    cudamaster_cpu_switch_stack(save, load);
+}
 
 // Twenty words: x19 to x30, then d8 to d15.
 inline void* fresh_stack(char* top, void (*entry)()) {

@@ -18,8 +18,10 @@ CUDAMASTER_CPU_OPERATOR(bit_xor, a ^ b)
 #undef CUDAMASTER_CPU_OPERATOR
 
 // A tree over the ranks: all threads get the sum that rank 0 has.
-template <class Group, class Type, class Operator> Type reduce(const Group& group, Type value, Operator&& combine) {
-    unsigned int count = static_cast<unsigned int>(group.size()), rank = static_cast<unsigned int>(group.thread_rank());
+template <class Group, class Type, class Operator>
+Type reduce(const Group& group, Type value, Operator&& combine) {
+    unsigned int count = static_cast<unsigned int>(group.size()),
+                 rank = static_cast<unsigned int>(group.thread_rank());
     unsigned int step = 1;
     while (step < count)
         step *= 2;

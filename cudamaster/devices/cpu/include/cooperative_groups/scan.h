@@ -7,7 +7,8 @@ namespace cooperative_groups {
 
 template <class Group, class Type, class Operator>
 Type inclusive_scan(const Group& group, Type value, Operator&& combine) {
-    unsigned int count = static_cast<unsigned int>(group.size()), rank = static_cast<unsigned int>(group.thread_rank());
+    unsigned int count = static_cast<unsigned int>(group.size()),
+                 rank = static_cast<unsigned int>(group.thread_rank());
     for (unsigned int step = 1; step < count; step *= 2) {
         Type other = group.shfl_up(value, step);
         if (rank >= step)

@@ -11,9 +11,8 @@
 namespace cudamaster_cpu {
 
 template <class Type> struct BitsOf {
-    using type = std::conditional_t<
-        sizeof(Type) == 2, unsigned short,
-        std::conditional_t<sizeof(Type) == 4, unsigned int, unsigned long long>>;
+    using type = std::conditional_t<sizeof(Type) == 2, unsigned short,
+                                    std::conditional_t<sizeof(Type) == 4, unsigned int, unsigned long long>>;
 };
 
 // Replaces *address by change(old) in one step and returns the old value.
@@ -45,15 +44,22 @@ template <class Type> Type atomic_add_integer(Type* address, Type value) {
 } // namespace cudamaster_cpu
 
 #define CUDAMASTER_CPU_ATOMIC(name, type, body)                                                              \
-    inline type name(type* address, type value) { body }                                                     \
-    inline type name##_block(type* address, type value) { return name(address, value); }                     \
-    inline type name##_system(type* address, type value) { return name(address, value); }
+    inline type name(type* address, type value) {                                                            \
+        body                                                                                                 \
+    }                                                                                                        \
+    inline type name##_block(type* address, type value) {                                                    \
+        return name(address, value);                                                                         \
+    }                                                                                                        \
+    inline type name##_system(type* address, type value) {                                                   \
+        return name(address, value);                                                                         \
+    }
 #define CUDAMASTER_CPU_UPDATE(expression)                                                                    \
     return cudamaster_cpu::atomic_update(address, [value](auto old) -> decltype(old) { return expression; });
 
 CUDAMASTER_CPU_ATOMIC(atomicAdd, int, return cudamaster_cpu::atomic_add_integer(address, value);)
 CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned int, return cudamaster_cpu::atomic_add_integer(address, value);)
-CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned long long, return cudamaster_cpu::atomic_add_integer(address, value);)
+CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned long long,
+                      return cudamaster_cpu::atomic_add_integer(address, value);)
 CUDAMASTER_CPU_ATOMIC(atomicAdd, float, CUDAMASTER_CPU_UPDATE(old + value))
 CUDAMASTER_CPU_ATOMIC(atomicAdd, double, CUDAMASTER_CPU_UPDATE(old + value))
 CUDAMASTER_CPU_ATOMIC(atomicSub, int, return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);)
@@ -73,7 +79,8 @@ CUDAMASTER_CPU_ATOMIC_INTEGERS(unsigned int)
 CUDAMASTER_CPU_ATOMIC_INTEGERS(long long)
 CUDAMASTER_CPU_ATOMIC_INTEGERS(unsigned long long)
 CUDAMASTER_CPU_ATOMIC(atomicInc, unsigned int, CUDAMASTER_CPU_UPDATE(old >= value ? 0 : old + 1))
-CUDAMASTER_CPU_ATOMIC(atomicDec, unsigned int, CUDAMASTER_CPU_UPDATE(old == 0 || old > value ? value : old - 1))
+CUDAMASTER_CPU_ATOMIC(atomicDec, unsigned int,
+                      CUDAMASTER_CPU_UPDATE(old == 0 || old > value ? value : old - 1))
 
 #define CUDAMASTER_CPU_CAS(type)                                                                             \
     inline type atomicCAS(type* address, type compare, type value) {                                         \

@@ -12,13 +12,24 @@ extern __thread const dim3 blockDim;
 extern __thread const dim3 gridDim;
 constexpr int warpSize = 32;
 
-inline void __syncthreads() { cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC, 0); }
-inline int __syncthreads_count(int predicate) { return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_COUNT, predicate); }
-inline int __syncthreads_and(int predicate) { return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_AND, predicate); }
-inline int __syncthreads_or(int predicate) { return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_OR, predicate); }
-inline void __barrier_sync(unsigned int) { __syncthreads(); }
+inline void __syncthreads() {
+    cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC, 0);
+}
+inline int __syncthreads_count(int predicate) {
+    return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_COUNT, predicate);
+}
+inline int __syncthreads_and(int predicate) {
+    return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_AND, predicate);
+}
+inline int __syncthreads_or(int predicate) {
+    return cudamaster_cpu_barrier(CUDAMASTER_CPU_SYNC_OR, predicate);
+}
+inline void __barrier_sync(unsigned int) {
+    __syncthreads();
+}
 
-// Loops that wait on memory mostly fence, sleep or retry in between: every so often the others get their turn.
+// Loops that wait on memory mostly fence, sleep or retry in between: every so often the others get their
+// turn.
 namespace cudamaster_cpu {
 inline void spun() {
     static __thread unsigned int times;
@@ -27,14 +38,22 @@ inline void spun() {
 }
 } // namespace cudamaster_cpu
 
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 inline void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     cudamaster_cpu::spun();
 }
-inline void __threadfence_system() { __threadfence(); }
-inline void __nanosleep(unsigned int) { cudamaster_cpu_yield(); }
-inline unsigned int __activemask() { return cudamaster_cpu_activemask(); }
+inline void __threadfence_system() {
+    __threadfence();
+}
+inline void __nanosleep(unsigned int) {
+    cudamaster_cpu_yield();
+}
+inline unsigned int __activemask() {
+    return cudamaster_cpu_activemask();
+}
 
 namespace cudamaster_cpu {
 
@@ -44,7 +63,8 @@ inline CudamasterCpuExchange* exchange(unsigned int mask, const char* operation,
 }
 
 template <class Type> unsigned long long pack(Type value) {
-    static_assert(sizeof(Type) <= 8 && std::is_trivially_copyable<Type>::value, "a warp moves values of up to 8 bytes");
+    static_assert(sizeof(Type) <= 8 && std::is_trivially_copyable<Type>::value,
+                  "a warp moves values of up to 8 bytes");
     unsigned long long bits = 0;
     std::memcpy(&bits, &value, sizeof value);
     return bits;
@@ -56,7 +76,8 @@ template <class Type> Type unpack(unsigned long long bits) {
     return value;
 }
 
-template <class Type> Type shuffle(unsigned int mask, const char* operation, Type value, unsigned int source) {
+template <class Type>
+Type shuffle(unsigned int mask, const char* operation, Type value, unsigned int source) {
     CudamasterCpuExchange* all = exchange(mask, operation, pack(value));
     Type result = unpack<Type>(all->values[source & 31]);
     --all->unread;
@@ -91,7 +112,8 @@ template <class Type, class Operator> void combine_reduce(CudamasterCpuExchange*
     all->result = pack(sum);
 }
 
-// The lane that a shuffle of width `width` reads: a source outside the caller's own part is the caller itself.
+// The lane that a shuffle of width `width` reads: a source outside the caller's own part is the caller
+// itself.
 inline unsigned int source_up(unsigned int delta, int width) {
     unsigned int lane = cudamaster_cpu_lane(), first = lane & ~static_cast<unsigned int>(width - 1);
     return delta <= lane - first ? lane - delta : lane;
@@ -112,21 +134,26 @@ inline unsigned int source_index(int index, int width) {
 
 } // namespace cudamaster_cpu
 
-inline void __syncwarp(unsigned int mask = 0xffffffffu) { --cudamaster_cpu::exchange(mask, "__syncwarp", 0)->unread; }
+inline void __syncwarp(unsigned int mask = 0xffffffffu) {
+    --cudamaster_cpu::exchange(mask, "__syncwarp", 0)->unread;
+}
 
 #define CUDAMASTER_CPU_SHUFFLES(type)                                                                        \
     inline type __shfl_sync(unsigned int mask, type value, int lane, int width = 32) {                       \
-        return cudamaster_cpu::shuffle(mask, "__shfl_sync", value, cudamaster_cpu::source_index(lane, width)); \
+        return cudamaster_cpu::shuffle(mask, "__shfl_sync", value,                                           \
+                                       cudamaster_cpu::source_index(lane, width));                           \
     }                                                                                                        \
     inline type __shfl_up_sync(unsigned int mask, type value, unsigned int delta, int width = 32) {          \
-        return cudamaster_cpu::shuffle(mask, "__shfl_up_sync", value, cudamaster_cpu::source_up(delta, width)); \
+        return cudamaster_cpu::shuffle(mask, "__shfl_up_sync", value,                                        \
+                                       cudamaster_cpu::source_up(delta, width));                             \
     }                                                                                                        \
     inline type __shfl_down_sync(unsigned int mask, type value, unsigned int delta, int width = 32) {        \
         return cudamaster_cpu::shuffle(mask, "__shfl_down_sync", value,                                      \
                                        cudamaster_cpu::source_down(delta, width));                           \
     }                                                                                                        \
     inline type __shfl_xor_sync(unsigned int mask, type value, int bits, int width = 32) {                   \
-        return cudamaster_cpu::shuffle(mask, "__shfl_xor_sync", value, cudamaster_cpu::source_xor(bits, width)); \
+        return cudamaster_cpu::shuffle(mask, "__shfl_xor_sync", value,                                       \
+                                       cudamaster_cpu::source_xor(bits, width));                             \
     }
 CUDAMASTER_CPU_SHUFFLES(int)
 CUDAMASTER_CPU_SHUFFLES(unsigned int)
@@ -185,12 +212,15 @@ CUDAMASTER_CPU_REDUCE(__reduce_max_sync, unsigned int, a > b ? a : b)
 CUDAMASTER_CPU_REDUCE(__reduce_and_sync, unsigned int, a& b)
 CUDAMASTER_CPU_REDUCE(__reduce_or_sync, unsigned int, a | b)
 CUDAMASTER_CPU_REDUCE(__reduce_xor_sync, unsigned int, a ^ b)
-CUDAMASTER_CPU_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
+CUDAMASTER_CPU_REDUCE(__reduce_add_sync, int,
+                      static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
 CUDAMASTER_CPU_REDUCE(__reduce_min_sync, int, a < b ? a : b)
 CUDAMASTER_CPU_REDUCE(__reduce_max_sync, int, a > b ? a : b)
 #undef CUDAMASTER_CPU_REDUCE
 
-inline void __trap() { __builtin_trap(); }
+inline void __trap() {
+    __builtin_trap();
+}
 inline long long clock64() {
 #if defined(__x86_64__)
     return static_cast<long long>(__builtin_ia32_rdtsc());
@@ -200,5 +230,9 @@ inline long long clock64() {
     return static_cast<long long>(ticks);
 #endif
 }
-inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
-inline unsigned int __smid() { return blockIdx.x % 132; }
+inline unsigned long long __globaltimer() {
+    return static_cast<unsigned long long>(clock64());
+}
+inline unsigned int __smid() {
+    return blockIdx.x % 132;
+}

@@ -46,32 +46,62 @@ template <class Operation> auto with_rounding(int mode, Operation operation) -> 
 
 } // namespace cudamaster_cpu
 
-inline int __float_as_int(float x) { return cudamaster_cpu::bit_cast<int>(x); }
-inline unsigned int __float_as_uint(float x) { return cudamaster_cpu::bit_cast<unsigned int>(x); }
-inline float __int_as_float(int x) { return cudamaster_cpu::bit_cast<float>(x); }
-inline float __uint_as_float(unsigned int x) { return cudamaster_cpu::bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return cudamaster_cpu::bit_cast<long long>(x); }
-inline double __longlong_as_double(long long x) { return cudamaster_cpu::bit_cast<double>(x); }
-inline int __double2hiint(double x) { return static_cast<int>(__double_as_longlong(x) >> 32); }
-inline int __double2loint(double x) { return static_cast<int>(__double_as_longlong(x)); }
+inline int __float_as_int(float x) {
+    return cudamaster_cpu::bit_cast<int>(x);
+}
+inline unsigned int __float_as_uint(float x) {
+    return cudamaster_cpu::bit_cast<unsigned int>(x);
+}
+inline float __int_as_float(int x) {
+    return cudamaster_cpu::bit_cast<float>(x);
+}
+inline float __uint_as_float(unsigned int x) {
+    return cudamaster_cpu::bit_cast<float>(x);
+}
+inline long long __double_as_longlong(double x) {
+    return cudamaster_cpu::bit_cast<long long>(x);
+}
+inline double __longlong_as_double(long long x) {
+    return cudamaster_cpu::bit_cast<double>(x);
+}
+inline int __double2hiint(double x) {
+    return static_cast<int>(__double_as_longlong(x) >> 32);
+}
+inline int __double2loint(double x) {
+    return static_cast<int>(__double_as_longlong(x));
+}
 inline double __hiloint2double(int hi, int lo) {
-    return __longlong_as_double(static_cast<long long>(static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 |
-                                                       static_cast<unsigned>(lo)));
+    return __longlong_as_double(static_cast<long long>(
+        static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 | static_cast<unsigned>(lo)));
 }
 
-inline int __popc(unsigned int x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
-inline int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline int __popc(unsigned int x) {
+    return __builtin_popcount(x);
+}
+inline int __popcll(unsigned long long x) {
+    return __builtin_popcountll(x);
+}
+inline int __clz(int x) {
+    return x ? __builtin_clz(static_cast<unsigned>(x)) : 32;
+}
+inline int __clzll(long long x) {
+    return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64;
+}
+inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+inline int __ffsll(long long x) {
+    return __builtin_ffsll(x);
+}
 inline unsigned long long __brevll(unsigned long long x) {
     unsigned long long reversed = 0;
     for (int i = 0; i < 64; ++i)
         reversed |= (x >> i & 1) << (63 - i);
     return reversed;
 }
-inline unsigned int __brev(unsigned int x) { return static_cast<unsigned int>(__brevll(x) >> 32); }
+inline unsigned int __brev(unsigned int x) {
+    return static_cast<unsigned int>(__brevll(x) >> 32);
+}
 inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int selector) {
     unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
     unsigned int result = 0;
@@ -107,7 +137,9 @@ inline unsigned int __fns(unsigned int mask, unsigned int base, int offset) {
     return 0xffffffffu;
 }
 
-inline int __mulhi(int x, int y) { return static_cast<int>(static_cast<long long>(x) * y >> 32); }
+inline int __mulhi(int x, int y) {
+    return static_cast<int>(static_cast<long long>(x) * y >> 32);
+}
 inline unsigned int __umulhi(unsigned int x, unsigned int y) {
     return static_cast<unsigned int>(static_cast<unsigned long long>(x) * y >> 32);
 }
@@ -120,13 +152,22 @@ inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y)
 inline int __mul24(int x, int y) {
     return static_cast<int>(static_cast<unsigned>((static_cast<long long>(x << 8 >> 8)) * (y << 8 >> 8)));
 }
-inline unsigned int __umul24(unsigned int x, unsigned int y) { return (x & 0xffffff) * (y & 0xffffff); }
-inline unsigned int __sad(int x, int y, unsigned int z) {
-    return z + static_cast<unsigned int>(x > y ? static_cast<long long>(x) - y : static_cast<long long>(y) - x);
+inline unsigned int __umul24(unsigned int x, unsigned int y) {
+    return (x & 0xffffff) * (y & 0xffffff);
 }
-inline unsigned int __usad(unsigned int x, unsigned int y, unsigned int z) { return z + (x > y ? x - y : y - x); }
-inline int __hadd(int x, int y) { return static_cast<int>((static_cast<long long>(x) + y) >> 1); }
-inline int __rhadd(int x, int y) { return static_cast<int>((static_cast<long long>(x) + y + 1) >> 1); }
+inline unsigned int __sad(int x, int y, unsigned int z) {
+    return z +
+           static_cast<unsigned int>(x > y ? static_cast<long long>(x) - y : static_cast<long long>(y) - x);
+}
+inline unsigned int __usad(unsigned int x, unsigned int y, unsigned int z) {
+    return z + (x > y ? x - y : y - x);
+}
+inline int __hadd(int x, int y) {
+    return static_cast<int>((static_cast<long long>(x) + y) >> 1);
+}
+inline int __rhadd(int x, int y) {
+    return static_cast<int>((static_cast<long long>(x) + y + 1) >> 1);
+}
 inline unsigned int __uhadd(unsigned int x, unsigned int y) {
     return static_cast<unsigned int>((static_cast<unsigned long long>(x) + y) >> 1);
 }
@@ -147,13 +188,23 @@ inline int __dp2a_lo(int a, int b, int c) {
     return c + static_cast<short>(a) * static_cast<signed char>(b) +
            static_cast<short>(a >> 16) * static_cast<signed char>(b >> 8);
 }
-inline int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+inline int __dp2a_hi(int a, int b, int c) {
+    return __dp2a_lo(a, b >> 16, c);
+}
 
 #define CUDAMASTER_CPU_TO_INTEGER(name, integer, real)                                                       \
-    inline integer name##_rn(real x) { return cudamaster_cpu::saturate<integer>(::nearbyint(x)); }           \
-    inline integer name##_rz(real x) { return cudamaster_cpu::saturate<integer>(::trunc(x)); }               \
-    inline integer name##_ru(real x) { return cudamaster_cpu::saturate<integer>(::ceil(x)); }                \
-    inline integer name##_rd(real x) { return cudamaster_cpu::saturate<integer>(::floor(x)); }
+    inline integer name##_rn(real x) {                                                                       \
+        return cudamaster_cpu::saturate<integer>(::nearbyint(x));                                            \
+    }                                                                                                        \
+    inline integer name##_rz(real x) {                                                                       \
+        return cudamaster_cpu::saturate<integer>(::trunc(x));                                                \
+    }                                                                                                        \
+    inline integer name##_ru(real x) {                                                                       \
+        return cudamaster_cpu::saturate<integer>(::ceil(x));                                                 \
+    }                                                                                                        \
+    inline integer name##_rd(real x) {                                                                       \
+        return cudamaster_cpu::saturate<integer>(::floor(x));                                                \
+    }
 CUDAMASTER_CPU_TO_INTEGER(__float2int, int, float)
 CUDAMASTER_CPU_TO_INTEGER(__float2uint, unsigned int, float)
 CUDAMASTER_CPU_TO_INTEGER(__float2ll, long long, float)
@@ -166,26 +217,39 @@ CUDAMASTER_CPU_TO_INTEGER(__double2ull, unsigned long long, double)
 
 // The modes other than round-to-nearest change the processor's rounding for one operation.
 #define CUDAMASTER_CPU_ROUNDED(name, type, parameters, expression)                                           \
-    inline type name##_rn parameters { return static_cast<type>(expression); }                               \
+    inline type name##_rn parameters {                                                                       \
+        return static_cast<type>(expression);                                                                \
+    }                                                                                                        \
     inline type name##_rz parameters {                                                                       \
-        return cudamaster_cpu::with_rounding(FE_TOWARDZERO, [&]() -> type { return static_cast<type>(expression); }); \
+        return cudamaster_cpu::with_rounding(FE_TOWARDZERO,                                                  \
+                                             [&]() -> type { return static_cast<type>(expression); });       \
     }                                                                                                        \
     inline type name##_ru parameters {                                                                       \
-        return cudamaster_cpu::with_rounding(FE_UPWARD, [&]() -> type { return static_cast<type>(expression); }); \
+        return cudamaster_cpu::with_rounding(FE_UPWARD,                                                      \
+                                             [&]() -> type { return static_cast<type>(expression); });       \
     }                                                                                                        \
     inline type name##_rd parameters {                                                                       \
-        return cudamaster_cpu::with_rounding(FE_DOWNWARD, [&]() -> type { return static_cast<type>(expression); }); \
+        return cudamaster_cpu::with_rounding(FE_DOWNWARD,                                                    \
+                                             [&]() -> type { return static_cast<type>(expression); });       \
     }
-CUDAMASTER_CPU_ROUNDED(__fadd, float, (float x, float y), cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__fsub, float, (float x, float y), cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__fmul, float, (float x, float y), cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__fdiv, float, (float x, float y), cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fadd, float, (float x, float y),
+                       cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fsub, float, (float x, float y),
+                       cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fmul, float, (float x, float y),
+                       cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__fdiv, float, (float x, float y),
+                       cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
 CUDAMASTER_CPU_ROUNDED(__frcp, float, (float x), 1.0f / cudamaster_cpu::opaque(x))
 CUDAMASTER_CPU_ROUNDED(__fsqrt, float, (float x), ::sqrtf(cudamaster_cpu::opaque(x)))
-CUDAMASTER_CPU_ROUNDED(__dadd, double, (double x, double y), cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__dsub, double, (double x, double y), cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__dmul, double, (double x, double y), cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
-CUDAMASTER_CPU_ROUNDED(__ddiv, double, (double x, double y), cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__dadd, double, (double x, double y),
+                       cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__dsub, double, (double x, double y),
+                       cudamaster_cpu::opaque(x) - cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__dmul, double, (double x, double y),
+                       cudamaster_cpu::opaque(x) * cudamaster_cpu::opaque(y))
+CUDAMASTER_CPU_ROUNDED(__ddiv, double, (double x, double y),
+                       cudamaster_cpu::opaque(x) / cudamaster_cpu::opaque(y))
 CUDAMASTER_CPU_ROUNDED(__drcp, double, (double x), 1.0 / cudamaster_cpu::opaque(x))
 CUDAMASTER_CPU_ROUNDED(__dsqrt, double, (double x), ::sqrt(cudamaster_cpu::opaque(x)))
 CUDAMASTER_CPU_ROUNDED(__double2float, float, (double x), cudamaster_cpu::opaque(x))
@@ -196,15 +260,27 @@ CUDAMASTER_CPU_ROUNDED(__ull2float, float, (unsigned long long x), cudamaster_cp
 CUDAMASTER_CPU_ROUNDED(__ll2double, double, (long long x), cudamaster_cpu::opaque(x))
 CUDAMASTER_CPU_ROUNDED(__ull2double, double, (unsigned long long x), cudamaster_cpu::opaque(x))
 #undef CUDAMASTER_CPU_ROUNDED
-inline double __int2double_rn(int x) { return x; }
-inline double __uint2double_rn(unsigned int x) { return x; }
-inline float __fmaf_rn(float x, float y, float z) { return ::fmaf(x, y, z); }
-inline double __fma_rn(double x, double y, double z) { return ::fma(x, y, z); }
-inline float __frsqrt_rn(float x) { return rsqrtf(x); }
+inline double __int2double_rn(int x) {
+    return x;
+}
+inline double __uint2double_rn(unsigned int x) {
+    return x;
+}
+inline float __fmaf_rn(float x, float y, float z) {
+    return ::fmaf(x, y, z);
+}
+inline double __fma_rn(double x, double y, double z) {
+    return ::fma(x, y, z);
+}
+inline float __frsqrt_rn(float x) {
+    return rsqrtf(x);
+}
 
 // Cache hints mean nothing here.
 #define CUDAMASTER_CPU_LOAD(name)                                                                            \
-    template <class Type> inline Type name(const Type* address) { return *address; }
+    template <class Type> inline Type name(const Type* address) {                                            \
+        return *address;                                                                                     \
+    }
 CUDAMASTER_CPU_LOAD(__ldg)
 CUDAMASTER_CPU_LOAD(__ldca)
 CUDAMASTER_CPU_LOAD(__ldcg)
@@ -218,10 +294,14 @@ template <class Type> inline Type __ldcv(const Type* address) {
     return *address;
 }
 #define CUDAMASTER_CPU_STORE(name)                                                                           \
-    template <class Type> inline void name(Type* address, Type value) { *address = value; }
+    template <class Type> inline void name(Type* address, Type value) {                                      \
+        *address = value;                                                                                    \
+    }
 CUDAMASTER_CPU_STORE(__stwb)
 CUDAMASTER_CPU_STORE(__stcg)
 CUDAMASTER_CPU_STORE(__stcs)
 CUDAMASTER_CPU_STORE(__stwt)
 #undef CUDAMASTER_CPU_STORE
-inline size_t __cvta_generic_to_global(const void* address) { return reinterpret_cast<size_t>(address); }
+inline size_t __cvta_generic_to_global(const void* address) {
+    return reinterpret_cast<size_t>(address);
+}

@@ -1,4 +1,5 @@
-// Kernel launches. The rewriter turns k<<<grid, block, shared, stream>>>(arguments) into launch("k", Config(...), ...).
+// Kernel launches. The rewriter turns k<<<grid, block, shared, stream>>>(arguments) into launch("k",
+// Config(...), ...).
 #pragma once
 
 #include "cudamaster_cpu/abi.h"
@@ -36,8 +37,8 @@ template <class Body, class Values> struct Closure {
 };
 
 template <class Body, class Values>
-cudaError_t submit(const char* kernel, const void* function, const Config& config, bool cooperative, Body& body,
-                   Values& values) {
+cudaError_t submit(const char* kernel, const void* function, const Config& config, bool cooperative,
+                   Body& body, Values& values) {
     Closure<Body, Values> closure{&body, &values};
     CudamasterCpuLaunch launch{kernel,
                                function,
@@ -69,14 +70,16 @@ cudaError_t launch_pointer(void (*function)(Parameters...), const Config& config
 }
 
 template <class... Parameters, size_t... Index>
-cudaError_t launch_array(void (*function)(Parameters...), const Config& config, bool cooperative, void** arguments,
-                         std::index_sequence<Index...>) {
+cudaError_t launch_array(void (*function)(Parameters...), const Config& config, bool cooperative,
+                         void** arguments, std::index_sequence<Index...>) {
     return launch_pointer(function, config, cooperative,
                           std::tuple<std::decay_t<Parameters>...>(
                               *static_cast<std::decay_t<Parameters>*>(arguments[Index])...));
 }
 
-inline unsigned char* dynamic_shared() { return cudamaster_cpu_dynamic_shared; }
+inline unsigned char* dynamic_shared() {
+    return cudamaster_cpu_dynamic_shared;
+}
 
 template <class Type> Type& exact_shared(const void* key, size_t alignment) {
     return *static_cast<Type*>(cudamaster_cpu_exact_shared(
@@ -93,8 +96,9 @@ cudaError_t cudaLaunchKernel(void (*function)(Parameters...), dim3 grid, dim3 bl
 }
 
 template <class... Parameters>
-cudaError_t cudaLaunchCooperativeKernel(void (*function)(Parameters...), dim3 grid, dim3 block, void** arguments,
-                                        size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+cudaError_t cudaLaunchCooperativeKernel(void (*function)(Parameters...), dim3 grid, dim3 block,
+                                        void** arguments, size_t shared_bytes = 0,
+                                        cudaStream_t stream = nullptr) {
     return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, true, arguments,
                                         std::index_sequence_for<Parameters...>());
 }
@@ -113,16 +117,19 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*function
                                Arguments&&... arguments) {
     bool cooperative = false;
     for (unsigned int i = 0; i < config->numAttrs; ++i)
-        cooperative |= config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative;
+        cooperative |=
+            config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative;
     return cudamaster_cpu::launch_pointer(
         function, {config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, cooperative,
         std::tuple<std::decay_t<Parameters>...>(std::forward<Arguments>(arguments)...));
 }
 
-template <class Function> cudaError_t cudaFuncSetAttribute(Function* function, cudaFuncAttribute attribute, int value) {
+template <class Function>
+cudaError_t cudaFuncSetAttribute(Function* function, cudaFuncAttribute attribute, int value) {
     return cudaFuncSetAttribute(reinterpret_cast<const void*>(function), attribute, value);
 }
-template <class Function> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Function* function) {
+template <class Function>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Function* function) {
     return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(function));
 }
 template <class Function> cudaError_t cudaFuncSetCacheConfig(Function* function, cudaFuncCache config) {
@@ -131,17 +138,19 @@ template <class Function> cudaError_t cudaFuncSetCacheConfig(Function* function,
 template <class Function>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function function, int block_size,
                                                           size_t shared_bytes) {
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), block_size,
-                                                         shared_bytes);
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function),
+                                                         block_size, shared_bytes);
 }
 template <class Function>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Function function, int block_size,
-                                                                   size_t shared_bytes, unsigned int) {
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), block_size,
-                                                         shared_bytes);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Function function,
+                                                                   int block_size, size_t shared_bytes,
+                                                                   unsigned int) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function),
+                                                         block_size, shared_bytes);
 }
 template <class Function>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int* min_grid, int* block_size, Function, size_t = 0, int limit = 0) {
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* min_grid, int* block_size, Function, size_t = 0,
+                                               int limit = 0) {
     // Whole SMs of 2048 threads: two blocks of 1024 unless the caller asks for less.
     *block_size = limit > 0 && limit < 1024 ? limit / 32 * 32 : 1024;
     *min_grid = 132 * (2048 / (*block_size > 0 ? *block_size : 1024));

@@ -1,6 +1,7 @@
 // Mathematical functions that CUDA has and the C++ library has not, and those it names differently.
 //
-// The fast forms (__expf, __fdividef ...) are the accurate ones here: a GPU's approximations are not imitated.
+// The fast forms (__expf, __fdividef ...) are the accurate ones here: a GPU's approximations are not
+// imitated.
 #pragma once
 
 #include <cmath>
@@ -9,8 +10,12 @@
 #include <stdlib.h>
 
 #define CUDAMASTER_CPU_MINMAX(type, a, b)                                                                    \
-    constexpr type min(a x, b y) { return static_cast<type>(y) < static_cast<type>(x) ? static_cast<type>(y) : static_cast<type>(x); } \
-    constexpr type max(a x, b y) { return static_cast<type>(x) < static_cast<type>(y) ? static_cast<type>(y) : static_cast<type>(x); }
+    constexpr type min(a x, b y) {                                                                           \
+        return static_cast<type>(y) < static_cast<type>(x) ? static_cast<type>(y) : static_cast<type>(x);    \
+    }                                                                                                        \
+    constexpr type max(a x, b y) {                                                                           \
+        return static_cast<type>(x) < static_cast<type>(y) ? static_cast<type>(y) : static_cast<type>(x);    \
+    }
 CUDAMASTER_CPU_MINMAX(int, int, int)
 CUDAMASTER_CPU_MINMAX(unsigned int, unsigned int, unsigned int)
 CUDAMASTER_CPU_MINMAX(unsigned int, int, unsigned int)
@@ -25,30 +30,76 @@ CUDAMASTER_CPU_MINMAX(unsigned long long, long long, unsigned long long)
 CUDAMASTER_CPU_MINMAX(unsigned long long, unsigned long long, long long)
 #undef CUDAMASTER_CPU_MINMAX
 // NaN gives way to the other argument, as fminf and fmaxf have it.
-inline float min(float x, float y) { return fminf(x, y); }
-inline float max(float x, float y) { return fmaxf(x, y); }
-inline double min(double x, double y) { return fmin(x, y); }
-inline double max(double x, double y) { return fmax(x, y); }
-inline double min(float x, double y) { return fmin(x, y); }
-inline double min(double x, float y) { return fmin(x, y); }
-inline double max(float x, double y) { return fmax(x, y); }
-inline double max(double x, float y) { return fmax(x, y); }
-inline unsigned int umin(unsigned int x, unsigned int y) { return min(x, y); }
-inline unsigned int umax(unsigned int x, unsigned int y) { return max(x, y); }
-inline long long llmin(long long x, long long y) { return min(x, y); }
-inline long long llmax(long long x, long long y) { return max(x, y); }
-inline unsigned long long ullmin(unsigned long long x, unsigned long long y) { return min(x, y); }
-inline unsigned long long ullmax(unsigned long long x, unsigned long long y) { return max(x, y); }
+inline float min(float x, float y) {
+    return fminf(x, y);
+}
+inline float max(float x, float y) {
+    return fmaxf(x, y);
+}
+inline double min(double x, double y) {
+    return fmin(x, y);
+}
+inline double max(double x, double y) {
+    return fmax(x, y);
+}
+inline double min(float x, double y) {
+    return fmin(x, y);
+}
+inline double min(double x, float y) {
+    return fmin(x, y);
+}
+inline double max(float x, double y) {
+    return fmax(x, y);
+}
+inline double max(double x, float y) {
+    return fmax(x, y);
+}
+inline unsigned int umin(unsigned int x, unsigned int y) {
+    return min(x, y);
+}
+inline unsigned int umax(unsigned int x, unsigned int y) {
+    return max(x, y);
+}
+inline long long llmin(long long x, long long y) {
+    return min(x, y);
+}
+inline long long llmax(long long x, long long y) {
+    return max(x, y);
+}
+inline unsigned long long ullmin(unsigned long long x, unsigned long long y) {
+    return min(x, y);
+}
+inline unsigned long long ullmax(unsigned long long x, unsigned long long y) {
+    return max(x, y);
+}
 
-inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
-inline float rsqrtf(float x) { return static_cast<float>(rsqrt(static_cast<double>(x))); }
-inline float rsqrt(float x) { return rsqrtf(x); }
-inline double rcbrt(double x) { return 1.0 / ::cbrt(x); }
-inline float rcbrtf(float x) { return static_cast<float>(rcbrt(static_cast<double>(x))); }
-inline double sinpi(double x) { return ::sin(M_PI * ::remainder(x, 2.0)); }
-inline double cospi(double x) { return ::cos(M_PI * ::remainder(x, 2.0)); }
-inline float sinpif(float x) { return static_cast<float>(sinpi(x)); }
-inline float cospif(float x) { return static_cast<float>(cospi(x)); }
+inline double rsqrt(double x) {
+    return 1.0 / ::sqrt(x);
+}
+inline float rsqrtf(float x) {
+    return static_cast<float>(rsqrt(static_cast<double>(x)));
+}
+inline float rsqrt(float x) {
+    return rsqrtf(x);
+}
+inline double rcbrt(double x) {
+    return 1.0 / ::cbrt(x);
+}
+inline float rcbrtf(float x) {
+    return static_cast<float>(rcbrt(static_cast<double>(x)));
+}
+inline double sinpi(double x) {
+    return ::sin(M_PI * ::remainder(x, 2.0));
+}
+inline double cospi(double x) {
+    return ::cos(M_PI * ::remainder(x, 2.0));
+}
+inline float sinpif(float x) {
+    return static_cast<float>(sinpi(x));
+}
+inline float cospif(float x) {
+    return static_cast<float>(cospi(x));
+}
 inline void sincospi(double x, double* sine, double* cosine) {
     *sine = sinpi(x);
     *cosine = cospi(x);
@@ -57,15 +108,21 @@ inline void sincospif(float x, float* sine, float* cosine) {
     *sine = sinpif(x);
     *cosine = cospif(x);
 }
-inline double normcdf(double x) { return 0.5 * ::erfc(-x * M_SQRT1_2); }
-inline float normcdff(float x) { return static_cast<float>(normcdf(x)); }
+inline double normcdf(double x) {
+    return 0.5 * ::erfc(-x * M_SQRT1_2);
+}
+inline float normcdff(float x) {
+    return static_cast<float>(normcdf(x));
+}
 inline double erfcx(double x) {
     if (x < 25)
         return ::exp(x * x) * ::erfc(x);
     double t = 1 / (x * x);
     return (1 - t * (0.5 - t * (0.75 - 1.875 * t))) / (x * 1.7724538509055160273);
 }
-inline float erfcxf(float x) { return static_cast<float>(erfcx(x)); }
+inline float erfcxf(float x) {
+    return static_cast<float>(erfcx(x));
+}
 // Newton steps on erf from a rough start.
 inline double erfinv(double y) {
     if (!(y > -1 && y < 1))
@@ -79,27 +136,73 @@ inline double erfinv(double y) {
     }
     return x;
 }
-inline float erfinvf(float y) { return static_cast<float>(erfinv(y)); }
-inline double norm3d(double a, double b, double c) { return ::hypot(::hypot(a, b), c); }
-inline float norm3df(float a, float b, float c) { return static_cast<float>(norm3d(a, b, c)); }
-inline double norm4d(double a, double b, double c, double d) { return ::hypot(::hypot(a, b), ::hypot(c, d)); }
-inline float norm4df(float a, float b, float c, float d) { return static_cast<float>(norm4d(a, b, c, d)); }
-inline double rhypot(double a, double b) { return 1.0 / ::hypot(a, b); }
-inline float rhypotf(float a, float b) { return static_cast<float>(rhypot(a, b)); }
-inline double rnorm3d(double a, double b, double c) { return 1.0 / norm3d(a, b, c); }
-inline float rnorm3df(float a, float b, float c) { return static_cast<float>(rnorm3d(a, b, c)); }
-inline float fdividef(float x, float y) { return x / y; }
+inline float erfinvf(float y) {
+    return static_cast<float>(erfinv(y));
+}
+inline double norm3d(double a, double b, double c) {
+    return ::hypot(::hypot(a, b), c);
+}
+inline float norm3df(float a, float b, float c) {
+    return static_cast<float>(norm3d(a, b, c));
+}
+inline double norm4d(double a, double b, double c, double d) {
+    return ::hypot(::hypot(a, b), ::hypot(c, d));
+}
+inline float norm4df(float a, float b, float c, float d) {
+    return static_cast<float>(norm4d(a, b, c, d));
+}
+inline double rhypot(double a, double b) {
+    return 1.0 / ::hypot(a, b);
+}
+inline float rhypotf(float a, float b) {
+    return static_cast<float>(rhypot(a, b));
+}
+inline double rnorm3d(double a, double b, double c) {
+    return 1.0 / norm3d(a, b, c);
+}
+inline float rnorm3df(float a, float b, float c) {
+    return static_cast<float>(rnorm3d(a, b, c));
+}
+inline float fdividef(float x, float y) {
+    return x / y;
+}
 
-inline float __expf(float x) { return ::expf(x); }
-inline float __exp10f(float x) { return ::exp10f(x); }
-inline float __logf(float x) { return ::logf(x); }
-inline float __log2f(float x) { return ::log2f(x); }
-inline float __log10f(float x) { return ::log10f(x); }
-inline float __powf(float x, float y) { return ::powf(x, y); }
-inline float __sinf(float x) { return ::sinf(x); }
-inline float __cosf(float x) { return ::cosf(x); }
-inline float __tanf(float x) { return ::tanf(x); }
-inline float __tanhf(float x) { return ::tanhf(x); }
-inline void __sincosf(float x, float* sine, float* cosine) { ::sincosf(x, sine, cosine); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
+inline float __expf(float x) {
+    return ::expf(x);
+}
+inline float __exp10f(float x) {
+    return ::exp10f(x);
+}
+inline float __logf(float x) {
+    return ::logf(x);
+}
+inline float __log2f(float x) {
+    return ::log2f(x);
+}
+inline float __log10f(float x) {
+    return ::log10f(x);
+}
+inline float __powf(float x, float y) {
+    return ::powf(x, y);
+}
+inline float __sinf(float x) {
+    return ::sinf(x);
+}
+inline float __cosf(float x) {
+    return ::cosf(x);
+}
+inline float __tanf(float x) {
+    return ::tanf(x);
+}
+inline float __tanhf(float x) {
+    return ::tanhf(x);
+}
+inline void __sincosf(float x, float* sine, float* cosine) {
+    ::sincosf(x, sine, cosine);
+}
+inline float __fdividef(float x, float y) {
+    return x / y;
+}
+inline float __saturatef(float x) {
+    return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f;
+}

@@ -11,8 +11,8 @@ namespace cudamaster_cpu {
 
 enum class Rounding { kNearest, kZero, kUp, kDown };
 
-// The float next to `value` that has an odd last bit, where it is inexact: rounding that once more to a format with
-// at least two bits less gives what rounding `value` at once would.
+// The float next to `value` that has an odd last bit, where it is inexact: rounding that once more to a
+// format with at least two bits less gives what rounding `value` at once would.
 inline float to_float_odd(double value) {
     float nearest = static_cast<float>(value);
     if (static_cast<double>(nearest) == value || value != value)
@@ -65,10 +65,13 @@ inline unsigned short bf16_bits(float value, Rounding rounding = Rounding::kNear
     if (rounding == Rounding::kNearest)
         return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
     bool negative = bits >> 31;
-    return static_cast<unsigned short>(round_off(bits & 0x7fffffffu, 16, negative, rounding) | bits >> 16 & 0x8000u);
+    return static_cast<unsigned short>(round_off(bits & 0x7fffffffu, 16, negative, rounding) |
+                                       bits >> 16 & 0x8000u);
 }
 
-inline float bf16_value(unsigned short bits) { return bit_cast<float>(static_cast<unsigned int>(bits) << 16); }
+inline float bf16_value(unsigned short bits) {
+    return bit_cast<float>(static_cast<unsigned int>(bits) << 16);
+}
 
 inline unsigned short half_bits(float value, Rounding rounding = Rounding::kNearest) {
     unsigned int bits = bit_cast<unsigned int>(value);
@@ -109,7 +112,8 @@ inline float half_value(unsigned short bits) {
 #if defined(__F16C__)
     return _cvtsh_ss(bits);
 #else
-    unsigned int sign = static_cast<unsigned int>(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    unsigned int sign = static_cast<unsigned int>(bits & 0x8000) << 16, exponent = bits >> 10 & 31,
+                 fraction = bits & 0x3ff;
     if (exponent == 31)
         return bit_cast<float>(sign | 0x7f800000u | fraction << 13);
     if (exponent)

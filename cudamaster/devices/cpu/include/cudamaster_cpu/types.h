@@ -17,10 +17,18 @@
     struct __attribute__((aligned(align4))) name##4 {                                                        \
         scalar x, y, z, w;                                                                                   \
     };                                                                                                       \
-    constexpr name##1 make_##name##1(scalar x) { return {x}; }                                               \
-    constexpr name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }                                  \
-    constexpr name##3 make_##name##3(scalar x, scalar y, scalar z) { return {x, y, z}; }                     \
-    constexpr name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
+    constexpr name##1 make_##name##1(scalar x) {                                                             \
+        return {x};                                                                                          \
+    }                                                                                                        \
+    constexpr name##2 make_##name##2(scalar x, scalar y) {                                                   \
+        return {x, y};                                                                                       \
+    }                                                                                                        \
+    constexpr name##3 make_##name##3(scalar x, scalar y, scalar z) {                                         \
+        return {x, y, z};                                                                                    \
+    }                                                                                                        \
+    constexpr name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) {                               \
+        return {x, y, z, w};                                                                                 \
+    }
 
 CUDAMASTER_CPU_VECTORS(char, signed char, 2, 4)
 CUDAMASTER_CPU_VECTORS(uchar, unsigned char, 2, 4)
