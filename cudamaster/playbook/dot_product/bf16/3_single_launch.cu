@@ -9,7 +9,8 @@
 #include <cuda_runtime.h>
 
 constexpr int kVectors = 1; // loads of X and of Y that a thread requests at once
-constexpr int kMinThreads = 128, kMaxThreads = 1024;
+constexpr int kMinThreads = 128;
+constexpr int kMaxThreads = 1024;
 constexpr int kWantedBlocks = 128; // about one per multiprocessor
 constexpr int kMaxBlocks = 264;
 constexpr unsigned kFullMask = 0xffffffffu;

@@ -8,7 +8,8 @@
 #include <cuda_runtime.h>
 
 constexpr int kVectors = 2; // float4 pairs that a thread requests at once
-constexpr int kMinThreads = 128, kMaxThreads = 1024;
+constexpr int kMinThreads = 128;
+constexpr int kMaxThreads = 1024;
 constexpr int kWantedBlocks = 128; // about one per multiprocessor
 constexpr int kMaxBlocks = 264;
 constexpr unsigned kFullMask = 0xffffffffu;

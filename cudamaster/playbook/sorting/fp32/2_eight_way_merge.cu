@@ -11,7 +11,7 @@
 constexpr int kTile = 1024;
 constexpr int kThreads = kTile / 2; // a thread for each compared pair
 constexpr int kFan = 8;             // runs merged at once
-constexpr int kMergeThreads = 256;
+constexpr int kMergeThreads = 128;
 constexpr int kBufferElements = 1 << 20;
 
 __device__ float device_buffer[kBufferElements];
