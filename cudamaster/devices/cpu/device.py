@@ -18,9 +18,9 @@ from elftools.elf.sections import SymbolTableSection
 
 from cudamaster import resources
 from cudamaster.devices.cpu import symbols, toolchain
-from cudamaster.devices.cpu.process import run_bounded
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
+from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
 from cudamaster.values import Hardware
 
@@ -119,18 +119,18 @@ class CpuDevice:
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         if reversed_threads:
             environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
-        with _device_lock():
-            return run_bounded([*command, "--report", str(report)], environment, limit_s)
+        with _device_lock() as lock:
+            return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
 
 
 @contextmanager
-def _device_lock() -> Iterator[None]:
-    """Holds the device: a lock that the system frees when its holder dies."""
+def _device_lock() -> Iterator[int]:
+    """Holds the device: a lock that the system frees when its holders die. Gives its descriptor."""
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cpu.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def _call(command: Sequence[str]) -> tuple[bool, str]:

@@ -1,7 +1,8 @@
 """Turns CUDA C++ into C++ that g++ compiles against the headers in `include/`.
 
-Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared, stream>>>(arguments)`, and
-`extern __shared__` arrays, whose place in memory is known at run time only. The debug build also turns each
+Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared, stream>>>(arguments)`,
+`extern __shared__` arrays, whose place in memory is known at run time only, and `static` or `alignas` beside
+`__shared__`. Kernels handed to cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each
 `__shared__` variable into an exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
@@ -162,6 +163,7 @@ class _Rewriter:
         dynamic = b"extern" in words
         in_function = _inside(node, "compound_statement")
         if not dynamic and not (self.exact_shared and in_function):
+            self._plain_shared(node)
             return
         if node.has_error:
             raise Unsupported("__shared__ declaration that cannot be read", self._line(node))
@@ -184,6 +186,15 @@ class _Rewriter:
             for declarator in declarators
         ]
         self._replace(node, b" ".join(line for line in lines if line))
+
+    def _plain_shared(self, node: tree_sitter.Node) -> None:
+        """`__shared__` becomes `static thread_local`, beside which C++ takes no second static and no alignas."""
+        for child in node.children:
+            text = self._text(child)
+            if text == b"static":
+                self._replace(child, b"")
+            elif self._is_alignment(child) and text.startswith(b"alignas"):
+                self._replace(child, b"__align__" + text.removeprefix(b"alignas"))
 
     def _is_alignment(self, node: tree_sitter.Node) -> bool:
         return node.type == "type_qualifier" and self._text(node).startswith((b"alignas", b"__align__"))
@@ -234,7 +245,7 @@ class _Rewriter:
     def _macro_body(self, node: tree_sitter.Node) -> None:
         """A macro that launches or declares dynamic shared memory: its body is rewritten as if it were a function's."""
         body = self._text(node)
-        if b"<<<" not in body and b"extern" not in body:
+        if b"<<<" not in body and b"__shared__" not in body:
             return
         flat = body.replace(b"\\\n", b" \n")
         head, tail = b"void cm_macro() {", b";}"

@@ -270,6 +270,33 @@ __global__ void vector_kernel(const float4* in, float4* out, uchar4* bytes) {
     bytes[threadIdx.x] = make_uchar4(1, 2, 3, static_cast<unsigned char>(threadIdx.x));
 }
 
+// Every way to write a __shared__ declaration; true where all are aligned as they ask.
+template <class Type> struct Holder {
+    typedef Type Value;
+};
+template <int N> __global__ void declarations_kernel(int* out) {
+    __shared__ alignas(128) float a[N];
+    __shared__ __align__(64) float b[33];
+    __align__(64) __shared__ char c[33];
+    volatile __shared__ int d[3];
+    __shared__ typename Holder<float>::Value e[3], *f;
+    __shared__ union {
+        int i;
+        float x;
+    } both;
+    static __shared__ unsigned long long g;
+    __shared__ float4 h[4];
+    extern __shared__ alignas(128) float dynamic_floats[];
+    a[0] = b[0] = c[0] = e[0] = g = 2;
+    d[0] = both.i = 3;
+    f = e;
+    h[3] = make_float4(a[0], *f, both.i, d[0]);
+    dynamic_floats[0] = h[3].z;
+    auto at = [](const void* address) { return reinterpret_cast<size_t>(address); };
+    out[0] = at(a) % 128 == 0 && at(b) % 64 == 0 && at(c) % 64 == 0 && at(h) % 16 == 0 &&
+             at(dynamic_floats) % 128 == 0 && dynamic_floats[0] == 3;
+}
+
 static void memory() {
     Buffer<float> out(60000);
     float host[4] = {1, 2, 3, 4};
@@ -289,6 +316,8 @@ static void memory() {
     Buffer<int> ints(64);
     file_scope_kernel<<<1, 32, 128>>>(ints.data);
     EXPECT(ints.get()[0] == 31);
+    declarations_kernel<5><<<1, 1, 100>>>(ints.data);
+    EXPECT(ints.get()[0] == 1);
     fresh_kernel<<<1, 32>>>(ints.data);
     fresh_kernel<<<1, 32>>>(ints.data + 32);
     for (int value : ints.get())
