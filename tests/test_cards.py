@@ -46,7 +46,8 @@ def test_fixed_sizes_stay_fixed() -> None:
         (Precision.FP32, 'extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N)'),
         (
             Precision.BF16,
-            'extern "C" void dot_product_bf16_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N)',
+            'extern "C" void dot_product_bf16_optimized('
+            "float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N)",
         ),
     ],
 )

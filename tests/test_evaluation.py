@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from small_cards import small_card
 
 from cudamaster import cards
 from cudamaster.devices.cpu.device import CpuDevice
@@ -98,12 +99,10 @@ extern "C" void sorting_optimized(float* data, int N) {{
 
 @cache
 def bench(task: str) -> Workbench:
-    """A workbench of fewer and smaller cases than the real card's, with little patience."""
-    card = cards.load(task)
-    small = {"spmv_csr": {"rows": [1024]}, "dot_product": {"N": [65536]}, "sorting": {"N": [1024]}}[task]
+    """A workbench with one small timed case and little patience."""
     device = CpuDevice()
     device.protocol = replace(device.protocol, call_limit_s=3.0)
-    return Workbench(card.model_copy(update={"sweep": (small,)}), Precision.FP32, device)
+    return Workbench(small_card(task), Precision.FP32, device)
 
 
 def verdict(task: str, code: str, command: str | None = None) -> Verdict:

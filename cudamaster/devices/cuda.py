@@ -87,15 +87,15 @@ def find_gpu() -> Gpu | None:
 
 
 class CudaDevice:
-    """nvcc and the first GPU. Raises DeviceError when either is missing."""
+    """nvcc and a GPU, by default the first one. Raises DeviceError when either is missing."""
 
     name = "cuda"
     emulated = False
     protocol = MeasuringProtocol(warmups=3, calls=50, work_limit=None, call_limit_s=2.0)
     has_debug_build = False
 
-    def __init__(self) -> None:
-        nvcc, gpu = find_nvcc(), find_gpu()
+    def __init__(self, gpu: Gpu | None = None) -> None:
+        nvcc, gpu = find_nvcc(), gpu or find_gpu()
         if nvcc is None:
             raise DeviceError("There is no nvcc.", _NVCC_FIX)
         if gpu is None:

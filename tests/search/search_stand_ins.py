@@ -1,21 +1,17 @@
 # ruff: noqa: D102
 """Stand-ins for what a search needs from outside: cards, workbenches, models, and a chat server.
 
-`ScriptedWorkbench` reads a candidate's verdict from a comment in its code. `GccWorkbench` really builds and runs:
-kernels launched as <<<1, 1>>> are plain functions to g++, which is all that these tests need of a device.
+`ScriptedWorkbench` reads a candidate's verdict from a comment in its code.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.values import (
@@ -137,81 +133,9 @@ def fix(text: str) -> tuple[Role, str]:
     return Role.DEBUG, json.dumps({"diagnosis": f"CAUSE {text}", "fix": f"FIX {text}"})
 
 
-# ---- a workbench that builds and runs
-
-
-_SHIM = """
-#define __global__ static
-#define __device__ static
-inline int cudaDeviceSynchronize() { return 0; }
-"""
-
-_DRIVER = """
-#include <cmath>
-#include <cstdio>
-#include <vector>
-extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N);
-int main() {
-    for (int N : {1, 7, 1000, 65537}) {
-        std::vector<float> x(N), y(N);
-        double expected = 0, scale = 0;
-        for (int i = 0; i < N; ++i) {
-            x[i] = std::sin(i); y[i] = std::cos(i);
-            expected += double(x[i]) * y[i]; scale += std::fabs(double(x[i]) * y[i]);
-        }
-        float got = NAN;
-        dot_product_optimized(&got, x.data(), y.data(), N);
-        if (!(std::fabs(got - expected) <= 1e-3 * scale)) {
-            std::printf("N=%d: element 0 is %g, expected %g\\n", N, got, expected);
-            return 1;
-        }
-    }
-}
-"""
-
-
-class GccWorkbench:
-    """The card of dot_product, judged by g++ and a small driver. Speed is what the code claims in a comment."""
-
-    def __init__(self, card: object, folder: Path) -> None:
-        self.card = card
-        self.precision = Precision.FP32
-        self.hardware = HARDWARE
-        self._folder = folder
-        self.baseline = Candidate("dot_product", Precision.FP32, dot_product("total += X[i] * Y[i];", 1.0), COMMAND)
-
-    def evaluate(self, candidate: Candidate) -> Verdict:
-        status, detail, log = self._judge(candidate.code)
-        claim = re.search(r"stand-in speedup ([\d.]+)", candidate.code)
-        score = float(claim[1]) if claim and status is Status.CORRECT else None
-        return Verdict(candidate.id, "g++", True, status, detail, log, score=score)
-
-    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        return Findings(candidate.id, "this device has no profiler")
-
-    def _judge(self, code: str) -> tuple[Status, str, str]:
-        (self._folder / "driver.cpp").write_text(_DRIVER)
-        source = self._folder / "region.cpp"
-        launched = re.sub(r"<<<.*?>>>", "", code.replace("#include <cuda_runtime.h>", ""))
-        source.write_text(f'{_SHIM}#line 1 "candidate.cu"\n{launched}')
-        program = self._folder / "program"
-        built = subprocess.run(
-            ["g++", "-O1", "-o", program, source, self._folder / "driver.cpp"], capture_output=True, text=True
-        )
-        if built.returncode:
-            return Status.COMPILE_ERROR, "the compiler refused it", built.stderr
-        ran = subprocess.run([program], capture_output=True, text=True, timeout=20)
-        if ran.returncode < 0:
-            return Status.FAULT, f"killed by signal {-ran.returncode}", "access outside a buffer"
-        if ran.returncode:
-            return Status.WRONG, "out differs", ran.stdout
-        return Status.CORRECT, "all cases pass", ""
-
-
-def dot_product(statement: str, speedup: float) -> str:
+def dot_product(statement: str) -> str:
     """A dot product whose loop body is `statement`; real CUDA, if slow."""
-    return f"""// stand-in speedup {speedup}
-#include <cuda_runtime.h>
+    return f"""#include <cuda_runtime.h>
 
 __global__ void dot_product_kernel_optimized(float* out, const float* X, const float* Y, int N) {{
     float total = 0.0f;

@@ -11,26 +11,27 @@ import socket
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, GccWorkbench, code, dot_product, fix, plan
+from search_stand_ins import COMMAND, ChatServer, code, dot_product, fix, plan
+from small_cards import small_card
 
-from cudamaster.cards import load
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import ModelError
+from cudamaster.evaluation import Workbench
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import Message, Model, Request
 from cudamaster.optimization import optimize
 from cudamaster.runfolder import Settings
-from cudamaster.strategies.protocol import Workbench
-from cudamaster.values import Role, Status
+from cudamaster.values import Precision, Role, Status
 
 SECRET = "dummy-key-5f2a9c"
 
-GOOD = dot_product("total += X[i] * Y[i];  // good", 2.5)
+GOOD = dot_product("total += X[i] * Y[i];  // good")
 FAILING = {
     # What the debug prompt has to hold for each failure, and the fix that leads to the next code.
-    "first": (dot_product("totl += X[i] * Y[i];", 9.0), re.compile(r"error: .*\btotl\b", re.S), "second"),
-    "second": (dot_product("total += X[i];", 9.0), re.compile(r"Status: wrong.*expected", re.S), "third"),
+    "first": (dot_product("totl += X[i] * Y[i];"), re.compile(r"error: .*\btotl\b", re.S), "second"),
+    "second": (dot_product("total += X[i];"), re.compile(r"Status: wrong.*expected", re.S), "third"),
     "third": (
-        dot_product("total += X[i] * Y[i]; *(volatile float*)8 = total;", 9.0),
+        dot_product("total += X[i] * Y[i]; *(volatile float*)8 = total;"),
         re.compile(r"Status: fault"),
         "fourth",
     ),
@@ -56,9 +57,9 @@ def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path) -> Workbench:
-    """Where candidates are judged; any workbench of dot_product in fp32 will do."""
-    return GccWorkbench(load("dot_product"), tmp_path)
+def workbench() -> Workbench:
+    """The real one, on the CPU device, with a single small timed case."""
+    return Workbench(small_card("dot_product"), Precision.FP32, CpuDevice())
 
 
 @pytest.fixture(autouse=True)

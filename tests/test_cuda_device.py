@@ -1,0 +1,75 @@
+"""The cuda device: what can be held without a GPU (nvcc builds, guards, symbols), and the whole way with one."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from small_cards import small_card
+
+from cudamaster import cards
+from cudamaster.building import Builder
+from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.evaluation import Workbench
+from cudamaster.harness import baseline_region
+from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.values import Candidate, Precision, Status
+
+ABSENT = Gpu("No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+
+
+def builder(task: str, precision: Precision) -> Builder:
+    """A builder for a GPU that need not be there."""
+    return Builder(cards.load(task), precision, CudaDevice(ABSENT))
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("task", cards.names())
+def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: Precision) -> None:
+    """With the flags that each file asks for, for the architecture of the GPU; the wrapper alone stays visible."""
+    where = builder(task, precision)
+    codes = {"baseline": (baseline_region(where.card, precision), "")}
+    for step in PlaybookModel().steps(task, precision.value):
+        codes[step.idea] = (step.code, step.flags)
+    assert len(codes) >= 3
+    for name, (code, flags) in codes.items():
+        command = merged(where.device.default_command, flags)
+        built = where.build(Candidate(task, precision, code, command))
+        assert built.status is None, (name, built.detail, built.log)
+        assert "ptxas info" in built.record["compile log"]
+        local = Path(built.record["folder"]) / "candidate.local.o"
+        symbols = subprocess.run(["nm", "-g", "--defined-only", local], capture_output=True, text=True, check=True)
+        assert [line.split()[-1] for line in symbols.stdout.splitlines()] == [
+            where.card.wrapper(precision, optimized=True)
+        ]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        (("sum +=", "summ +="), Status.COMPILE_ERROR, "candidate.cu"),
+        (("int threads = 256;", 'int threads = 256; system("true");'), Status.REJECTED, "system"),
+        (("int threads = 256;", "static int threads = 256;"), Status.REJECTED, "threads"),
+    ],
+)  # fmt: skip
+def test_what_nvcc_and_the_guards_refuse(change: tuple[str, str], status: Status, said: str) -> None:
+    """Compiler errors are data with the region's lines; a call to the system never links."""
+    where = builder("spmv_csr", Precision.FP32)
+    code = baseline_region(where.card, Precision.FP32)
+    assert change[0] in code
+    built = where.build(Candidate("spmv_csr", Precision.FP32, code.replace(*change), where.device.default_command))
+    assert built.status is status
+    assert said in built.log
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", cards.names())
+def test_the_whole_way_on_a_gpu(task: str) -> None:
+    """Build, check and time for real."""
+    where = Workbench(small_card(task), Precision.BF16, CudaDevice())
+    verdict = where.evaluate(where.baseline)
+    assert verdict.status is Status.CORRECT, verdict.log
+    assert not verdict.emulated
+    assert verdict.score is not None
+    assert 0.8 < verdict.score < 1.25
