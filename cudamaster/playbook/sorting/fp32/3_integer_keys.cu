@@ -1,11 +1,12 @@
 // idea: Integer keys and runs of full length, sampled searches, tiles sorted in registers
-// why: The profile shows no unit busy and most instructions spent around the loads: 64-bit addresses, bounds, and
-//      two comparisons per probe. Floats map to unsigned integers in the same order, so that "less, or equal in
-//      an earlier run" becomes one comparison with a threshold; N is filled up to a power of two with the
-//      largest key, so that no probe needs a bound. The dependent loads become fewer: each block copies evenly
-//      spaced samples of every run to shared memory, all at once, and only the last steps of a search go to
-//      memory, within one or two cache lines. In the tiles, four keys per thread make most exchanges of the
-//      bitonic sort a minimum and a maximum in registers or a shuffle; few distances are left for shared memory.
+// why: The profile shows no unit busy and most instructions spent around the loads: 64-bit addresses, bounds,
+//      and two comparisons per probe. Floats map to unsigned integers in the same order, so that "less, or
+//      equal in an earlier run" becomes one comparison with a threshold; N is filled up to a power of two
+//      with the largest key, so that no probe needs a bound. The dependent loads become fewer: each block
+//      copies evenly spaced samples of every run to shared memory, all at once, and only the last steps of a
+//      search go to memory, within one or two cache lines. In the tiles, four keys per thread make most
+//      exchanges of the bitonic sort a minimum and a maximum in registers or a shuffle; few distances are
+//      left for shared memory.
 // flags: -O3
 #include <cuda_runtime.h>
 
@@ -15,7 +16,7 @@ constexpr int kTile = kItems * kThreads;
 constexpr int kFanBits = 4;        // at most 16 runs are merged at once
 constexpr int kInStep = 8;         // searches advanced together; divides the fan, or is a multiple of it
 constexpr int kSamples = 128;      // per run
-constexpr int kMergeThreads = 128; // divides kTile, so that a block's keys are of one run
+constexpr int kMergeThreads = 256; // divides kTile, so that a block's keys are of one run
 constexpr unsigned int kBufferKeys = 1 << 20;
 constexpr unsigned int kFullMask = 0xffffffffu;
 constexpr unsigned int kPadding = 0xfffffffeu; // beyond the key of infinity
@@ -38,8 +39,8 @@ __device__ unsigned int greater(unsigned int a, unsigned int b) {
     return a < b ? b : a;
 }
 
-// Bitonic sort of one tile; thread t holds keys 4t to 4t+3. Writes whole tiles of keys, or where `keys` is null
-// the values themselves.
+// Bitonic sort of one tile; thread t holds keys 4t to 4t+3. Writes whole tiles of keys, or where `keys` is
+// null the values themselves.
 __global__ void __launch_bounds__(kThreads)
     sort_tiles_kernel_optimized(float* data, unsigned int* keys, int N) {
     __shared__ unsigned int tile[2][kItems][kThreads];

@@ -1,7 +1,6 @@
 // idea: Request all entries of a row at once
 // why: A loop over a row's entries makes one trip to memory per turn: the next entries are requested after
-// the
-//      last ones arrived. Here a lane requests its next few columns and values together, guarded by
+//      the last ones arrived. Here a lane requests its next few columns and values together, guarded by
 //      predicates in place of a loop condition, so that a row of usual length costs one trip for its entries
 //      and one for the gather from x.
 // flags: -O3 --use_fast_math

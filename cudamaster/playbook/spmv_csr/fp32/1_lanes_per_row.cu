@@ -1,8 +1,7 @@
 // idea: Eight lanes per row instead of one
 // why: With one thread per row, neighbouring threads read entries that lie a whole row apart, each walks its
-// row
-//      one entry at a time, and 32 rows wait for the longest of them. Eight neighbouring lanes that share a
-//      row read its entries side by side (the rows are about twenty entries long), make eight times as many
+//      row one entry at a time, and 32 rows wait for the longest of them. Eight neighbouring lanes that share
+//      a row read its entries side by side (the rows are about twenty entries long), make eight times as many
 //      threads to hide the latency of the gather from x, and add up through shuffles.
 // flags: -O3 --use_fast_math
 #include <cuda_runtime.h>

@@ -1,8 +1,7 @@
 // idea: Stage x in shared memory while the row offsets are on their way
 // why: Three dependent trips to memory are left: row offsets, then entries, then the gather from x, whose
-// first
-//      touch of each cache line misses every cache. x always has 2048 elements, so a block can copy all of it
-//      to shared memory; the copy needs nothing but the pointer and is requested together with the row
+//      first touch of each cache line misses every cache. x always has 2048 elements, so a block can copy all
+//      of it to shared memory; the copy needs nothing but the pointer and is requested together with the row
 //      offsets, so the third trip disappears into the first, and the gather becomes a read from shared
 //      memory.
 // flags: -O3 --use_fast_math

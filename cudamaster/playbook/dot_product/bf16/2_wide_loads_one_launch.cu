@@ -1,20 +1,25 @@
-// idea: 16-byte loads, all requested at once, in about one block per multiprocessor
+// idea: One launch of 16-byte loads that are all in flight together
 // why: Scalar loads in a loop of unknown length keep few bytes in flight, so the trip to memory is made
-// several
-//      times over. With loads of eight elements a thread has its elements requested before it multiplies the
-//      first, and waits once. The size of the blocks follows N, so that every multiprocessor has work at
-//      small sizes while at large ones the additions to the one result, which the L2 cache serialises, stay
-//      few. Vectors that are not aligned to 16 bytes take a scalar loop.
+//      several times over. With loads of eight elements a thread has its elements requested before it
+//      multiplies the first, and waits once. The size of the blocks follows N, so that every multiprocessor
+//      has work at small sizes while at large ones the additions to the one result, which the L2 cache
+//      serialises, stay few. Vectors that are not aligned to 16 bytes take a scalar loop. Clearing the result
+//      was a launch of its own; here the blocks add to a device variable that is zero between calls, and then
+//      draw a ticket; the block with the last ticket takes the total out, which leaves zero behind. The
+//      ticket counter wraps to zero by itself.
 // flags: -O3 --use_fast_math
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-constexpr int kVectors = 1; // loads of X and of Y that a thread requests at once
+constexpr int kVectors = 2; // loads of X and of Y that a thread requests at once
 constexpr int kMinThreads = 128;
-constexpr int kMaxThreads = 1024;
-constexpr int kWantedBlocks = 128; // about one per multiprocessor
+constexpr int kMaxThreads = 512;
+constexpr int kWantedBlocks = 256; // about two per multiprocessor, where blocks can be so small
 constexpr int kMaxBlocks = 264;
 constexpr unsigned kFullMask = 0xffffffffu;
+
+__device__ float total;          // zero between calls
+__device__ unsigned int tickets; // likewise
 
 __device__ float warp_sum(float value) {
     for (int distance = 16; distance > 0; distance /= 2)
@@ -74,8 +79,12 @@ __device__ float thread_sum(const __nv_bfloat16* X, const __nv_bfloat16* Y, int 
 __global__ void __launch_bounds__(kMaxThreads)
     dot_product_bf16_kernel_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N) {
     float sum = block_sum(thread_sum(X, Y, N));
-    if (threadIdx.x == 0)
-        atomicAdd(out, sum);
+    if (threadIdx.x != 0)
+        return;
+    atomicAdd(&total, sum);
+    __threadfence(); // the addition is done before the ticket is drawn
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+        out[0] = atomicExch(&total, 0.0f);
 }
 
 extern "C" void dot_product_bf16_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y,
@@ -85,6 +94,5 @@ extern "C" void dot_product_bf16_optimized(float* out, const __nv_bfloat16* X, c
         threads *= 2;
     int needed = (N - 1) / (threads * 8) + 1;
     int blocks = needed < kMaxBlocks ? needed : kMaxBlocks;
-    cudaMemset(out, 0, sizeof(float));
     dot_product_bf16_kernel_optimized<<<blocks, threads>>>(out, X, Y, N);
 }

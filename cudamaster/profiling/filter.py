@@ -1,0 +1,82 @@
+"""The hardware analysis filter: the class of a kernel, and the few metrics that matter for it (paper, table 2).
+
+    compute bound            compute > limit
+    memory latency bound     compute, DRAM and memory <= their limits
+    memory bandwidth bound   compute <= its limit, DRAM or memory > its limit
+
+The paper leaves open what a throughput at the limit is: here only what is strictly greater is high. A throughput that
+the profile lacks is unknown, never low: the class is named where the others decide it without the missing one, and is
+None otherwise. Of a wrapper with several kernels the one that takes most of the time is classified; the note names
+the share of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cudamaster.profiling.thresholds import Thresholds
+from cudamaster.values import Bottleneck, Findings, Profile
+
+
+def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck | None:
+    """Class of a kernel from its throughputs, keyed by Nsight Compute's names; None where they do not tell."""
+    axes, limits = thresholds.axes, thresholds.thresholds
+    compute = _high(metrics, thresholds, axes.compute, limits.compute)
+    memory = (
+        _high(metrics, thresholds, axes.dram, limits.dram),
+        _high(metrics, thresholds, axes.memory, limits.memory),
+    )
+    if compute:
+        return Bottleneck.COMPUTE
+    if compute is None:
+        return None  # everything else presumes that it is low
+    if any(memory):
+        return Bottleneck.BANDWIDTH
+    return None if None in memory else Bottleneck.LATENCY
+
+
+def findings(profile: Profile, thresholds: Thresholds) -> Findings:
+    """What the filter keeps of a profile. Metrics have the paper's names."""
+    if not profile.kernels:
+        return no_profile(profile.candidate, "the candidate launched no kernel")
+    total_us = sum(kernel.duration_us for kernel in profile.kernels)
+    if not total_us > 0:
+        return no_profile(profile.candidate, "the profiled kernels took no measurable time")
+    main = max(profile.kernels, key=lambda kernel: kernel.duration_us)
+    shares = ", ".join(
+        f"{kernel.kernel} {100 * kernel.duration_us / total_us:.0f} %"
+        + (f" in {kernel.launches} launches" if kernel.launches > 1 else "")
+        for kernel in sorted(profile.kernels, key=lambda kernel: -kernel.duration_us)
+    )
+    note = f"{profile.source}, case {profile.case}: {total_us:.4g} µs in kernels per call ({shares})."
+    kind = classify(main.metrics, thresholds)
+    if kind is None:
+        return no_profile(profile.candidate, f"{note} Its class cannot be told: a throughput is missing.")
+    names = thresholds.kept[kind]
+    kept = {
+        name: main.metrics[metric.ncu] for name in names if (metric := thresholds.metrics[name]).ncu in main.metrics
+    }
+    if absent := [name for name in names if name not in kept]:
+        note += f" This GPU does not give {', '.join(absent)}."
+    units = dict.fromkeys(thresholds.metrics[name].unit for name in kept)
+    for unit in units:
+        note += f" In {unit}: {', '.join(name for name in kept if thresholds.metrics[name].unit == unit)}."
+    return Findings(
+        candidate=profile.candidate,
+        note=note,
+        bottleneck=kind,
+        kernel=main.kernel,
+        time_share=main.duration_us / total_us,
+        metrics=kept,
+    )
+
+
+def no_profile(candidate_id: str, reason: str) -> Findings:
+    """Findings of a candidate that has no profile."""
+    return Findings(candidate=candidate_id, note=reason)
+
+
+def _high(metrics: Mapping[str, float], thresholds: Thresholds, name: str, limit: float) -> bool | None:
+    """Whether a throughput is above its limit; None where it is missing."""
+    value = metrics.get(thresholds.metrics[name].ncu)
+    return None if value is None else value > limit

@@ -1,0 +1,181 @@
+"""Nsight Compute: the command line that profiles a candidate's launches, and the reading of what it writes.
+
+The profiled program is the rendered harness itself in its profiling mode: it warms up, and brackets a few calls of
+the candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection
+starts off, so that no other launch is seen, and kernels are kept by their suffix.
+
+The device that holds the GPU runs it, and clocks are left as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster.devices.protocol import Ran
+from cudamaster.values import KernelProfile, Profile
+
+SOURCE = "Nsight Compute"
+KERNEL_SUFFIX = "_kernel_optimized"
+DURATION = "gpu__time_duration.sum"
+NOT_INSTALLED = (
+    "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit. Put it on the PATH, or set CUDAMASTER_NCU"
+)
+
+_MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
+                 "s": 1e6, "second": 1e6}  # fmt: skip
+_PERMISSION = "ERR_NVGPUCTRPERM"
+
+
+@dataclass(frozen=True)
+class NoProfile:
+    """Why there is no profile: a clause that names the cause and, where there is one, the fix."""
+
+    reason: str
+
+
+def find_ncu() -> Path | None:
+    """The ncu of $CUDAMASTER_NCU, the PATH or /usr/local/cuda; None when there is none."""
+    places = [os.environ.get("CUDAMASTER_NCU"), shutil.which("ncu"), "/usr/local/cuda/bin/ncu"]
+    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+
+
+def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
+    """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case."""
+    return ("--cases", "none", "--case", case, "--profile", str(calls))
+
+
+def command(ncu: Path, metrics: Collection[str], program: Sequence[str], log: Path) -> list[str]:
+    """The command that profiles `program`, a harness with its options; the tables go to the file `log`.
+
+    The caches are flushed before every replay of a kernel, which is Nsight Compute's default: a kernel finds the
+    L2 cache as cold as the harness's timing does, but also when an earlier kernel of the call has filled it.
+    """
+    return [
+        str(ncu), "--log-file", str(log), "--csv", "--page", "raw", "--print-units", "base",
+        "--print-kernel-base", "function", "--clock-control", "none", "--profile-from-start", "off",
+        "--kernel-name-base", "function", "--kernel-name", f"regex:{KERNEL_SUFFIX}",
+        "--metrics", ",".join(metrics), *program,
+    ]  # fmt: skip
+
+
+def profile(
+    run: Callable[[Sequence[str], Path, float], Ran],
+    executable: Path,
+    *,
+    candidate: str,
+    case: str,
+    metrics: Collection[str],
+    calls: int = 1,
+    limit_s: float = 120.0,
+) -> Profile | NoProfile:
+    """Profile a linked harness at one case.
+
+    `run` is the device's: it runs a command within a limit in seconds, and a harness writes its report to the path.
+    """
+    ncu = find_ncu()
+    if ncu is None:
+        return NoProfile(NOT_INSTALLED)
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+        log = Path(folder) / "ncu.csv"
+        program = [str(executable), *harness_options(case, calls)]
+        ran = run(command(ncu, metrics, program, log), Path(folder) / "report.jsonl", limit_s)
+        text = log.read_text(errors="replace") if log.is_file() else ""
+    if ran.expired:
+        return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")
+    # Some failures are told on the terminal alone.
+    return parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
+
+
+def parse(text: str, *, candidate: str, case: str, metrics: Collection[str], calls: int = 1) -> Profile | NoProfile:
+    """What Nsight Compute wrote, as the profile of a candidate, its dominating kernel first.
+
+    Launches of one kernel are put together: durations and counts (`.sum`) are added and given per wrapper call,
+    everything else is averaged, weighted by the time of the launches. Of `metrics`, what this chip does not have
+    is left out. `calls` is how many wrapper calls were profiled.
+    """
+    if failed := _failure(text):
+        return NoProfile(failed)
+    rows = [line for line in text.splitlines() if line.startswith('"')]
+    table = list(csv.reader(rows))
+    if len(table) < 3 or "Kernel Name" not in table[0]:
+        return NoProfile("Nsight Compute wrote no table of metrics")
+    header, units, *launches = table
+    unit_of = dict(zip(header, units, strict=False))
+    to_us = _MICROSECONDS.get(unit_of.get(DURATION, ""))
+    if to_us is None:
+        return NoProfile(f"Nsight Compute gave no duration ({DURATION})")
+
+    by_kernel: dict[str, list[Mapping[str, float]]] = {}
+    for launch in launches:
+        fields = dict(zip(header, launch, strict=False))
+        figures = {name: value for name in (DURATION, *metrics) if (value := _number(fields.get(name))) is not None}
+        if DURATION not in figures:
+            return NoProfile(f"Nsight Compute gave no duration for a launch of {_kernel(fields['Kernel Name'])}")
+        by_kernel.setdefault(_kernel(fields["Kernel Name"]), []).append(figures)
+    kernels = [_together(name, runs, metrics, to_us, calls) for name, runs in by_kernel.items()]
+    return Profile(
+        candidate=candidate,
+        case=case,
+        source=SOURCE,
+        kernels=tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us)),
+    )
+
+
+def _failure(text: str) -> str | None:
+    if _PERMISSION in text:
+        return (
+            f"the driver does not let this user read the GPU's counters ({_PERMISSION}); run as root, or load the "
+            "nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
+        )
+    errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
+    if errors:
+        return f"Nsight Compute failed: {' '.join(errors)}"
+    if "No kernels were profiled" in text:
+        return f"no kernel whose name ends in {KERNEL_SUFFIX} was launched"
+    return None
+
+
+def _number(field: str | None) -> float | None:
+    """A figure as Nsight Compute prints it, thousands separated by commas; None for "n/a" and the like."""
+    try:
+        value = float((field or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _kernel(printed: str) -> str:
+    """Name of a kernel without return type, template arguments and parameters."""
+    named = re.search(rf"\w*{KERNEL_SUFFIX}\b", printed)
+    return named[0] if named else printed
+
+
+def _together(
+    name: str, launches: Sequence[Mapping[str, float]], metrics: Iterable[str], to_us: float, calls: int
+) -> KernelProfile:
+    joined: dict[str, float] = {}
+    for metric in metrics:
+        seen = [(launch[metric], launch[DURATION]) for launch in launches if metric in launch]
+        if not seen or metric == DURATION:
+            continue
+        time = sum(duration for _, duration in seen)
+        if metric.endswith(".sum"):
+            joined[metric] = sum(value for value, _ in seen) / calls
+        elif time > 0:
+            joined[metric] = sum(value * duration for value, duration in seen) / time
+        else:
+            joined[metric] = sum(value for value, _ in seen) / len(seen)
+    return KernelProfile(
+        kernel=name,
+        launches=max(1, round(len(launches) / calls)),
+        duration_us=sum(launch[DURATION] for launch in launches) * to_us / calls,
+        metrics=joined,
+    )

@@ -1,0 +1,139 @@
+"""The filter is table 2: class by thresholds, a set of metrics per class, with rules for ties and gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudamaster.profiling import ncu
+from cudamaster.profiling.filter import classify, findings, no_profile
+from cudamaster.profiling.thresholds import load
+from cudamaster.values import Bottleneck, KernelProfile, Profile
+
+DATA = Path(__file__).parent / "data"
+THRESHOLDS = load()
+NAMES = {name: metric.ncu for name, metric in THRESHOLDS.metrics.items()}
+COMPUTE, LATENCY, BANDWIDTH = Bottleneck.COMPUTE, Bottleneck.LATENCY, Bottleneck.BANDWIDTH
+
+
+def throughputs(compute: float | None, dram: float | None, memory: float | None) -> dict[str, float]:
+    names = (NAMES["Compute (SM) Throughput"], NAMES["DRAM Throughput"], NAMES["Memory Throughput"])
+    return {name: value for name, value in zip(names, (compute, dram, memory), strict=True) if value is not None}
+
+
+def kernel(name: str, duration_us: float, launches: int = 1, **values: float) -> KernelProfile:
+    metrics = {NAMES[key.replace("_", " ")]: value for key, value in values.items()}
+    return KernelProfile(name, launches, duration_us, {**throughputs(10, 10, 10), **metrics})
+
+
+def profile(*kernels: KernelProfile) -> Profile:
+    return Profile(candidate="c0ffee", case="N=8", source="Nsight Compute", kernels=kernels)
+
+
+def recorded(name: str) -> Profile:
+    text = (DATA / f"{name}.txt").read_text()
+    result = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=THRESHOLDS.filtered)
+    assert isinstance(result, Profile)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((31, 0, 0), COMPUTE),
+        ((31, 99, 99), COMPUTE),  # compute is asked first
+        ((29, 31, 0), BANDWIDTH),
+        ((29, 0, 31), BANDWIDTH),
+        ((29, 29, 29), LATENCY),
+        ((30, 30, 30), LATENCY),  # at the limit is not above it
+        ((30, 30.01, 30), BANDWIDTH),
+        ((30.01, 30, 30), COMPUTE),
+        ((31, None, None), COMPUTE),
+        ((29, None, 31), BANDWIDTH),
+        ((29, 31, None), BANDWIDTH),
+        ((29, None, 29), None),  # what is missing could be the high one
+        ((29, 29, None), None),
+        ((None, 31, 31), None),
+        ((None, 0, 0), None),
+        ((None, None, None), None),
+    ],
+)
+def test_classes(values: tuple[float | None, float | None, float | None], expected: Bottleneck | None) -> None:
+    """Compute first, then latency if both memory throughputs are low, else bandwidth; missing is not low."""
+    assert classify(throughputs(*values), THRESHOLDS) is expected
+
+
+def test_kept_sets_are_table_2() -> None:
+    """The sets as the paper lists them, and the one metric that appendix A.3 adds."""
+    assert THRESHOLDS.kept == {
+        COMPUTE: ("Compute (SM) Throughput", "Issue Slots Busy", "Executed Ipc Active", "SM Busy"),
+        LATENCY: (
+            "L2 Hit Rate",
+            "L1/TEX Hit Rate",
+            "Warp Cycles Per Executed Instruction",
+            "Executed Ipc Elapsed",
+            "Mem Busy",
+        ),
+        BANDWIDTH: ("DRAM Throughput", "Memory Throughput", "Max Bandwidth", "Mem Pipes Busy"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("one_kernel", LATENCY),
+        ("several_kernels", LATENCY),
+        ("many_launches", LATENCY),
+        ("bandwidth_edge", BANDWIDTH),  # DRAM at 30.28 %
+        ("all_sections", COMPUTE),
+    ],
+)
+def test_recorded_profiles(name: str, expected: Bottleneck) -> None:
+    """Real runs fall into all three classes, and keep their class's metrics under the paper's names, in its order."""
+    found = findings(recorded(name), THRESHOLDS)
+    assert found.candidate == "c0ffee"
+    assert found.bottleneck is expected
+    lacking = {"Issue Slots Busy", "SM Busy"} if name == "all_sections" else set()
+    assert list(found.metrics) == [metric for metric in THRESHOLDS.kept[expected] if metric not in lacking]
+
+
+def test_dominating_kernel() -> None:
+    """The kernel with the most time in all its launches is classified; the note has each one's share."""
+    found = findings(
+        profile(kernel("a_kernel_optimized", 25.0), kernel("b_kernel_optimized", 75.0, 6, Mem_Busy=7.0)), THRESHOLDS
+    )
+    assert (found.kernel, found.time_share) == ("b_kernel_optimized", 0.75)
+    assert found.metrics == {"Mem Busy": 7.0}
+    assert "100 µs" in found.note
+    assert "b_kernel_optimized 75 % in 6 launches, a_kernel_optimized 25 %" in found.note
+
+
+def test_absent_metric_is_named() -> None:
+    """A metric of the set that the profile lacks is not among the kept ones, and the note says so."""
+    values = {"L2_Hit_Rate": 50.0, "Executed_Ipc_Elapsed": 0.5, "Mem_Busy": 0.0}
+    found = findings(profile(kernel("a_kernel_optimized", 5.0, 1, **values)), THRESHOLDS)
+    assert found.metrics == {"L2 Hit Rate": 50.0, "Executed Ipc Elapsed": 0.5, "Mem Busy": 0.0}
+    assert "does not give L1/TEX Hit Rate, Warp Cycles Per Executed Instruction." in found.note
+    assert "In %: L2 Hit Rate, Mem Busy. In inst/cycle: Executed Ipc Elapsed." in found.note
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (profile(), "no kernel"),
+        (profile(KernelProfile("a_kernel_optimized", 1, 5.0, throughputs(10, None, 10))), "throughput is missing"),
+        (profile(kernel("a_kernel_optimized", 0.0)), "no measurable time"),
+    ],
+)
+def test_profile_without_class(given: Profile, reason: str) -> None:
+    """What cannot be classified has neither class nor metrics, and says why."""
+    found = findings(given, THRESHOLDS)
+    assert (found.bottleneck, found.kernel, found.time_share, found.metrics) == (None, None, None, {})
+    assert reason in found.note
+
+
+def test_no_profile() -> None:
+    """Findings without a profile belong to their candidate and give the reason."""
+    found = no_profile("c0ffee", "there is no GPU")
+    assert (found.candidate, found.note, found.bottleneck, found.metrics) == ("c0ffee", "there is no GPU", None, {})

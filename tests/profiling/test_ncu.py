@@ -1,0 +1,211 @@
+"""Reading what Nsight Compute writes, on text recorded on an H200 (version 2025.3.1; columns left out)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cudamaster.devices.protocol import Ran
+from cudamaster.profiling import ncu
+from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.thresholds import load
+from cudamaster.values import Profile
+
+DATA = Path(__file__).parent / "data"
+METRICS = load().filtered
+COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+# As the vendor documents it: the machine that the other texts come from lets everyone read the counters.
+FORBIDDEN = (
+    "==PROF== Connected to process 4913 (/tmp/spmv_csr)\n"
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+    "target device 0. For instructions on enabling permissions and to get more information see "
+    "https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
+    "==PROF== Disconnected from process 4913\n"
+)
+
+
+def recorded(name: str) -> str:
+    return (DATA / f"{name}.txt").read_text()
+
+
+def parsed(text: str, calls: int = 1) -> Profile:
+    profile = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=METRICS, calls=calls)
+    assert isinstance(profile, Profile)
+    return profile
+
+
+def reason(text: str) -> str:
+    result = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=METRICS)
+    assert isinstance(result, NoProfile)
+    return result.reason
+
+
+def test_one_kernel() -> None:
+    """Values carry the name of the candidate and case, durations are in microseconds, names lose their parameters."""
+    profile = parsed(recorded("one_kernel"))
+    [kernel] = profile.kernels
+    assert (profile.candidate, profile.case, profile.source) == ("c0ffee", "N=65536", "Nsight Compute")
+    assert (kernel.kernel, kernel.launches, kernel.duration_us) == ("spmv_csr_kernel_optimized", 1, 8.0)
+    assert set(kernel.metrics) == set(METRICS) - {ncu.DURATION}
+
+
+def test_several_kernels_are_ordered_by_time() -> None:
+    """The dominating kernel comes first; its two launches are added, its metrics weighted by their time."""
+    first, second = parsed(recorded("several_kernels")).kernels
+    assert (first.kernel, first.launches) == ("merge_runs_kernel_optimized", 2)
+    assert first.duration_us == pytest.approx(15.008 + 17.760)
+    assert first.metrics[COMPUTE] == pytest.approx((28.24 * 15.008 + 29.37 * 17.760) / (15.008 + 17.760))
+    assert (second.kernel, second.launches) == ("sort_tiles_kernel_optimized", 1)
+    assert second.duration_us == pytest.approx(6.528)
+
+
+def test_many_launches() -> None:
+    """Sixteen passes of one kernel, from 2.6 µs to milliseconds: separators of thousands are read, not cut at."""
+    [kernel] = parsed(recorded("many_launches")).kernels
+    assert kernel.launches == 16
+    assert kernel.duration_us > 8000
+    assert kernel.metrics[COMPUTE] < 0.5  # the long last passes run on a thread or two; the short ones show 4.7
+
+
+def test_counts_are_per_call() -> None:
+    """Three profiled calls: launches and time are those of one; a count is added up, a rate is averaged."""
+    [kernel] = parsed(recorded("three_calls"), calls=3).kernels
+    assert kernel.launches == 1
+    assert kernel.duration_us == pytest.approx((4.224 + 4.320 + 4.160) / 3)
+    text = recorded("three_calls").replace("profiler__replayer_passes", "lts__t_sectors.sum")
+    result = ncu.parse(text, candidate="c", case="k", metrics=["lts__t_sectors.sum"], calls=3)
+    assert isinstance(result, Profile)
+    assert result.kernels[0].metrics["lts__t_sectors.sum"] == 10
+
+
+def test_absent_metric_is_absent() -> None:
+    """Nsight Compute leaves an unknown metric out without a word; so do we."""
+    wanted = [*METRICS, "sm__no_such_metric.avg", "l1tex__bogus.sum"]
+    profile = ncu.parse(recorded("absent_metric"), candidate="c", case="k", metrics=wanted)
+    assert isinstance(profile, Profile)
+    assert set(profile.kernels[0].metrics) == set(METRICS) - {ncu.DURATION}
+
+
+@pytest.mark.parametrize("printed", ["n/a", "", "nan", "inf", "no data"])
+def test_what_is_no_figure_is_absent(printed: str) -> None:
+    """A metric that could not be collected is never a zero, and does not spoil the others."""
+    text = recorded("one_kernel")
+    hit_rate = text.splitlines()[-1].split('","')[
+        text.splitlines()[-3].split('","').index("lts__t_sector_hit_rate.pct")
+    ]
+    [kernel] = parsed(text.replace(f'"{hit_rate}"', f'"{printed}"')).kernels
+    assert "lts__t_sector_hit_rate.pct" not in kernel.metrics
+    assert COMPUTE in kernel.metrics
+
+
+def test_names_of_all_sections() -> None:
+    """The metric names of the paper's table 6 are those of a run with its six sections, but for two (see the YAML)."""
+    header = next(line for line in recorded("all_sections").splitlines() if line.startswith('"ID"'))
+    lacking = {name for name in load().full if f'"{name}"' not in header}
+    assert lacking == {
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+        "sm__instruction_throughput.avg.pct_of_peak_sustained_active",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FORBIDDEN, "NVreg_RestrictProfilingToAdminUsers=0"),
+        (recorded("no_kernels"), "no kernel whose name ends in _kernel_optimized"),
+        (recorded("application_error"), "returned an error code (70)"),
+        (recorded("no_program"), "does not exist"),
+        ("", "no table"),
+        ("==PROF== Disconnected from process 4913\n", "no table"),
+        ("\n".join(recorded("one_kernel").splitlines()[:-1]), "no table"),
+        (recorded("one_kernel").replace(ncu.DURATION, "gpu__time.sum"), "no duration"),
+        (recorded("one_kernel").replace('"8,000"', '"n/a"'), "no duration"),
+    ],
+)
+def test_why_there_is_no_profile(text: str, expected: str) -> None:
+    """Each way to fail gives a reason that can be shown as it is."""
+    assert expected in reason(text)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "sort_kernel_optimized",
+        "sort_kernel_optimized(float *, int)",
+        "void sort_kernel_optimized<4, float>(T2 *, int)",
+        "void <unnamed>::sort_kernel_optimized<(int)4>(float *)",
+        "ours::sort_kernel_optimized(const std::pair<int, int> *)",
+    ],
+)
+def test_kernel_names(printed: str) -> None:
+    """Whatever form a name is printed in, launches of one kernel are put together under its plain name."""
+    text = recorded("one_kernel")
+    quoted = next(line for line in text.splitlines() if line.startswith('"0"')).split('","')[4]
+    assert parsed(text.replace(quoted, printed)).kernels[0].kernel == "sort_kernel_optimized"
+
+
+def test_command_profiles_only_what_is_bracketed() -> None:
+    """Collection starts off, kernels are chosen by suffix, clocks are left alone, the harness comes last."""
+    made = ncu.command(
+        Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./harness", *ncu.harness_options("N=8", 2)], Path("l")
+    )
+    assert made[0] == "/opt/ncu"
+    for option, value in (
+        ("--profile-from-start", "off"),
+        ("--kernel-name", "regex:_kernel_optimized"),
+        ("--clock-control", "none"),
+        ("--print-units", "base"),
+        ("--metrics", "a__b.sum,c__d.pct"),
+        ("--log-file", "l"),
+    ):
+        assert made[made.index(option) + 1] == value
+    assert made[made.index("./harness") :] == ["./harness", "--cases", "none", "--case", "N=8", "--profile", "2"]
+
+
+class TestProfile:
+    """The whole way, with a device that writes what Nsight Compute wrote."""
+
+    def _profile(
+        self, log: str | None, monkeypatch: pytest.MonkeyPatch, *, expired: bool = False
+    ) -> Profile | NoProfile:
+        def run(command: Sequence[str], report: Path, limit_s: float) -> Ran:
+            if log is not None:
+                Path(command[command.index("--log-file") + 1]).write_text(log)
+            return Ran(exit_code=0, signal=None, expired=expired, stderr="", seconds=1.0)
+
+        monkeypatch.setattr(ncu, "find_ncu", lambda: Path("/opt/ncu"))
+        return ncu.profile(run, Path("harness"), candidate="c0ffee", case="N=65536", metrics=METRICS)
+
+    def test_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The log file is what is read."""
+        result = self._profile(recorded("several_kernels"), monkeypatch)
+        assert isinstance(result, Profile)
+        assert len(result.kernels) == 2
+
+    def test_no_log(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A run that leaves no log is a reason, not a crash."""
+        assert isinstance(self._profile(None, monkeypatch), NoProfile)
+
+    def test_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A run that was stopped is no profile, even where a table was begun."""
+        result = self._profile(recorded("one_kernel"), monkeypatch, expired=True)
+        assert result == NoProfile("Nsight Compute was stopped after 120 s")
+
+    def test_not_installed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Without ncu nothing is run, and the reason says where it comes from."""
+        monkeypatch.setattr(ncu, "find_ncu", lambda: None)
+        result = ncu.profile(lambda *_: pytest.fail("ran"), tmp_path, candidate="c", case="k", metrics=METRICS)
+        assert isinstance(result, NoProfile)
+        assert "CUDA toolkit" in result.reason
+
+
+def test_find_ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The one that the user names goes before the PATH; one that cannot be executed does not count."""
+    program = tmp_path / "ncu"
+    program.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("CUDAMASTER_NCU", str(program))
+    assert ncu.find_ncu() != program
+    program.chmod(0o755)
+    assert ncu.find_ncu() == program
