@@ -132,6 +132,11 @@ class Builder:
             record={**record, "folder": str(folder)},
         )
 
+    def built(self, candidate: Candidate) -> Build:
+        """The build of a candidate, made again only when its executable is no longer in the cache."""
+        executable = self._folder(candidate) / "run"
+        return Build(None, "built", "", 0.0, executable) if executable.is_file() else self.build(candidate)
+
     def baseline_executable(self) -> Path:
         """The harness with the baseline in its region, linked alone; for checking the baseline itself."""
         folder = self.device_cache() / "baselines" / content_hash(self.harness_text, _headers_hash())

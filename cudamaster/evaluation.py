@@ -16,6 +16,10 @@ from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
+from cudamaster.profiling.filter import findings as filtered
+from cudamaster.profiling.filter import no_profile
+from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict
 
 _CHECK_LIMIT_S = 600.0
@@ -118,10 +122,24 @@ class Workbench:
         return judge(lines, ran, cases)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise."""
-        if self.device.emulated:
-            return no_profile(candidate.id, "No hardware profile: kernels were executed on the CPU device.")
-        raise NotImplementedError
+        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
+
+        The heaviest case is the timed one of the largest weight. The verdict's times are never taken under the
+        profiler: it runs the executable again.
+        """
+        timed = [case for case in verdict.cases if case.timing is not None]
+        if not timed:
+            return no_profile(candidate.id, "No case was timed, so none was profiled.")
+        build = self._builder.built(candidate)
+        if build.executable is None:
+            return no_profile(candidate.id, f"It could not be built again: {build.detail}.")
+        heaviest = max(timed, key=lambda case: case.weight)
+        thresholds = load_thresholds()
+        metrics = {metric.ncu for metric in thresholds.metrics.values()}
+        profiled = self.device.profile(build.executable, heaviest.label, candidate.id, sorted(metrics))
+        if isinstance(profiled, NoProfile):
+            return no_profile(candidate.id, f"No hardware profile: {profiled.reason}.")
+        return filtered(profiled, thresholds)
 
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:

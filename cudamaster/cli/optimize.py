@@ -234,8 +234,7 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
     if result.improved:
         out.print(f"Best kernel:    {path / 'best.cu'}")
     else:
-        by = " by emulated times" if emulated else ""
-        out.print(f"No kernel beat the baseline{by}; it stands in {path / 'best.cu'}")
+        out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{' in emulated time' * emulated})")
     out.print(f"Build command:  {result.best.command}")
     out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
     dollars = [use.dollars for use in result.usage.values()]
@@ -247,7 +246,9 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
         out.print("Incomplete:     cases of the sweep were skipped; the evidence names them.")
     if emulated:
         out.print(
-            "\nThis ran on the CPU device: results are proven there, times are emulated and say nothing about a GPU.\n"
+            "\nThis ran on the CPU device: results are proven there, times are emulated and say nothing about a GPU:\n"
+            "a kernel that is slow here may be the fastest there. All of them are kept, with their commands, in\n"
+            f"{path / 'candidates'}.\n"
             "To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says what is "
             "missing)."
         )

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,11 @@ from cudamaster import resources
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
 from cudamaster.errors import DeviceError
-from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
 from cudamaster.guards.preprocess import NVCC_DEFINES
-from cudamaster.values import Hardware, content_hash
+from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
+from cudamaster.profiling import ncu
+from cudamaster.profiling.ncu import NoProfile
+from cudamaster.values import Hardware, Profile, content_hash
 
 _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
           "power.limit", "clocks_event_reasons.active")  # fmt: skip
@@ -173,6 +175,10 @@ class CudaDevice:
         """Run a harness while holding the GPU. Thread order cannot be chosen on a GPU."""
         with self.held() as lock:
             return run_limited([*command, "--report", str(report)], limit_s, environment=_environment(), held=[lock])
+
+    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:
+        """Profile with Nsight Compute, holding the GPU."""
+        return ncu.profile(self.run, executable, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
     def held(self) -> Iterator[int]:

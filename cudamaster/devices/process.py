@@ -48,7 +48,8 @@ def run_limited(
                 pass_fds=tuple(held),
             )
         except OSError as error:
-            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}.", "Build or install it again.") from error
+            reason = f"{command[0]} cannot be started: {error.strerror}."
+            raise DeviceError(reason, "Build or install it again.") from error
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         expired = False

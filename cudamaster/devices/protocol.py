@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cudamaster.values import Hardware
+from cudamaster.values import Hardware, Profile
+
+if TYPE_CHECKING:
+    from cudamaster.profiling.ncu import NoProfile
 
 
 @dataclass(frozen=True)
@@ -123,4 +126,8 @@ class Device(Protocol):
 
     def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile."""
+        ...
+
+    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:
+        """Profile one call of a linked candidate at the case with that label; why there is no profile, otherwise."""
         ...

@@ -18,6 +18,9 @@
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
+#ifndef MSKB_CPU_DEVICE
+#include <cuda_profiler_api.h>
+#endif
 #include "mskb/buffers.h"
 #include "mskb/compare.h"
 #include "mskb/inputs.h"
@@ -40,6 +43,18 @@ inline uint64_t label_stream(const std::string& label) {
     return hash;
 }
 
+inline void profiler_start() {
+#ifndef MSKB_CPU_DEVICE
+    MSKB_CUDA(cudaProfilerStart());
+#endif
+}
+
+inline void profiler_stop() {
+#ifndef MSKB_CPU_DEVICE
+    MSKB_CUDA(cudaProfilerStop());
+#endif
+}
+
 template <class Task> class CaseRun {
   public:
     CaseRun(const Options& options, const Report& report, Watchdog& watchdog, const CacheFlush& flush,
@@ -58,6 +73,8 @@ template <class Task> class CaseRun {
             return skip("needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
                         std::to_string(free_bytes >> 20) + " MiB are free");
         DeviceSets device(specs_, kSets);
+        if (options_.profile > 0)
+            return profile(device);
         bool ok = reference(device);
         if (!options_.baseline_only) {
             for (int set = 0; set < kSets; ++set)
@@ -191,6 +208,26 @@ template <class Task> class CaseRun {
                           .add("candidate_us", candidate_us)
                           .add("empty_us", empty_us));
         return ok;
+    }
+
+    // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold.
+    bool profile(DeviceSets& device) {
+        Rng rng(options_.seed, label_stream(row_.label), 0);
+        HostBuffers inputs(specs_);
+        Task::generate(row_.values, rng, inputs);
+        device.upload(0, inputs);
+        for (int call = -1; call < options_.profile; ++call) {
+            device.prepare(0);
+            flush_();
+            MSKB_CUDA(cudaDeviceSynchronize());
+            if (call >= 0)
+                profiler_start();
+            Task::candidate(row_.values, device);
+            stop_on_fault("candidate");
+            if (call >= 0)
+                profiler_stop();
+        }
+        return true;
     }
 
     int draw_set() { return static_cast<int>(rng_.below(kSets)); }

@@ -19,6 +19,7 @@ struct Options {
     double call_limit_s = 2;        // a call is stopped after this or 1000 times the baseline's time
     size_t oracle_elements = 1 << 20;
     bool baseline_only = false;
+    int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
 };
 
 inline void usage(const char* program) {
@@ -26,7 +27,7 @@ inline void usage(const char* program) {
         stderr,
         "usage: %s [--cases all|sweep|verify|none] [--case NAME=VALUE,...]... [--calls N] [--warmups N]\n"
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
-        "          [--baseline-only]\n"
+        "          [--baseline-only] [--profile CALLS]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -63,6 +64,8 @@ inline Options parse_options(int argc, char** argv) {
             o.work_limit = std::atof(value);
         else if (key == "--call-limit")
             o.call_limit_s = std::atof(value);
+        else if (key == "--profile")
+            o.profile = std::atoi(value);
         else if (key == "--oracle-elements")
             o.oracle_elements = std::strtoull(value, nullptr, 10);
         else

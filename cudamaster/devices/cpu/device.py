@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
+from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware
 
 _STATIC_SHARED_BYTES = 48 * 1024
@@ -121,6 +122,10 @@ class CpuDevice:
             environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
         with _device_lock() as lock:
             return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
+
+    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> NoProfile:
+        """There are no hardware counters here."""
+        return NoProfile("kernels were executed on the CPU device, which has no counters")
 
 
 @contextmanager
