@@ -1,4 +1,4 @@
-"""CPU time of `cudamaster --help`; goal 0.3 s. Prints the best and the median of ten, beside a bare `python -c pass`."""
+"""CPU time of `cudamaster --help` (goal 0.3 s): best and median of ten, beside a bare `python -c pass`."""
 
 import resource
 import statistics
