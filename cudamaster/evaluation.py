@@ -135,8 +135,7 @@ class Workbench:
             return no_profile(candidate.id, f"It could not be built again: {build.detail}.")
         heaviest = max(timed, key=lambda case: case.weight)
         thresholds = load_thresholds()
-        metrics = {metric.ncu for metric in thresholds.metrics.values()}
-        profiled = self.device.profile(build.executable, heaviest.label, candidate.id, sorted(metrics))
+        profiled = self.device.profile(build.executable, heaviest.label, candidate.id, thresholds.filtered)
         if isinstance(profiled, NoProfile):
             return no_profile(candidate.id, f"No hardware profile: {profiled.reason}.")
         return filtered(profiled, thresholds)

@@ -138,7 +138,7 @@ def dot_product(statement: str) -> str:
     return f"""#include <cuda_runtime.h>
 
 __global__ void dot_product_kernel_optimized(float* out, const float* X, const float* Y, int N) {{
-    float total = 0.0f;
+    double total = 0.0;
     for (int i = 0; i < N; ++i) {{
         {statement}
     }}
