@@ -29,12 +29,24 @@ _RUN_LIMIT_S = 1200.0
 class Workbench:
     """Builds, checks and times candidates of one task and precision on one device."""
 
-    def __init__(self, card: TaskCard, precision: Precision, device: Device, *, seed: int | None = None) -> None:
-        """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it."""
+    def __init__(
+        self,
+        card: TaskCard,
+        precision: Precision,
+        device: Device,
+        *,
+        seed: int | None = None,
+        calls: int | None = None,
+    ) -> None:
+        """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
+
+        `calls` is how many calls per case are timed, by default what the device's protocol says.
+        """
         self.card = card
         self.precision = precision
         self.device = device
         self._seed = seed
+        self._calls = device.protocol.calls if calls is None else calls
         self._builder = Builder(card, precision, device)
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
@@ -111,7 +123,7 @@ class Workbench:
         protocol = self.device.protocol
         command = [str(executable), "--seed", str(seed), "--warmups", str(protocol.warmups)]
         if "--calls" not in options:
-            command += ["--calls", str(protocol.calls)]
+            command += ["--calls", str(self._calls)]
         if protocol.work_limit is not None:
             command += ["--work-limit", f"{protocol.work_limit:g}"]
         command += ["--call-limit", f"{protocol.call_limit_s:g}", *options]

@@ -16,10 +16,18 @@ from cudamaster.cli.output import cases_table, console, print_json, speed, style
 @options.precision
 @options.device
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@click.option("--calls", type=click.IntRange(1), help="Timed calls per case; the device's protocol otherwise.")
 @options.seed
 @options.as_json
 def evaluate(
-    task: str, file: Path, precision: str, device: str, command: str | None, seed: int | None, as_json: bool
+    task: str,
+    file: Path,
+    precision: str,
+    device: str,
+    command: str | None,
+    calls: int | None,
+    seed: int | None,
+    as_json: bool,
 ) -> None:
     """Check and time the kernel in FILE against the baseline of TASK.
 
@@ -34,7 +42,7 @@ def evaluate(
     card = cards.load(task)
     code = _read(file)
     chosen = choose(device)
-    bench = Workbench(card, Precision(precision), chosen, seed=seed)
+    bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
     out = console()
     if as_json:

@@ -173,9 +173,8 @@ class Progress:
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Announce a new best."""
-        self._out.print(
-            f"  [green]new best[/]: P = {speed(score, emulated=verdict.emulated)}. {findings_line(findings)}"
-        )
+        best = f"P = {speed(score, emulated=verdict.emulated)}"
+        self._out.print(f"  new best: {best}. {findings_line(findings)}", style="green")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""
