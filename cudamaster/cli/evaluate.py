@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import cases_table, console, print_json, speed, styled
+
+if TYPE_CHECKING:
+    from cudamaster.values import Verdict
 
 
 @click.command()
@@ -55,7 +59,7 @@ def evaluate(
         if verdict.correct:
             out.print(cases_table(verdict))
             complete = "" if verdict.complete else ", incomplete: cases were skipped"
-            out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}")
+            out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}{_empty_launch(verdict)}")
         elif verdict.log:
             out.print(verdict.log)
         s = verdict.seconds
@@ -63,6 +67,16 @@ def evaluate(
         if verdict.emulated:
             out.print("CPU device: correctness is proven, times are emulated and say nothing about a GPU.")
     click.get_current_context().exit(0 if verdict.correct else 1)
+
+
+def _empty_launch(verdict: Verdict) -> str:
+    """What no call can be faster than, measured in the same run."""
+    import statistics
+
+    measured = [case.empty_us for case in verdict.cases if case.empty_us is not None]
+    if verdict.emulated or not measured:
+        return ""
+    return f"; a launch that does nothing takes {statistics.median(measured):.1f} µs here"
 
 
 def _read(file: Path) -> str:

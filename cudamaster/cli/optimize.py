@@ -173,8 +173,8 @@ class Progress:
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Announce a new best."""
-        best = f"P = {speed(score, emulated=verdict.emulated)}"
-        self._out.print(f"  new best: {best}. {findings_line(findings)}", style="green")
+        profile = "" if findings.bottleneck is None else f" {findings_line(findings)}"
+        self._out.print(f"  new best: P = {speed(score, emulated=verdict.emulated)}.{profile}", style="green")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""

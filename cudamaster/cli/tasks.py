@@ -44,8 +44,9 @@ def tasks(name: str | None, as_json: bool) -> None:
             timed = sum(case.sweep for case in card.cases)
             rows.append([category, card.name, card.title, str(timed), str(len(card.cases) - timed),
                          f"{footprints[card.name] / 2**20:.1f}"])  # fmt: skip
-    columns = ["category", "task", "title", "timed cases", "verification cases", "largest, MiB (fp32)"]
+    columns = ["category", "task", "title", "timed", "checked", "largest, MiB"]
     console().print(table(columns, rows, right=columns[3:]))
+    click.echo("Cases that are timed, further ones that are only checked, all buffers of the largest case in fp32.")
     click.echo("Next: cudamaster tasks NAME, or cudamaster optimize NAME --precision bf16")
 
 
