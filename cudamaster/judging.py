@@ -76,7 +76,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
     hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
-    return Judgement(status, detail, log, verdicts, _seconds(lines), hardware)
+    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware)
 
 
 def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
@@ -184,12 +184,12 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
     )
 
 
-def _seconds(lines: Sequence[Mapping[str, Any]]) -> Seconds:
+def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
+    """Time under the clock, and all else that the process took as checking."""
     timing = sum(
         float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
     )
-    total = float(lines[-1]["t"]) - float(lines[0]["t"]) if lines else 0.0
-    return Seconds(check=total - timing, timing=timing)
+    return Seconds(check=max(0.0, ran.seconds - timing), timing=timing)
 
 
 def _fault_line(ran: Ran) -> str | None:
