@@ -133,8 +133,7 @@ struct Worker {
     Barrier barrier;
     FibreList asking; // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
-    Fibre* next_fibre = nullptr; // handed to the fibre that a switch leads to
-    void* home = nullptr;        // the worker's own stack while a block runs
+    void* home = nullptr; // the worker's own stack while a block runs
     void* home_sanitizer_stack = nullptr;
     const void* home_bottom = nullptr;
     size_t home_bytes = 0;
@@ -160,12 +159,27 @@ bool in_stack_guard(const Worker& self, const void* address);
 
 // block.cpp
 void run_block(Worker& self, unsigned long long block);
+[[noreturn]] void abandon_block(Worker& self);
+
+// barrier.cpp
+inline bool barrier_complete(const Worker& self) {
+    return self.barrier.arrived && self.barrier.arrived + self.exited == self.total;
+}
+void release_barrier(Worker& self);
+void leave_grid(Job& job);
+
+// warp.cpp
+void complete_without_exited(Worker& self, Warp& warp);
+void answer_active_mask(Worker& self);
+
+// failure.cpp
+[[noreturn]] void fail_deadlock(Worker& self);
 [[noreturn]] void fail_block(const char* what);
 
-// launch.cpp
-void grid_wait(Job& job);
+// shared.cpp
 void prepare_shared(Worker& self, size_t bytes);
 bool shared_intact(Worker& self, size_t bytes);
+void free_exact_shared(Worker& self);
 
 // memory.cpp
 bool canaries_intact();

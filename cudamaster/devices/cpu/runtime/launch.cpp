@@ -2,9 +2,7 @@
 #include "executor.h"
 #include "limits.h"
 
-#include <link.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -14,17 +12,9 @@
 #include <thread>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
 namespace executor {
 
 namespace {
-
-constexpr size_t kSharedArena = 256 << 10;
-constexpr size_t kSharedCanary = 128;
-constexpr unsigned char kCanary = 0xfd;
 
 std::mutex attributes_mutex;
 std::map<const void*, int>& dynamic_shared_limits() {
@@ -54,20 +44,6 @@ unsigned worker_count() {
         return std::max(std::thread::hardware_concurrency(), 1u);
     }();
     return count;
-}
-
-// __shared__ variables are the thread-local variables of the program. Their old content is nothing to rely
-// on.
-int poison_thread_locals(dl_phdr_info* info, size_t, void*) {
-    for (int i = 0; i < info->dlpi_phnum; ++i)
-        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
-            Worker* self = worker;
-            unsigned char* dynamic = cudamaster_cpu_dynamic_shared;
-            std::memset(info->dlpi_tls_data, 0xff, info->dlpi_phdr[i].p_memsz);
-            worker = self;
-            cudamaster_cpu_dynamic_shared = dynamic;
-        }
-    return 1; // the first entry is the program itself
 }
 
 // A pool that lasts as long as the process. The host's own threads never run device code.
@@ -110,14 +86,7 @@ void work_on(Worker& self, Job& job, unsigned long long own_block) {
     gridDim = launch.grid;
     if (launch.cooperative) {
         run_block(self, own_block);
-        std::lock_guard<std::mutex> lock(job.grid_mutex);
-        ++job.grid_ended;
-        // The grid barrier waits for blocks that are still there.
-        if (job.failed.load() || (job.grid_arrived && job.grid_arrived + job.grid_ended == job.blocks)) {
-            job.grid_arrived = 0;
-            ++job.grid_generation;
-            job.grid_released.notify_all();
-        }
+        leave_grid(job);
     } else {
         while (!job.failed.load(std::memory_order_relaxed)) {
             unsigned long long first = job.next_block.fetch_add(job.chunk, std::memory_order_relaxed);
@@ -212,54 +181,6 @@ bool reversed_order() {
         return order && std::strcmp(order, "reversed") == 0;
     }();
     return reversed;
-}
-
-// Dynamic shared memory ends at a page that faults, but for what its alignment leaves over.
-void prepare_shared(Worker& self, size_t bytes) {
-    if (!self.shared_arena) {
-        void* memory = mmap(nullptr, kSharedArena + 2 * kGuardBytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED)
-            std::abort();
-        self.shared_arena = static_cast<char*>(memory) + kGuardBytes;
-        mprotect(memory, kGuardBytes, PROT_NONE);
-        mprotect(self.shared_arena + kSharedArena, kGuardBytes, PROT_NONE);
-    }
-    size_t rounded = (bytes + kSharedCanary - 1) / kSharedCanary * kSharedCanary;
-    auto* base = reinterpret_cast<unsigned char*>(self.shared_arena + kSharedArena - rounded);
-    cudamaster_cpu_dynamic_shared = base;
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(self.shared_arena, kSharedArena);
-    std::memset(base, 0xff, bytes);
-    ASAN_POISON_MEMORY_REGION(self.shared_arena, kSharedArena - rounded);
-    ASAN_POISON_MEMORY_REGION(base + bytes, rounded - bytes);
-#else
-    std::memset(base, 0xff, bytes);
-    std::memset(base + bytes, kCanary, rounded - bytes);
-    dl_iterate_phdr(&poison_thread_locals, nullptr);
-#endif
-}
-
-bool shared_intact([[maybe_unused]] Worker& self, [[maybe_unused]] size_t bytes) {
-#if !defined(__SANITIZE_ADDRESS__)
-    const auto* end = reinterpret_cast<unsigned char*>(self.shared_arena + kSharedArena);
-    for (const auto* byte = cudamaster_cpu_dynamic_shared + bytes; byte < end; ++byte)
-        if (*byte != kCanary)
-            return false;
-#endif
-    return true;
-}
-
-void grid_wait(Job& job) {
-    std::unique_lock<std::mutex> lock(job.grid_mutex);
-    if (++job.grid_arrived + job.grid_ended == job.blocks) {
-        job.grid_arrived = 0;
-        ++job.grid_generation;
-        job.grid_released.notify_all();
-        return;
-    }
-    unsigned long long generation = job.grid_generation;
-    job.grid_released.wait(lock, [&] { return job.grid_generation != generation || job.failed.load(); });
 }
 
 } // namespace executor

@@ -1,0 +1,56 @@
+// A block that cannot go on: says which thread waits where for what, and gives the block up. The host sees a
+// failed launch.
+#include "executor.h"
+
+#include <cstdio>
+
+namespace executor {
+
+namespace {
+
+void describe_wait(const Worker& self, const Fibre& fibre) {
+    char what[160];
+    if (fibre.wait == Wait::kWarp) {
+        const Warp& warp = self.warps[fibre.linear / kWarp];
+        unsigned arrived = 0;
+        for (const auto& slot : warp.slots)
+            if (slot->mask == fibre.mask)
+                arrived = slot->arrived;
+        std::snprintf(what, sizeof what, "waits in %s(mask 0x%08x) for lanes 0x%08x that never come",
+                      fibre.operation, fibre.mask, fibre.mask & ~arrived & ~warp.exited);
+    } else {
+        std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
+                      self.total - self.exited - self.barrier.arrived, self.total);
+    }
+    threadIdx = fibre.index;
+    print_where(self.job->launch->kernel, what);
+}
+
+} // namespace
+
+void fail_deadlock(Worker& self) {
+    std::fprintf(stderr, "cuda device deadlock: no thread of the block can go on\n");
+    const Fibre* first = nullptr;
+    unsigned shown = 0;
+    for (const auto& fibre : self.fibres) {
+        if (fibre->wait == Wait::kNone)
+            continue;
+        // The first of each kind says it all.
+        if (first && first->wait == fibre->wait && first->mask == fibre->mask)
+            continue;
+        first = fibre.get();
+        describe_wait(self, *fibre);
+        if (++shown == 4)
+            break;
+    }
+    abandon_block(self);
+}
+
+void fail_block(const char* what) {
+    Worker& self = *worker;
+    std::fprintf(stderr, "cuda device error: %s\n", what);
+    print_where(self.job->launch->kernel, what);
+    abandon_block(self);
+}
+
+} // namespace executor
