@@ -1,4 +1,4 @@
-"""The host's C++ compiler, the flags that candidates are built with, and the executor's objects built once per both."""
+"""The host's C++ compiler, the flags that candidates are built with, and the executor's object built once per both."""
 
 from __future__ import annotations
 
@@ -103,59 +103,50 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
 
 def link_command(objects: Sequence[Path], executable: Path, *, debug: bool) -> list[str]:
     """Command that links objects with the executor, which it builds first where that was not done yet."""
-    runtime = runtime_objects(debug=debug)
+    runtime = runtime_object(debug=debug)
     sanitizer = list(_SANITIZER) if debug else []
-    return [compiler(), *map(str, objects), *map(str, runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
+    return [compiler(), *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
 
 
-def runtime_objects(*, debug: bool) -> list[Path]:
-    """The executor's object files, built at the first call and kept in the cache folder."""
-    sources = sorted(RUNTIME.glob("*.cpp"))
-    home = resources.cache() / "cpu-runtime" / (fingerprint() + ("-debug" if debug else ""))
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home.parent) as building:
-            _build_runtime(sources, Path(building), debug=debug)
-            (Path(building) / "done").mkdir()
-            for file in Path(building).glob("*.o"):
-                file.rename(Path(building) / "done" / file.name)
-            try:
-                (Path(building) / "done").rename(home)
-            except OSError:
-                # Another process was faster, and has built the same.
-                if not home.is_dir():
-                    raise
-    return [home / f"{source.stem}.o" for source in sources]
+def runtime_object(*, debug: bool) -> Path:
+    """The executor's object file, built at the first call and kept in the cache folder."""
+    home = resources.cache() / "cpu-runtime"
+    target = home / f"{fingerprint()}{'-debug' if debug else ''}.o"
+    if not target.is_file():
+        home.mkdir(parents=True, exist_ok=True)
+        # Another process may build the same meanwhile: whoever comes last replaces a file by an equal one.
+        with tempfile.TemporaryDirectory(dir=home) as building:
+            _build_runtime(Path(building) / "executor.o", debug=debug).replace(target)
+    return target
 
 
-def _build_runtime(sources: Sequence[Path], folder: Path, *, debug: bool) -> None:
-    kind = ["-O1", "-g", *_SANITIZER] if debug else ["-O2"]
-    # -iquote: the executor's own device.h and the like are no header of a candidate's.
-    running = [
-        subprocess.Popen(
-            [
-                compiler(),
-                *_RUNTIME_FLAGS,
-                *kind,
-                *_COMMON,
-                *_RED_ZONE,
-                f"-I{INCLUDE}",
-                "-c",
-                str(source),
-                "-o",
-                str(folder / f"{source.stem}.o"),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for source in sources
-    ]
-    logs = [process.communicate()[1] for process in running]
-    if any(process.returncode for process in running):
+def _build_runtime(target: Path, *, debug: bool) -> Path:
+    kind = ["-O1", *_SANITIZER] if debug else ["-O2"]
+    # All sources at once: most of the time goes into the standard library's headers, which they share.
+    together = target.with_suffix(".cpp")
+    together.write_text("".join(f'#include "{source}"\n' for source in sorted(RUNTIME.glob("*.cpp"))))
+    built = subprocess.run(
+        [
+            compiler(),
+            *_RUNTIME_FLAGS,
+            *kind,
+            *_COMMON,
+            *_RED_ZONE,
+            f"-I{INCLUDE}",
+            "-c",
+            str(together),
+            "-o",
+            str(target),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode:
         raise DeviceError(
-            f"{compiler()} cannot build the CPU device's executor: {''.join(logs)[-2000:]}",
+            f"{compiler()} cannot build the CPU device's executor: {built.stderr[-2000:]}",
             "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 9 or later, clang++ 10 or later).",
         )
+    return target
 
 
 @cache
