@@ -7,7 +7,6 @@ Everything lies in one folder per candidate; harness objects are cached by the h
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from time import monotonic
 
 from cudamaster import resources
 from cudamaster.cards import TaskCard
+from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.protocol import Compiled, Device
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
@@ -190,9 +190,10 @@ class Builder:
 
     def _expand(self, candidate: Candidate, flags: Flags) -> str | Refusal:
         """The region after the preprocessor, which gets nothing that is no plain text."""
+        toolchain.version()  # a compiler that does not run is no fault of the region
         return check_characters(candidate.code) or preprocess(
             candidate.code,
-            os.environ.get("CXX", "g++"),
+            toolchain.compiler(),
             self.device.include_folders(),
             [*self.device.predefined(), *flags.defines],
             standard=flags.standard,

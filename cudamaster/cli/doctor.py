@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, table
+from cudamaster.cli.output import console, ourselves, print_json, table
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
@@ -54,16 +54,22 @@ def doctor(as_json: bool) -> None:
                 out.print(f"{finding.what}: {finding.fix}")
         device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are emulated"
         out.print(f"Device that `--device auto` takes: {device if cpu else 'none'}")
-        out.print("Next: cudamaster optimize spmv_csr --precision bf16" if cpu else "Next: install a C++ compiler")
+        again = ourselves("optimize", "spmv_csr", "--precision", "bf16")
+        out.print(f"Next: {again}" if cpu else "Next: install a C++ compiler")
     click.get_current_context().exit(0 if cpu else 4)
 
 
 def examine() -> list[Finding]:
     """Look for everything; nothing is changed."""
     from cudamaster import resources
+    from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import find_gpu, find_nvcc
+    from cudamaster.errors import DeviceError
 
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    try:
+        compiler: str | None = toolchain.compiler()
+    except DeviceError:
+        compiler = None
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
     ncu, sanitizer = _tool("ncu"), _tool("compute-sanitizer")
