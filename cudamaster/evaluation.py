@@ -141,15 +141,15 @@ class Workbench:
         """
         timed = [case for case in verdict.cases if case.timing is not None]
         if not timed:
-            return no_profile(candidate.id, "No case was timed, so none was profiled.")
+            return no_profile(candidate.id, "no case was timed, so none was profiled.")
         build = self._builder.built(candidate)
         if build.executable is None:
-            return no_profile(candidate.id, f"It could not be built again: {build.detail}.")
+            return no_profile(candidate.id, f"it could not be built again: {build.detail}.")
         heaviest = max(timed, key=lambda case: case.weight)
         thresholds = load_thresholds()
         profiled = self.device.profile(build.executable, heaviest.label, candidate.id, thresholds.filtered)
         if isinstance(profiled, NoProfile):
-            return no_profile(candidate.id, f"No hardware profile: {profiled.reason}.")
+            return no_profile(candidate.id, f"{profiled.reason}.")
         return filtered(profiled, thresholds)
 
     @staticmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, speed, styled, table
+from cudamaster.cli.output import console, ourselves, print_json, speed, styled, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +68,7 @@ def optimize(
 
     from cudamaster import cards, optimization
     from cudamaster.devices.choose import choose as choose_device
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.models import choose as models
     from cudamaster.runfolder import Settings, fresh_path, read_manifest
@@ -104,9 +103,11 @@ def optimize(
             result = optimization.resume(path, bench, models.build(choice), observer)
         else:
             result = optimization.optimize(path, bench, models.build(choice), settings, observer)
-    except BaseException:
-        if path.exists() and not as_json:
-            click.echo(f"What was done until here is kept: cudamaster optimize --resume {path}", err=True)
+    except BaseException as error:
+        # A folder that could not be resumed would be refused again.
+        refused = resumed is not None and isinstance(error, RunFolderError)
+        if path.exists() and not refused:
+            click.echo(f"What was done until here is kept: {ourselves('optimize', '--resume', str(path))}", err=True)
         raise
     finally:
         if isinstance(observer, Progress):
@@ -114,7 +115,7 @@ def optimize(
     if as_json:
         print_json({"run": str(path), "device": chosen.name, "result": result})
     else:
-        _conclude(shown, result, path, choice)
+        _conclude(shown, result, path, choice, settings.device)
 
 
 class Progress:
@@ -189,15 +190,17 @@ class Progress:
 def findings_line(findings: Findings) -> str:
     """The findings on one line: the class with the throughputs, or why there is none."""
     if findings.bottleneck is None:
-        return findings.note
+        return f"No hardware profile: {findings.note}"
     share = f", {findings.time_share:.0%} of the time" if findings.time_share is not None else ""
     return f"{findings.kernel}: {findings.bottleneck}{share}."
 
 
 def _total(parts: Sequence[float | None], form: str) -> str:
     """The sum; what is unknown is said, never counted as nothing."""
-    known = form.format(sum(part for part in parts if part is not None))
-    return known if None not in parts else f"{known} and more (unknown for some calls)"
+    known = [part for part in parts if part is not None]
+    if not known and parts:
+        return "unknown"
+    return form.format(sum(known)) + (" and more (unknown for some calls)" if len(known) < len(parts) else "")
 
 
 def _introduce(
@@ -218,7 +221,7 @@ def _introduce(
     out.print(f"Run folder: {path}\n")
 
 
-def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
+def _conclude(out: Console, result: Result, path: Path, choice: Choice, device: str) -> None:
     emulated = result.verdict.emulated
     rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]
     for finished in result.rounds:
@@ -236,11 +239,11 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
         out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{' in emulated time' * emulated})")
     out.print(f"Build command:  {result.best.command}")
     out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
-    dollars = [use.dollars for use in result.usage.values()]
     if not choice.only_playbook:
-        tokens = [n for use in result.usage.values() for n in (use.prompt_tokens, use.completion_tokens)]
-        cost = _total(tokens, "{:.0f} tokens") + ", " + _total(dollars, "${:.4f}")
-        out.print(f"Models:         {cost}")
+        asked = [use for use in result.usage.values() if use.calls]
+        tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
+        dollars = _total([use.dollars for use in asked], "{:.4f}")
+        out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
     if not result.verdict.complete:
         out.print("Incomplete:     cases of the sweep were skipped; the evidence names them.")
     if emulated:
@@ -257,7 +260,9 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice) -> None:
             "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
         )
     best = result.best
-    again = ["cudamaster", "evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
+    again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
+    if device != "auto":
+        again += ["--device", device]
     if best.command != result.baseline.command:
         again += ["--command", best.command]
-    out.print(f"Next: {shlex.join(again)}")
+    out.print(f"Next: {ourselves(*again)}")
