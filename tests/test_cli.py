@@ -2,8 +2,11 @@
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,8 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
+
 ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "unknown task": (["optimize", "spmv_crs"], 2, "spmv_csr", {}),
     "no task": (["optimize"], 2, "tasks", {}),
@@ -52,6 +57,22 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "missing card": (["tasks", "nowhere.yaml"], 2, "nowhere.yaml", {}),
     "no run to resume": (["optimize", "--resume", "nowhere"], 6, "nowhere", {}),
     "no compiler": (["baselines", "dot_product", "--device", "cpu"], 4, "g++-of-nobody", {"CXX": "g++-of-nobody"}),
+    "no compiler for a kernel": (
+        ["evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        4,
+        "g++-of-nobody",
+        {"CXX": "g++-of-nobody"},
+    ),
+    "a compiler that does not run": (
+        ["evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        4,
+        "does not run",
+        {"CXX": "/bin/false"},
+    ),
+    "an endless file": (["evaluate", "spmv_csr", "/dev/zero"], 2, "larger than", {}),
+    "a harness nowhere": (["harness", "sorting", "-o", "/nowhere/h.cu"], 2, "/nowhere/h.cu", {}),
+    "a binary region": (["harness", "sorting", "--region", sys.executable], 2, "binary", {}),
+    "an unknown task among others": (["baselines", "sorting", "nowhere"], 2, "nowhere", {}),
     "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
 }
 
@@ -64,6 +85,7 @@ def test_a_mistake_gets_one_clear_line(name: str) -> None:
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
+    assert "correct" not in done.stdout, "something ran before the mistake was seen"
     if done.stderr.startswith("error:"):
         assert done.stderr.count("\n") <= 2
 
@@ -149,3 +171,102 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
     assert "nvcc" in text[:900]
     assert "sorting_bf16_optimized" in text
     assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["tasks", "nowhere", "--json"], 2, "nowhere"),
+        (["evaluate", "spmv_csr", "nowhere.cu", "--json"], 2, "nowhere.cu"),
+        (["optimize", "--resume", "nowhere", "--json"], 6, "nowhere"),
+        (["optimize", "--json", "--frobnicate"], 2, "--frobnicate"),
+    ],
+)
+def test_programs_get_errors_as_json(arguments: list[str], code: int, said: str) -> None:
+    """With --json stdout is one object whatever happens; people read the same on stderr."""
+    done = run(*arguments)
+    error = json.loads(done.stdout)["error"]
+    assert done.returncode == error["exit_code"] == code
+    assert said in error["reason"]
+    assert error["fix"]
+    assert said in done.stderr
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C ends a run with 130 and the command that carries it on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    (folder,) = tmp_path.glob("runs/*")
+    assert f"--resume {folder.relative_to(tmp_path)}" in said
+
+
+@pytest.mark.parametrize("arguments", [["tasks"], ["tasks", "--json"]])
+def test_a_reader_that_has_gone_is_no_verdict(arguments: list[str]) -> None:
+    """Exit codes 0 and 1 speak of kernels, so a closed pipe gets that of SIGPIPE, as with any program."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "cudamaster", *arguments], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_full_disk_gets_one_line() -> None:
+    """What cannot be written is no traceback."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cudamaster", "tasks"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+def test_a_right_kernel_timed_once_on_a_poor_terminal() -> None:
+    """One call has no spread, and a terminal without µ still gets its table."""
+    done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", "--calls", "1",
+               LC_ALL="C", PYTHONIOENCODING="ascii")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "baseline ?s" in done.stdout
+    assert "P = " in done.stdout
+    assert "correctness is proven" in done.stdout
+
+
+def test_a_refused_kernel_is_told_once(tmp_path: Path) -> None:
+    """The reason is on one line, and nothing is said to be proven."""
+    kernel = tmp_path / "empty.cu"
+    kernel.write_text("")
+    done = run("evaluate", "dot_product", str(kernel), "--device", "cpu")
+    assert done.returncode == 1
+    assert done.stdout.count("the region is empty") == 1
+    assert "proven" not in done.stdout
+
+
+def test_the_harness_does_not_replace_the_kernel(tmp_path: Path) -> None:
+    """A kernel given as the region is not overwritten by its harness."""
+    kernel = tmp_path / "mine.cu"
+    kernel.write_text("// mine\n")
+    done = run("harness", "sorting", "--region", str(kernel), "-o", str(kernel))
+    assert done.returncode == 2
+    assert kernel.read_text() == "// mine\n"
+
+
+def test_the_next_command_works_when_pasted() -> None:
+    """Also where `cudamaster` is not on the path, as after `make demo`."""
+    done = run("tasks", PATH="/usr/bin:/bin")
+    command = shlex.split(done.stdout.split("Next: ")[1].split(",")[0])
+    command[command.index("NAME")] = "sorting"
+    again = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin"}, check=False
+    )
+    assert "sorting" in again.stdout, again.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,32 +15,69 @@ from cudamaster.cli.bench import baselines, harness
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.optimize import optimize
-from cudamaster.cli.output import report_error
+from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.tasks import tasks
-from cudamaster.errors import CudaMasterError
+from cudamaster.errors import CudaMasterError, DeviceError
 
 _EPILOG = """\b
 Exit codes:
-  0  done                            4  a device, compiler or GPU is missing or failed
+  0  done                            4  a device, compiler, GPU or disk is missing or failed
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
-  3  a task card cannot be used      130  interrupted
+  3  a task card cannot be used      130  interrupted; 141 whoever read the output went away
+With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
 
 
 class _Group(click.Group):
     """Prints our own errors as one line with the fix, and exits with their code."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["cudamaster.json"] = "--json" in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
+        as_json = bool(ctx.meta.get("cudamaster.json"))
+        if sys.stdout is None:  # closed by the caller
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal that cannot show a letter gets a question mark; a verdict is not lost for that.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except click.exceptions.Exit:
+            raise
         except CudaMasterError as error:
-            report_error(error)
+            report_error(error, as_json=as_json)
             ctx.exit(error.exit_code)
+        except click.UsageError as error:
+            if as_json:
+                where = error.ctx.command_path if error.ctx else "cudamaster"
+                print_error(error.format_message(), f"See `{where} --help`.", error.exit_code)
+            raise
+        except KeyboardInterrupt:
+            if as_json:
+                print_error("interrupted", "A run goes on with --resume.", 130)
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
         except BrokenPipeError:
-            # Whoever read our output has gone; what is left must not raise again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
+            # The code is that of a program ended by SIGPIPE: 0 and 1 speak of the kernel.
+            _mute()
+            ctx.exit(141)
+        except OSError as error:
+            # A full disk or a folder that may not be written, wherever it shows first.
+            _mute()
+            where = f" ({error.filename})" if error.filename else ""
+            report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
+            ctx.exit(DeviceError.exit_code)
+
+
+def _mute() -> None:
+    """Send what stdout still holds nowhere, so that it does not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

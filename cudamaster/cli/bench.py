@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled
 
 
@@ -27,12 +28,12 @@ def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | N
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
 
+    named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
     chosen = choose(device)
     out = console()
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     records: list[dict[str, object]] = []
-    for name in tasks or cards.names():
-        card = cards.load(name)
+    for card in named:
         for each in precisions:
             status, note, right, skipped = "correct", "", 0, 0
             try:
@@ -42,10 +43,10 @@ def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | N
                 note = "; ".join(f"{case.label} skipped: {case.skipped}" for case in judged.cases if case.skipped)
             except BaselineError as error:
                 status, note = "wrong", error.reason
-            records.append({"task": name, "precision": each.value, "status": status, "cases": right,
+            records.append({"task": card.name, "precision": each.value, "status": status, "cases": right,
                             "skipped": skipped, "note": note})  # fmt: skip
             if not as_json:
-                out.print(styled(status), f"  {name} {each.value}: {right} cases {note}", sep="")
+                out.print(styled(status), f"  {card.name} {each.value}: {right} cases {note}", sep="")
     failed = [record for record in records if record["status"] != "correct"]
     if as_json:
         print_json({"device": chosen.name, "baselines": records})
@@ -62,12 +63,18 @@ def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | N
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
     from cudamaster import cards
+    from cudamaster.errors import UsageError
     from cudamaster.harness import render
     from cudamaster.values import Precision
 
-    text = render(cards.load(task), Precision(precision), region.read_text() if region else None)
+    if output is not None and region is not None and output.exists() and output.samefile(region):
+        raise UsageError(f"{output} holds your kernel.", "Write the harness to another file.")
+    text = render(cards.load(task), Precision(precision), read_kernel(region) if region else None)
     if output is None:
         click.echo(text, nl=False)
-    else:
-        output.write_text(text)
-        click.echo(f"Wrote {output}; the command that builds it is in its first lines.")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.", "Give another file with -o.") from error
+    click.echo(f"Wrote {output}; the command that builds it is in its first lines.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import cases_table, console, print_json, speed, styled
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def evaluate(
     from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
-    code = _read(file)
+    code = read_kernel(file)
     chosen = choose(device)
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
@@ -60,11 +61,11 @@ def evaluate(
             out.print(cases_table(verdict))
             complete = "" if verdict.complete else ", incomplete: cases were skipped"
             out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}{_empty_launch(verdict)}")
-        elif verdict.log:
+        elif verdict.log and verdict.log != verdict.detail:
             out.print(verdict.log)
         s = verdict.seconds
         out.print(f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s; seed {verdict.seed}")
-        if verdict.emulated:
+        if verdict.emulated and verdict.correct:
             out.print("CPU device: correctness is proven, times are emulated and say nothing about a GPU.")
     click.get_current_context().exit(0 if verdict.correct else 1)
 
@@ -77,20 +78,3 @@ def _empty_launch(verdict: Verdict) -> str:
     if verdict.emulated or not measured:
         return ""
     return f"; a launch that does nothing takes {statistics.median(measured):.1f} µs here"
-
-
-def _read(file: Path) -> str:
-    from cudamaster.errors import UsageError
-    from cudamaster.guards.refusal import Refusal
-    from cudamaster.guards.text import read_region
-
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"The kernel {file} cannot be read: {error.strerror}.", "Give the path of a .cu file."
-        ) from error
-    text = read_region(raw)
-    if isinstance(text, Refusal):
-        raise UsageError(f"The kernel {file} cannot be used: {text.reason}.", text.fix)
-    return text

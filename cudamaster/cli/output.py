@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,7 +38,13 @@ def console() -> Console:
     """
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    class Quiet(Console):
+        """Leaves a reader that has gone to the command line, which knows the exit code."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
 def print_json(value: object) -> None:
@@ -45,9 +54,28 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(to_json(value), indent=1))
 
 
-def report_error(error: CudaMasterError) -> None:
-    """The error on one line of stderr: what and why, then what to do."""
-    click.echo(f"error: {' '.join(error.reason.split())} {' '.join(error.fix.split())}", err=True)
+def ourselves(*arguments: str) -> str:
+    """A command line of ours that works when it is pasted, also where `cudamaster` is not on the path."""
+    if shutil.which("cudamaster"):
+        program = ["cudamaster"]
+    elif Path(sys.argv[0]).name == "__main__.py":
+        program = [sys.executable, "-m", "cudamaster"]
+    else:
+        program = [sys.argv[0]]
+    return shlex.join([*program, *arguments])
+
+
+def report_error(error: CudaMasterError, *, as_json: bool = False) -> None:
+    """The error on one line of stderr: what and why, then what to do; with `as_json` on stdout too."""
+    reason, fix = " ".join(error.reason.split()), " ".join(error.fix.split())
+    if as_json:
+        print_error(reason, fix, error.exit_code)
+    click.echo(f"error: {reason} {fix}", err=True)
+
+
+def print_error(reason: str, fix: str, exit_code: int) -> None:
+    """An error as the one JSON object that a program waits for."""
+    print_json({"error": {"reason": reason, "fix": fix, "exit_code": exit_code}})
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Any:
@@ -96,13 +124,13 @@ def cases_table(verdict: Verdict) -> Any:
             statistics.median(case.timing.baseline_us),
             statistics.median(case.timing.candidate_us),
         )
-        spread = statistics.quantiles(case.timing.candidate_us, n=4)
+        quartiles = statistics.quantiles(times, n=4) if len(times := case.timing.candidate_us) > 1 else None
         rows.append(
             [
                 case.label,
                 f"{baseline:.1f}",
                 f"{candidate:.1f}",
-                f"{spread[2] - spread[0]:.1f}",
+                f"{quartiles[2] - quartiles[0]:.1f}" if quartiles else "-",
                 f"{case.timing.speedup:.2f}",
                 error,
             ]

@@ -7,7 +7,7 @@ from itertools import groupby
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, table
+from cudamaster.cli.output import console, ourselves, print_json, table
 
 
 @click.command()
@@ -47,7 +47,7 @@ def tasks(name: str | None, as_json: bool) -> None:
     columns = ["category", "task", "title", "timed", "checked", "largest, MiB"]
     console().print(table(columns, rows, right=columns[3:]))
     click.echo("Cases that are timed, further ones that are only checked, all buffers of the largest case in fp32.")
-    click.echo("Next: cudamaster tasks NAME, or cudamaster optimize NAME --precision bf16")
+    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
 
 
 def _show(card: object, as_json: bool) -> None:
