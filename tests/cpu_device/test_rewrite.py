@@ -56,7 +56,6 @@ def test_other_text_is_left_alone():
         ("__global__ void child();\n__global__ void k() { child<<<1, 1>>>(); }", "dynamic parallelism", 2),
         ("__global__ void __cluster_dims__(2, 1, 1) k() {}", "block clusters", 1),
         ("void f() { cudaGraphLaunch(g, s); }", "CUDA graphs", 1),
-        ("void f() { k<<<1, 2>>>({1, 2}); }", "braced list", 1),
         ("#define BAD k <<< 1, 2\n", "kernel launch", 1),
     ],
 )

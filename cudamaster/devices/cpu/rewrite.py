@@ -6,6 +6,9 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__` variable into an exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
+Launch arguments convert to the parameters' types as in a call. Where a template's arguments are left to be deduced
+or a default argument is used, the parameters are unknown here: a literal 0 stays an int, a braced list is an error.
+
 What this device cannot execute raises `Unsupported`. Source text is not preprocessed here: a construct inside an
 inactive `#if` counts as used.
 """
@@ -111,27 +114,23 @@ class _Rewriter:
             callee, start = value, value.start_byte
         kernel = b" ".join(self._text(callee).split())
         config = self.source[launch.children[0].end_byte : launch.children[-1].start_byte]
-        for child in arguments.named_children:
-            if child.type == "initializer_list":
-                raise Unsupported("braced list as a kernel argument", self._line(child))
-        listed = self._arguments(arguments)
         name = kernel.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
         head = (
             b'%s::launch("%s", %s::Config(%s), '
             b"[=](auto&... cm_values) { %s(cm_values...); }, "
-            b"[=](auto cm_tag) -> decltype(%s::function_address(cm_tag, %s)) "
-            b"{ return %s::function_address(cm_tag, %s); }"
+            b"[=](auto cm_tag) -> decltype(%s::one_function(cm_tag, %s)) "
+            b"{ return %s::one_function(cm_tag, %s); })"
         )
         space = _NAMESPACE.encode()
         text = head % (space, name, space, config, kernel, space, kernel, space, kernel)
-        text += (b", " + listed if listed.strip() else b"") + b")"
+        text += b"(" + self._arguments(arguments) + b")"
         missing = self.source[start : node.end_byte].count(b"\n") - text.count(b"\n")
         if missing < 0:
             raise Unsupported("kernel launch that cannot be kept on its lines", self._line(node))
         self.edits.append(_Edit(start, node.end_byte, text + b"\n" * missing))
 
     def _arguments(self, arguments: tree_sitter.Node) -> bytes:
-        """The argument list without its parentheses, NULL made a pointer: the launch stores each value's own type."""
+        """The argument list without its parentheses, NULL made a pointer even where a template's arguments are deduced."""
         parts: list[bytes] = []
         end = arguments.start_byte + 1
         for child in arguments.named_children:

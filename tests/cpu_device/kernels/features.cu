@@ -50,6 +50,15 @@ __global__ void deduced(float* out, float value) {
 template <class Type> __global__ void deduced_template(Type* out, Type value) {
     out[threadIdx.x] = value;
 }
+struct Pair {
+    int first, second;
+};
+__global__ void converting_kernel(const int* none, Pair pair, float* out, float more = 0.5f) {
+    *out = none ? -1 : pair.first * 10 + pair.second + more;
+}
+template <class Type> __global__ void converting_template(const Type* none, Pair pair, float* out) {
+    *out = none ? -1 : pair.first * 10 + pair.second + sizeof(Type);
+}
 #define LAUNCH(kernel, blocks, ...)                                                                          \
     kernel<<<blocks, 32>>>(__VA_ARGS__);                                                                     \
     EXPECT(cudaGetLastError() == cudaSuccess)
@@ -71,6 +80,11 @@ static void launches() {
     values = out.get();
     EXPECT(values[31] == 7 && values[32] == 9 && values[79] == 5 && values[80] == 161 && values[96] == 1);
     EXPECT(calls == 1);
+    converting_kernel<<<1, 1>>>(0, {4, 2}, out.data, 1);
+    converting_kernel<<<1, 1>>>(NULL, Pair{5, 2}, out.data + 1);
+    converting_template<short><<<1, 1>>>(0, {6, 2}, out.data + 2);
+    values = out.get();
+    EXPECT(values[0] == 43 && values[1] == 52.5f && values[2] == 64);
     float value = 3;
     float* data = out.data;
     void* arguments[] = {&data, &value};

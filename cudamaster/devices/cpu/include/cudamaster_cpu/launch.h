@@ -1,5 +1,5 @@
-// Kernel launches. The rewriter turns k<<<grid, block, shared, stream>>>(arguments) into launch("k",
-// Config(...), ...).
+// Kernel launches. The rewriter turns k<<<grid, block, shared, stream>>>(arguments) into
+// launch("k", Config(...), body, function)(arguments).
 #pragma once
 
 #include "cudamaster_cpu/abi.h"
@@ -22,17 +22,19 @@ struct Config {
 struct Tag {};
 
 // Well-formed only where `function` names one function: a template whose arguments the call deduces does not.
-template <class Result, class... Parameters>
-const void* function_address(Tag, Result (*function)(Parameters...)) {
-    return reinterpret_cast<const void*>(function);
+template <class Result, class... Parameters> auto one_function(Tag, Result (*function)(Parameters...)) {
+    return function;
 }
 
 template <class Body, class Values> struct Closure {
     Body* body;
     Values* values;
+    // Spelled out, for std::apply puts half a page before the compiler's word on a wrong argument.
+    template <size_t... Index> void call(std::index_sequence<Index...>) const {
+        (*body)(std::get<Index>(*values)...);
+    }
     static void invoke(const void* closure) {
-        const Closure* self = static_cast<const Closure*>(closure);
-        std::apply(*self->body, *self->values);
+        static_cast<const Closure*>(closure)->call(std::make_index_sequence<std::tuple_size_v<Values>>());
     }
 };
 
@@ -52,14 +54,46 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
     return cudamaster_cpu_launch(&launch);
 }
 
-// Arguments are evaluated and stored once; each thread's parameters are copies, as a kernel's are.
-template <class Body, class Address, class... Arguments>
-void launch(const char* kernel, const Config& config, Body body, Address address, Arguments&&... arguments) {
-    std::tuple<std::decay_t<Arguments>...> values(std::forward<Arguments>(arguments)...);
-    const void* function = nullptr;
-    if constexpr (std::is_invocable_v<Address, Tag>)
-        function = address(Tag{});
-    submit(kernel, function, config, false, body, values);
+// Arguments are evaluated and stored once; each thread's parameters are copies, as a kernel's are. This one is
+// for kernels whose parameters are known from the call alone: they are of the arguments' own types.
+template <class Body> struct DeducedLaunch {
+    const char* kernel;
+    const void* function;
+    const Config& config;
+    Body& body;
+
+    template <class... Arguments> void operator()(Arguments&&... arguments) const {
+        std::tuple<std::decay_t<Arguments>...> values(std::forward<Arguments>(arguments)...);
+        submit(kernel, function, config, false, body, values);
+    }
+};
+
+// Called as the kernel itself would be, so that 0 becomes a pointer and a braced list a struct.
+template <class Body, class... Parameters> struct TypedLaunch {
+    DeducedLaunch<Body> launch;
+
+    void operator()(Parameters... arguments) const { launch(std::forward<Parameters>(arguments)...); }
+    // Parameters may have default arguments, which only the kernel's name knows.
+    template <class... Arguments, class = std::enable_if_t<sizeof...(Arguments) != sizeof...(Parameters)>>
+    void operator()(Arguments&&... arguments) const {
+        launch(std::forward<Arguments>(arguments)...);
+    }
+};
+
+template <class Body, class... Parameters>
+TypedLaunch<Body, Parameters...> typed(void (*function)(Parameters...), DeducedLaunch<Body> launch) {
+    launch.function = reinterpret_cast<const void*>(function);
+    return {launch};
+}
+
+// What it returns refers to `config` and `body`, which live as long as the expression.
+template <class Body, class Function>
+auto launch(const char* kernel, const Config& config, Body&& body, Function function) {
+    DeducedLaunch<Body> deduced{kernel, nullptr, config, body};
+    if constexpr (std::is_invocable_v<Function, Tag>)
+        return typed(function(Tag{}), deduced);
+    else
+        return deduced;
 }
 
 template <class... Parameters>
