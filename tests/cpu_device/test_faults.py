@@ -63,3 +63,10 @@ def test_endless_kernel_is_killed_at_the_limit(build):
     assert ran.expired
     assert ran.exit_code is None
     assert ran.seconds < 10
+
+
+def test_thread_that_keeps_others_from_starting_is_named(build):
+    """A loop that waits for a later thread's plain store does not end here; the log of the timeout says so."""
+    ran = build("faults").run("wait", limit_s=5)
+    assert ran.expired
+    assert "kernel wait_kernel, block (0,0,0), thread (0,0,0): has run for 3 s" in ran.stderr

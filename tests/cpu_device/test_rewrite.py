@@ -40,6 +40,24 @@ def test_launch_forms(launch):
     assert "<<<" not in text
 
 
+@pytest.mark.parametrize(
+    ("loop", "waits"),
+    [
+        ("while (*f == 0);", True),
+        ("while (!f[1]) { /* wait */ }", True),
+        ("do {} while (!*f);", True),
+        ("for (; *f == 0;) ;", True),
+        ("for (int i = 0; i < 9; f[i++] = 0);", False),
+        ("while (*f == 0) g(f + 1);", False),
+    ],
+)
+def test_empty_loops_let_others_run(loop, waits):
+    """A loop of device code that only waits gives way; host code and loops that do something stay."""
+    function = f"void g(volatile int* f) {{ {loop} }}"
+    assert rewrite("__device__ " + function).count("::cudamaster_cpu::spun();") == waits
+    assert rewrite(function) == function
+
+
 def test_other_text_is_left_alone():
     """Comments, strings and plain code come through byte for byte."""
     source = '// k<<<1, 2>>>(a)\nconst char* s = "asm <<< tex2D";\nint x = 1 << 2; /* asm("") */\n'

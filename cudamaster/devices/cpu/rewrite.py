@@ -2,8 +2,9 @@
 
 Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared, stream>>>(arguments)`,
 `extern __shared__` arrays, whose place in memory is known at run time only, and `static` or `alignas` beside
-`__shared__`. Kernels handed to cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each
-`__shared__` variable into an exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
+`__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
+cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
+exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
 Launch arguments convert to the parameters' types as in a call. Where a template's arguments are left to be deduced
@@ -29,6 +30,7 @@ __all__ = ["Unsupported", "rewrite"]
 
 _NAMESPACE = "::cudamaster_cpu"
 _KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
+_LOOPS = {"while_statement", "do_statement", "for_statement"}
 _SHARED_WORDS = {b"extern", b"__shared__", b"static"}
 
 
@@ -59,6 +61,8 @@ class _Rewriter:
                 self._call(node)
             elif node.type == "declaration":
                 self._declaration(node)
+            elif node.type in _LOOPS:
+                self._loop(node)
             elif node.type == "preproc_arg":
                 self._macro_body(node)
         return self._apply()
@@ -130,7 +134,7 @@ class _Rewriter:
         self.edits.append(_Edit(start, node.end_byte, text + b"\n" * missing))
 
     def _arguments(self, arguments: tree_sitter.Node) -> bytes:
-        """The argument list without its parentheses, NULL made a pointer even where a template's arguments are deduced."""
+        """The argument list without its parentheses, NULL made a pointer where its type is looked at too."""
         parts: list[bytes] = []
         end = arguments.start_byte + 1
         for child in arguments.named_children:
@@ -138,6 +142,19 @@ class _Rewriter:
                 parts += [self.source[end : child.start_byte], b"nullptr"]
                 end = child.end_byte
         return b"".join([*parts, self.source[end : arguments.end_byte - 1]])
+
+    def _loop(self, node: tree_sitter.Node) -> None:
+        """An empty loop of device code waits for another thread's store: it has to let that thread run."""
+        body = node.child_by_field_name("body")
+        if body is None or node.child_by_field_name("update") is not None or not _in_device_code(node):
+            return
+        block = body.type == "compound_statement"
+        if not block and self._text(body) != b";":
+            return
+        if any(child.type != "comment" for child in body.named_children):
+            return
+        at = body.start_byte + block
+        self.edits.append(_Edit(at, at, _NAMESPACE.encode() + b"::spun()" + b";" * block))
 
     def _drop_cast(self, arguments: tree_sitter.Node) -> None:
         """Kernels handed over as `(void*)kernel` keep their type: the launch has to know the parameters."""

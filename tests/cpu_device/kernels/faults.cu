@@ -54,6 +54,13 @@ __global__ void spin_kernel(volatile int* flag) {
     while (!*flag) {
     }
 }
+__global__ void wait_kernel(volatile int* flag) {
+    int seen;
+    do {
+        seen = flag[threadIdx.x];
+    } while (threadIdx.x == 0 && !seen);
+    flag[0] = 1;
+}
 __global__ void race_kernel(int* out) {
     __shared__ int values[64];
     values[threadIdx.x] = threadIdx.x;
@@ -95,6 +102,9 @@ int main(int, char** arguments) {
     else if (!strcmp(what, "spin")) {
         cudaMemset(data, 0, 4);
         spin_kernel<<<1, 1>>>(data);
+    } else if (!strcmp(what, "wait")) {
+        cudaMemset(data, 0, 8);
+        wait_kernel<<<1, 2>>>(data);
     } else if (!strcmp(what, "grid"))
         grid_kernel<<<2, 32>>>();
     else if (!strcmp(what, "race")) {

@@ -231,6 +231,13 @@ __global__ void wait_kernel(int* flag) {
     if (threadIdx.x == 63)
         atomicExch(flag, 1);
 }
+__global__ void plain_wait_kernel(volatile int* flags) {
+    unsigned int t = threadIdx.x;
+    if (t + 1 < blockDim.x)
+        while (flags[t + 1] == 0)
+            ;
+    flags[t] = 1;
+}
 
 static void atomics() {
     Buffer<int> i(4);
@@ -249,6 +256,9 @@ static void atomics() {
     EXPECT(cudaMemcpyFromSymbol(&result, guarded, sizeof result) == cudaSuccess && result == 640);
     wait_kernel<<<1, 64>>>(i.data + 3);
     EXPECT(cudaDeviceSynchronize() == cudaSuccess);
+    Buffer<int> flags(64);
+    plain_wait_kernel<<<1, 64>>>(flags.data);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess && flags.get()[0] == 1);
 }
 
 // Memory spaces.

@@ -127,7 +127,8 @@ struct Worker {
     unsigned started = 0;
     unsigned total = 0;
     unsigned exited = 0;
-    unsigned linear = 0; // of the thread that runs now
+    unsigned linear = 0;          // of the thread that runs now
+    const uint3* block = nullptr; // its blockIdx, for other OS threads
     bool running = false;
     bool block_failed = false;
     Barrier barrier;
@@ -180,6 +181,19 @@ void answer_active_mask(Worker& self);
 void prepare_shared(Worker& self, size_t bytes);
 bool shared_intact(Worker& self, size_t bytes);
 void free_exact_shared(Worker& self);
+
+// watch.cpp
+class Watch {
+  public:
+    // Called once a second, by a thread other than the worker's.
+    void look(const Worker& worker, const CudamasterCpuLaunch& launch);
+
+  private:
+    unsigned started_ = 0;
+    unsigned linear_ = 0;
+    uint3 block_{};
+    unsigned seconds_ = 0; // for which nothing changed
+};
 
 // memory.cpp
 bool canaries_intact();

@@ -51,6 +51,7 @@ struct Pool {
     struct Member {
         std::condition_variable wake;
         std::atomic<Job*> job{nullptr};
+        Worker worker;
     };
     std::mutex launching; // launches of several host threads take turns
     std::mutex mutex;
@@ -106,8 +107,9 @@ void work_on(Worker& self, Job& job, unsigned long long own_block) {
 }
 
 void member_main(Pool& owner, Pool::Member& member, unsigned number) {
-    Worker self;
+    Worker& self = member.worker;
     worker = &self;
+    self.block = &blockIdx;
     install_alternate_stack();
     pthread_attr_t attributes;
     void* bottom = nullptr;
@@ -149,7 +151,10 @@ void run_job(Job& job, unsigned workers) {
     }
     if (!comes_soon([&] { return owner.busy.load() == 0; })) {
         std::unique_lock<std::mutex> lock(owner.mutex);
-        owner.done.wait(lock, [&] { return owner.busy.load() == 0; });
+        std::vector<Watch> watches(workers);
+        while (!owner.done.wait_for(lock, std::chrono::seconds(1), [&] { return owner.busy.load() == 0; }))
+            for (unsigned i = 0; i < workers; ++i)
+                watches[i].look(owner.members[i]->worker, *job.launch);
     }
 }
 
