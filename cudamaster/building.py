@@ -28,6 +28,7 @@ from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_source, device_names
 from cudamaster.guards.text import check_characters
 from cudamaster.harness import render
+from cudamaster.toollogs import without_folders
 from cudamaster.values import Candidate, Precision, Status, content_hash
 
 HARNESS_FLAGS = ("-O2", "-std=c++17", "-DMSKB_SEPARATE_CANDIDATE")
@@ -96,7 +97,8 @@ class Builder:
                 detail = f"the {self.device.name} device cannot execute {result.unsupported}"
                 return failed(Status.UNSUPPORTED, detail, record=record)
             if result.object is None:
-                return failed(Status.COMPILE_ERROR, _first_error(result.log), result.log.strip(), record)
+                log = without_folders(result.log).strip()
+                return failed(Status.COMPILE_ERROR, _first_error(log), log, record)
 
         wrapper = self.card.wrapper(self.precision, optimized=True)
         rules = self.device.object_rules()
@@ -120,7 +122,8 @@ class Builder:
             localise(result.object, wrapper, local)
             linked = self.device.link([harness, local], folder / ("debug" if debug else "run"), debug=debug)
             if linked.object is None:
-                return failed(Status.COMPILE_ERROR, _first_error(linked.log), linked.log.strip(), record)
+                log = without_folders(linked.log).strip()
+                return failed(Status.COMPILE_ERROR, _first_error(log), log, record)
             executables.append(linked.object)
         return Build(
             status=None,

@@ -15,6 +15,7 @@ from typing import Any
 from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import BaselineError
+from cudamaster.toollogs import readable, summary
 from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 
 _HARNESS_FAILED = 74
@@ -195,8 +196,11 @@ def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
 def _fault_line(ran: Ran) -> str | None:
     """The line of the output that names the fault, where a checker or the CPU device wrote one."""
     marks = ("ERROR: AddressSanitizer", "cuda device fault")
-    return next((line.strip() for line in ran.stderr.splitlines() if any(mark in line for mark in marks)), None)
+    log = readable(ran.stderr)
+    line = next((line.strip() for line in log.splitlines() if any(mark in line for mark in marks)), None)
+    found = summary(ran.stderr)
+    return f"{line.removesuffix(', see below')}: {found}" if line and found else line
 
 
 def _tail(ran: Ran) -> str:
-    return ran.stderr[-_TAIL_CHARACTERS:].strip()
+    return readable(ran.stderr)[-_TAIL_CHARACTERS:].strip()
