@@ -101,7 +101,7 @@ extern "C" void sorting_optimized(float* data, int N) {{
 def bench(task: str) -> Workbench:
     """A workbench with one small timed case and little patience."""
     device = CpuDevice()
-    device.protocol = replace(device.protocol, call_limit_s=3.0)
+    device.protocol = replace(device.protocol, call_limit_s=10.0)
     return Workbench(small_card(task), Precision.FP32, device)
 
 
