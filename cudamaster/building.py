@@ -7,11 +7,13 @@ Everything lies in one folder per candidate; harness objects are cached by the h
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from time import monotonic
 
@@ -45,10 +47,10 @@ class Build:
     status: Status | None
     detail: str
     log: str
-    seconds: float
     executable: Path | None = None
     debug: Path | None = None
     record: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class Builder:
@@ -67,21 +69,22 @@ class Builder:
     def build(self, candidate: Candidate) -> Build:
         """Guard, compile and link a candidate. What is wrong with it comes back as a status."""
         started = monotonic()
+        folder = self._folder(candidate)
+        with _alone(folder):
+            result = self._build(candidate, folder)
+        return replace(result, seconds=monotonic() - started)
 
-        def failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:
-            return Build(status, detail, log or detail, monotonic() - started, record=record or {})
-
+    def _build(self, candidate: Candidate, folder: Path) -> Build:
         flags = parse_command(candidate.command)
         if isinstance(flags, Refusal):
-            return failed(Status.REJECTED, str(flags))
+            return _failed(Status.REJECTED, str(flags))
         expanded = self._expand(candidate, flags)
         if isinstance(expanded, Refusal):
-            return failed(Status.REJECTED, str(expanded))
+            return _failed(Status.REJECTED, str(expanded))
         refusal = check_source(candidate.code, self._signature(), expanded)
         if refusal is not None:
-            return failed(Status.REJECTED, str(refusal))
+            return _failed(Status.REJECTED, str(refusal))
 
-        folder = self._folder(candidate)
         variants = (False, True) if self.device.has_debug_build else (False,)
         with ThreadPoolExecutor(len(variants)) as pool:
             harnesses = [pool.submit(self.harness_object, debug) for debug in variants]
@@ -95,10 +98,10 @@ class Builder:
         for result in compiled:
             if result.unsupported is not None:
                 detail = f"the {self.device.name} device cannot execute {result.unsupported}"
-                return failed(Status.UNSUPPORTED, detail, record=record)
+                return _failed(Status.UNSUPPORTED, detail, record=record)
             if result.object is None:
                 log = without_folders(result.log).strip()
-                return failed(Status.COMPILE_ERROR, _first_error(log), log, record)
+                return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
 
         wrapper = self.card.wrapper(self.precision, optimized=True)
         rules = self.device.object_rules()
@@ -113,23 +116,23 @@ class Builder:
             device=device_names(candidate.code, expanded),
         )
         if refusal is not None:
-            return failed(Status.REJECTED, str(refusal), record=record)
+            return _failed(Status.REJECTED, str(refusal), record=record)
 
         executables: list[Path] = []
         for debug, result, harness in zip(variants, compiled, harness_objects, strict=True):
             assert result.object is not None
             local = result.object.with_suffix(".local.o")
             localise(result.object, wrapper, local)
-            linked = self.device.link([harness, local], folder / ("debug" if debug else "run"), debug=debug)
+            linked = self.device.link([harness, local], folder / "linking", debug=debug)
             if linked.object is None:
                 log = without_folders(linked.log).strip()
-                return failed(Status.COMPILE_ERROR, _first_error(log), log, record)
-            executables.append(linked.object)
+                return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
+            # Another run may be executing the same build right now: it is replaced, not written over.
+            executables.append(linked.object.replace(folder / ("debug" if debug else "run")))
         return Build(
             status=None,
             detail="built",
             log="",
-            seconds=monotonic() - started,
             executable=executables[0],
             debug=executables[1] if len(executables) > 1 else None,
             record={**record, "folder": str(folder)},
@@ -138,16 +141,18 @@ class Builder:
     def built(self, candidate: Candidate) -> Build:
         """The build of a candidate, made again only when its executable is no longer in the cache."""
         executable = self._folder(candidate) / "run"
-        return Build(None, "built", "", 0.0, executable) if executable.is_file() else self.build(candidate)
+        return Build(None, "built", "", executable) if executable.is_file() else self.build(candidate)
 
     def baseline_executable(self) -> Path:
         """The harness with the baseline in its region, linked alone; for checking the baseline itself."""
         folder = self.device_cache() / "baselines" / content_hash(self.harness_text, _headers_hash())
         executable = folder / self.card.wrapper(self.precision)
-        if executable.is_file():
-            return executable
-        compiled = self.device.compile(self.harness_text, HARNESS_FLAGS[:2], "harness", folder)
-        built = self.device.link([compiled.object], executable) if compiled.object else compiled
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if executable.is_file():
+                return executable
+            compiled = self.device.compile(self.harness_text, HARNESS_FLAGS[:2], "harness", folder)
+            built = self.device.link([compiled.object], executable) if compiled.object else compiled
         if built.object is None:
             raise DeviceError(
                 f"The harness of {self.card.name} does not build: {_first_error(built.log)}.",
@@ -179,7 +184,9 @@ class Builder:
         return resources.cache() / self.device.name / self.device.fingerprint
 
     def _folder(self, candidate: Candidate) -> Path:
-        folder = self.device_cache() / "candidates" / candidate.id
+        # The executable holds the harness too: another harness, another folder.
+        key = content_hash(candidate.id, self.harness_text, _headers_hash())
+        folder = self.device_cache() / "candidates" / key
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -204,6 +211,19 @@ class Builder:
         )
 
 
+def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:
+    return Build(status, detail, log or detail, record=record or {})
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds a folder of the cache: two runs may build the same candidate at the same time."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@cache
 def _headers_hash() -> str:
     folder = resources.bench()
     headers: Sequence[Path] = sorted([*folder.glob("include/**/*.h"), *folder.glob("reference/*.h")])

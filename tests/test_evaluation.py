@@ -3,6 +3,7 @@
 Each candidate is built twice (plain and AddressSanitizer) and run for real.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
@@ -256,3 +257,12 @@ def test_the_build_log_is_reported() -> None:
     where.evaluate(candidate)
     assert [candidate.id] == [who for who, _ in told]
     assert "oops" in told[0][1]
+
+
+def test_two_runs_may_judge_the_same_candidate_at_once() -> None:
+    """Builds of one candidate do not disturb each other."""
+    where = bench("spmv_csr")
+    candidate = Candidate("spmv_csr", Precision.FP32, "// twice\n" + spmv(), where.baseline.command)
+    with ThreadPoolExecutor(2) as pool:
+        statuses = [verdict.status for verdict in pool.map(where.evaluate, [candidate, candidate])]
+    assert statuses == [Status.CORRECT, Status.CORRECT]
