@@ -168,6 +168,21 @@ def test_a_wrong_result_is_refused(name: str) -> None:
     assert "expected" in result.log
 
 
+def test_timed_calls_never_see_the_same_inputs_twice() -> None:
+    """A result remembered by the inputs' values is of no use: this kernel spoils any call whose inputs it knows."""
+    spoils = dot(
+        globals="__device__ float keys[256]; __device__ int used;",
+        store="""out[0] = total;
+        for (int k = 0; k < used; ++k) if (keys[k] == X[0] + 3 * Y[N / 2]) out[0] = 1e30f;
+        keys[used++] = X[0] + 3 * Y[N / 2];""",
+    )
+    result = verdict("dot_product", spoils)
+    assert result.status is Status.CORRECT, result.log
+    (timed,) = (case.timing for case in result.cases if case.sweep)
+    assert timed is not None
+    assert len(timed.candidate_us) >= 5
+
+
 FAULTS = {
     "writes past the output": ("dot_product", dot(store="out[0] = total; out[1] = 0.0f;"), "kernel"),
     "reads past an input": ("dot_product", dot(count="N + 1"), "kernel"),
