@@ -51,6 +51,25 @@ def test_sanitizer_sees_one_element_too_far(build, what, words):
         assert word in ran.stderr
 
 
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "host-read",
+        "host-write",
+        "host-read-after-launch",
+        "host-write-after-memset",
+        "host-read-after-touch",
+        "host-sort",
+    ],
+)
+def test_host_code_may_not_touch_device_memory(build, what, debug):
+    """A GPU's memory is none of the host's, also where a kernel or the runtime has just used it."""
+    ran = build("faults", debug=debug).run(what)
+    assert ran.exit_code == 70, ran.stderr
+    assert "cuda device fault: host code accessed device memory" in ran.stderr
+
+
 def test_reversed_order_reveals_a_missing_barrier(build):
     """A race that ascending order hides gives wrong results in descending order."""
     assert build("faults").run("race").exit_code == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-CHECKS = ["launches", "barriers", "warps", "atomics", "memory", "groups", "refusals", "intrinsics"]
+CHECKS = ["launches", "barriers", "warps", "atomics", "memory", "groups", "refusals", "intrinsics", "access"]
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -8,6 +8,9 @@ Threads of a block take turns: one runs until it ends or comes to a barrier, a c
 waits for ever; the executor notes on stderr who it is, and the time limit ends it. It is not interrupted by a signal:
 at an arbitrary place it may hold a lock of the C library, and its registers would have to be saved behind the
 compiler's and AddressSanitizer's back.
+
+Host code that touches what cudaMalloc gave ends with a fault, as on a GPU without shared page tables. `__device__`
+variables are host variables here, and no such access to them is seen.
 """
 
 from cudamaster.devices.cpu.device import CpuDevice

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <algorithm>
 #include <cooperative_groups.h>
 
 __global__ void barrier_kernel(int* out) {
@@ -20,6 +21,9 @@ __global__ void lanes_kernel(int* out) {
 }
 __global__ void write_kernel(int* out, long offset) {
     out[offset + threadIdx.x] = 5;
+}
+template <class Where> __global__ void write_through_kernel(Where where) {
+    where()[0] = 5;
 }
 __global__ void read_kernel(const int* in, int* out, int n) {
     out[threadIdx.x] = in[n + threadIdx.x];
@@ -109,10 +113,26 @@ int main(int, char** arguments) {
         grid_kernel<<<2, 32>>>();
     else if (!strcmp(what, "race")) {
         race_kernel<<<1, 64>>>(data);
+        int values[64];
+        cudaMemcpy(values, data, sizeof values, cudaMemcpyDeviceToHost);
         for (int i = 1; i < 64; ++i)
-            if (data[i] != i - 1)
+            if (values[i] != i - 1)
                 return 3;
-    }
+    } else if (!strcmp(what, "host-read"))
+        data[50] = data[99];
+    else if (!strcmp(what, "host-write"))
+        data[99] = 1;
+    else if (!strcmp(what, "host-read-after-launch")) {
+        write_kernel<<<1, 100>>>(data, 0);
+        printf("%d\n", data[99]);
+    } else if (!strcmp(what, "host-write-after-memset")) {
+        cudaMemset(data, 0, 4);
+        data[0] = 1;
+    } else if (!strcmp(what, "host-read-after-touch")) {
+        write_through_kernel<<<1, 1>>>([data] { return data; });
+        printf("%d\n", data[0]);
+    } else if (!strcmp(what, "host-sort"))
+        std::sort(data, data + 100);
     cudaError_t error = cudaDeviceSynchronize();
     if (error == cudaSuccess)
         return 0;

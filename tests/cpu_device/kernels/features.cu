@@ -352,7 +352,10 @@ static void memory() {
     EXPECT(bytes.get()[7].w == 7 && sizeof(float3) == 12 && alignof(float4) == 16 && alignof(double2) == 16);
     // Fresh memory is poison, and bases are aligned as on a GPU.
     unsigned char* raw = nullptr;
-    EXPECT(cudaMalloc(&raw, 100) == cudaSuccess && raw[0] == 0xff && raw[99] == 0xff);
+    unsigned char fresh[100];
+    EXPECT(cudaMalloc(&raw, 100) == cudaSuccess);
+    EXPECT(cudaMemcpy(fresh, raw, 100, cudaMemcpyDefault) == cudaSuccess && fresh[0] == 0xff &&
+           fresh[99] == 0xff);
     EXPECT(reinterpret_cast<size_t>(raw) % 256 == 0);
     EXPECT(cudaFree(raw) == cudaSuccess && cudaFree(raw) == cudaErrorInvalidValue);
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
@@ -407,6 +410,67 @@ static void groups() {
     EXPECT(cudaLaunchCooperativeKernel(grid_kernel, 132 * 32 + 1, 64, arguments) ==
            cudaErrorCooperativeLaunchTooLarge);
     EXPECT(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
+}
+
+// Device memory that a kernel reaches in other ways than through its parameters, memory that the host may touch,
+// and what the device says that it has left.
+struct Node {
+    int value;
+    Node* next;
+};
+__device__ Node* head;
+__global__ void link_kernel(Node* first, Node* second) {
+    first->next = second;
+    second->next = nullptr;
+    first->value = second->value = 4;
+    head = first;
+}
+__global__ void follow_kernel(int* out) {
+    int sum = 0;
+    for (Node* node = head; node; node = node->next)
+        sum += node->value++;
+    atomicAdd(out, sum);
+}
+
+static void access() {
+    Node *first = nullptr, *second = nullptr;
+    EXPECT(cudaMalloc(&first, sizeof(Node)) == cudaSuccess);
+    EXPECT(cudaMallocAsync(&second, sizeof(Node), nullptr) == cudaSuccess);
+    link_kernel<<<1, 1>>>(first, second);
+    int* managed = nullptr;
+    int* pinned = nullptr;
+    EXPECT(cudaMallocManaged(&managed, 4) == cudaSuccess && cudaMallocHost(&pinned, 4) == cudaSuccess);
+    managed[0] = pinned[0] = 0;
+    follow_kernel<<<1, 1>>>(managed);
+    follow_kernel<<<1, 1>>>(pinned);
+    EXPECT(managed[0] == 8 && pinned[0] == 10);
+    cudaPointerAttributes attributes[3];
+    cudaPointerGetAttributes(&attributes[0], first);
+    cudaPointerGetAttributes(&attributes[1], managed);
+    cudaPointerGetAttributes(&attributes[2], pinned);
+    EXPECT(attributes[0].type == cudaMemoryTypeDevice && attributes[0].hostPointer == nullptr);
+    EXPECT(attributes[1].type == cudaMemoryTypeManaged && attributes[1].hostPointer == managed);
+    EXPECT(attributes[2].type == cudaMemoryTypeHost);
+    EXPECT(cudaFreeHost(pinned) == cudaSuccess && cudaFree(managed) == cudaSuccess);
+    EXPECT(cudaFree(first) == cudaSuccess && cudaFreeAsync(second, nullptr) == cudaSuccess);
+
+    char *grid = nullptr, rows[3][5], back[3][5] = {};
+    size_t pitch = 0;
+    memset(rows, 7, sizeof rows);
+    EXPECT(cudaMallocPitch(&grid, &pitch, 5, 3) == cudaSuccess);
+    EXPECT(cudaMemcpy2D(grid, pitch, rows, 5, 5, 3, cudaMemcpyHostToDevice) == cudaSuccess);
+    EXPECT(cudaMemset2D(grid, pitch, 8, 2, 3) == cudaSuccess);
+    EXPECT(cudaMemcpy2D(back, 5, grid, pitch, 5, 3, cudaMemcpyDeviceToHost) == cudaSuccess);
+    EXPECT(back[2][1] == 8 && back[2][2] == 7);
+    EXPECT(cudaFree(grid) == cudaSuccess);
+
+    size_t total = 0, before = 0, during = 0, pinning = 0, after = 0;
+    EXPECT(cudaMemGetInfo(&before, &total) == cudaSuccess && before <= total);
+    EXPECT(cudaMalloc(&grid, 1000001) == cudaSuccess && cudaMemGetInfo(&during, &total) == cudaSuccess);
+    EXPECT(cudaMallocHost(&pinned, 4096) == cudaSuccess && cudaMemGetInfo(&pinning, &total) == cudaSuccess);
+    EXPECT(cudaFree(grid) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
+    EXPECT(cudaMemGetInfo(&after, &total) == cudaSuccess);
+    EXPECT(before - during == 1000001 && pinning == during && after == before);
 }
 
 // Launches that a GPU refuses, and what is left in the error state.
@@ -464,9 +528,9 @@ int main(int, char** arguments) {
     struct {
         const char* name;
         void (*check)();
-    } checks[] = {{"launches", launches}, {"barriers", barriers},    {"warps", warps},
-                  {"atomics", atomics},   {"memory", memory},        {"groups", groups},
-                  {"refusals", refusals}, {"intrinsics", intrinsics}};
+    } checks[] = {{"launches", launches}, {"barriers", barriers},     {"warps", warps},
+                  {"atomics", atomics},   {"memory", memory},         {"groups", groups},
+                  {"refusals", refusals}, {"intrinsics", intrinsics}, {"access", access}};
     for (auto& entry : checks)
         if (!strcmp(arguments[1], entry.name)) {
             entry.check();

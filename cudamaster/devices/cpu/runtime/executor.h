@@ -197,12 +197,30 @@ class Watch {
 
 // memory.cpp
 bool canaries_intact();
+// Keeps a range open to the runtime, where it lies in a device allocation.
+class Opened {
+  public:
+    Opened(const void* address, size_t bytes);
+    ~Opened();
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+
+  private:
+    char* base_ = nullptr; // of the allocation, and its pieces
+    size_t first_ = 0;
+    size_t last_ = 0;
+};
+void open_for_launch(const CudamasterCpuLaunch& launch);
+void close_after_launch();
+bool open_on_touch(const void* address);
+bool is_device_memory(const void* address);
 bool describe_address(const void* address, char* text, size_t bytes);
 
 // fault.cpp
 void install_fault_handlers();
 void install_alternate_stack();
 void print_where(const char* kernel, const char* what);
+void print_host_access(const void* address);
 
 // errors.cpp
 cudaError_t report(cudaError_t error);

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+
 // Our handler names kernel and thread. Leaks are the system's to clean up: fibres are never unwound.
 extern "C" const char* __asan_default_options() {
     return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:detect_leaks=0:"
@@ -19,6 +21,8 @@ extern "C" void __asan_on_error() {
     if (executor::worker && executor::worker->running)
         executor::print_where(executor::worker->job->launch->kernel,
                               "AddressSanitizer found an error, see below");
+    else if (executor::is_device_memory(__asan_get_report_address()))
+        executor::print_host_access(__asan_get_report_address());
 }
 #endif
 
@@ -35,7 +39,13 @@ void write_line(const char* text, int length) {
 
 void handle(int signal_number, siginfo_t* info, void*) {
     Worker* self = worker;
+    if (self && signal_number == SIGSEGV && open_on_touch(info->si_addr))
+        return;
     if (!self || !self->running) {
+        if (!self && signal_number == SIGSEGV && is_device_memory(info->si_addr)) {
+            print_host_access(info->si_addr);
+            _exit(kFaultExitCode);
+        }
         // The host's own crash: let it be one.
         std::signal(signal_number, SIG_DFL);
         raise(signal_number);
@@ -81,6 +91,14 @@ void print_where(const char* kernel, const char* what) {
         line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s\n", kernel,
         blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
     write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
+}
+
+void print_host_access(const void* address) {
+    char line[200];
+    write_line(line, std::snprintf(line, sizeof line,
+                                   "cuda device fault: host code accessed device memory at %p; "
+                                   "cudaMemcpy is the way to it\n",
+                                   address));
 }
 
 void install_alternate_stack() {

@@ -134,6 +134,7 @@ void member_main(Pool& owner, Pool::Member& member, unsigned number) {
 void run_job(Job& job, unsigned workers) {
     Pool& owner = pool();
     std::lock_guard<std::mutex> turn(owner.launching);
+    open_for_launch(*job.launch);
     while (owner.members.size() < workers) {
         owner.members.push_back(std::make_unique<Pool::Member>());
         unsigned number = static_cast<unsigned>(owner.members.size() - 1);
@@ -156,6 +157,7 @@ void run_job(Job& job, unsigned workers) {
             for (unsigned i = 0; i < workers; ++i)
                 watches[i].look(owner.members[i]->worker, *job.launch);
     }
+    close_after_launch();
 }
 
 cudaError_t check(const CudamasterCpuLaunch& launch) {

@@ -1,18 +1,28 @@
 // Device memory: each allocation lies between pages that fault, and starts out as poison.
 //
+// What cudaMalloc gives is closed to the host. It opens for a kernel, a copy or a memset in pieces, for opening
+// takes time per page: a copy opens what it copies, a kernel what its arguments point to and all else at the
+// first touch. Under the sanitizer everything opens with a launch, for its shadow cannot wait for a touch.
+// Another host thread may look on while a piece is open.
+//
 // Bases are multiples of 256, as on a GPU. The bytes between the end of an allocation and its guard page, 255
-// at most, hold a pattern that is NaN as float, half and bf16, and that is checked when the device
-// synchronises.
+// at most, hold a pattern that is NaN as float, half and bf16, and that is checked when it
+// closes, for memory that is never closed when the device synchronises.
 #include "executor.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace executor {
 
@@ -21,13 +31,29 @@ namespace {
 constexpr size_t kAlignment = 256;
 constexpr size_t kPage = 4096;
 constexpr unsigned char kPoison = 0xff;
+constexpr size_t kMostAtOnce = 32; // pieces that one touch opens
+#if defined(__SANITIZE_ADDRESS__)
+constexpr unsigned kPieceBits = 63; // one piece
+#else
+constexpr unsigned kPieceBits = 16;
+#endif
+
+enum class Kind { kDevice, kManaged, kHost };
+
+struct Piece {
+    unsigned users = 0; // that it is open for: copies, and the launch
+    bool launch = false;
+};
 
 struct Allocation {
     size_t bytes = 0;
-    char* mapping = nullptr;
-    size_t mapped = 0;
-    bool host = false;
-    bool reported = false;
+    char* base = nullptr;
+    char* start = nullptr; // of the pages that are not guards, or the base
+    char* end = nullptr;
+    Kind kind = Kind::kDevice;
+    bool damaged = false;
+    size_t launch_pieces = 0; // open for it
+    std::vector<Piece> pieces;
 };
 
 std::mutex mutex;
@@ -35,8 +61,8 @@ std::map<char*, Allocation>& allocations() {
     static auto* all = new std::map<char*, Allocation>;
     return *all;
 }
-size_t allocated = 0;
-unsigned long long made = 0;
+size_t allocated = 0; // of the device, in bytes
+bool any_damaged = false;
 
 size_t total_bytes() {
     static const size_t total = [] {
@@ -59,29 +85,110 @@ size_t slack(size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment - bytes;
 }
 
-bool intact(char* base, Allocation& allocation) {
-#if defined(__SANITIZE_ADDRESS__)
-    (void)base;
-    (void)allocation;
-    return true;
-#else
-    for (size_t i = 0; i < slack(allocation.bytes); ++i) {
+// Notes and says where the bytes past the end were written to. The memory is open.
+void check_canary([[maybe_unused]] Allocation& allocation) {
+#if !defined(__SANITIZE_ADDRESS__)
+    for (size_t i = 0; i < slack(allocation.bytes) && !allocation.damaged; ++i) {
         size_t offset = allocation.bytes + i;
-        if (static_cast<unsigned char>(base[offset]) == canary(offset))
+        if (static_cast<unsigned char>(allocation.base[offset]) == canary(offset))
             continue;
-        if (!allocation.reported)
-            std::fprintf(
-                stderr,
-                "cuda device error: write %zu bytes past the end of the allocation of %zu bytes at %p\n", i,
-                allocation.bytes, static_cast<void*>(base));
-        allocation.reported = true;
-        return false;
+        std::fprintf(stderr,
+                     "cuda device error: write %zu bytes past the end of the allocation of %zu bytes at %p\n",
+                     i, allocation.bytes, static_cast<void*>(allocation.base));
+        allocation.damaged = any_damaged = true;
     }
-    return true;
 #endif
 }
 
-cudaError_t allocate(void** pointer, size_t bytes, bool host) {
+size_t number(const char* address) {
+    return reinterpret_cast<uintptr_t>(address) >> kPieceBits;
+}
+
+void set_access(const Allocation& allocation, [[maybe_unused]] size_t first, [[maybe_unused]] size_t last,
+                bool open) {
+#if defined(__SANITIZE_ADDRESS__)
+    if (open)
+        ASAN_UNPOISON_MEMORY_REGION(allocation.base, allocation.bytes);
+    else
+        ASAN_POISON_MEMORY_REGION(allocation.base, allocation.bytes);
+#else
+    size_t start = number(allocation.start);
+    char* from = std::max(allocation.start, reinterpret_cast<char*>((start + first) << kPieceBits));
+    char* to = std::min(allocation.end, reinterpret_cast<char*>((start + last + 1) << kPieceBits));
+    if (mprotect(from, static_cast<size_t>(to - from), open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+        std::abort();
+#endif
+}
+
+// Neighbours open and close in one call of the system.
+void add_user(Allocation& allocation, size_t first, size_t last) {
+    for (size_t piece = first; piece <= last; ++piece) {
+        size_t from = piece;
+        while (piece <= last && !allocation.pieces[piece].users++)
+            ++piece;
+        if (piece > from)
+            set_access(allocation, from, piece - 1, true);
+    }
+}
+
+void remove_user(Allocation& allocation, size_t first, size_t last) {
+    if (last + 1 == allocation.pieces.size() && allocation.pieces[last].users == 1)
+        check_canary(allocation);
+    for (size_t piece = first; piece <= last; ++piece) {
+        size_t from = piece;
+        while (piece <= last && !--allocation.pieces[piece].users)
+            ++piece;
+        if (piece > from)
+            set_access(allocation, from, piece - 1, false);
+    }
+}
+
+// A kernel that has touched many pieces will touch more.
+void add_launch(Allocation& allocation, size_t first) {
+    if (allocation.pieces[first].launch)
+        return;
+    size_t wanted = std::clamp<size_t>(allocation.launch_pieces, 1, kMostAtOnce), last = first;
+    allocation.pieces[first].launch = true;
+    while (last - first + 1 < wanted && last + 1 < allocation.pieces.size() &&
+           !allocation.pieces[last + 1].launch)
+        allocation.pieces[++last].launch = true;
+    allocation.launch_pieces += last - first + 1;
+    add_user(allocation, first, last);
+}
+
+void remove_launch(Allocation& allocation) {
+    for (size_t piece = 0; allocation.launch_pieces > 0; ++piece) {
+        size_t from = piece;
+        for (; piece < allocation.pieces.size() && allocation.pieces[piece].launch; ++piece)
+            allocation.pieces[piece].launch = false;
+        allocation.launch_pieces -= piece - from;
+        if (piece > from)
+            remove_user(allocation, from, piece - 1);
+    }
+}
+
+// The allocation on whose pages, guards left out, the address is.
+Allocation* find(const void* address) {
+    char* byte = static_cast<char*>(const_cast<void*>(address));
+    auto after = allocations().upper_bound(byte);
+    if (after != allocations().end() && after->second.start <= byte)
+        return &after->second;
+    if (after == allocations().begin())
+        return nullptr;
+    Allocation& before = std::prev(after)->second;
+    return byte < before.end ? &before : nullptr;
+}
+
+bool add_launch_at(const void* address) {
+    Allocation* allocation = find(address);
+    if (!allocation || allocation->kind != Kind::kDevice)
+        return false;
+    add_launch(*allocation, number(static_cast<const char*>(address)) - number(allocation->start));
+    return true;
+}
+
+cudaError_t allocate(void** pointer, size_t bytes, Kind kind) {
+    install_fault_handlers();
     if (!pointer)
         return cudaErrorInvalidValue;
     *pointer = nullptr;
@@ -92,7 +199,7 @@ cudaError_t allocate(void** pointer, size_t bytes, bool host) {
         return cudaErrorMemoryAllocation;
     Allocation allocation;
     allocation.bytes = bytes;
-    allocation.host = host;
+    allocation.kind = kind;
     char* base = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
     // The sanitizer's own guard starts at the last byte, so the size is exact.
@@ -100,27 +207,34 @@ cudaError_t allocate(void** pointer, size_t bytes, bool host) {
     if (posix_memalign(&memory, kAlignment, bytes) != 0 || !memory)
         return cudaErrorMemoryAllocation;
     base = static_cast<char*>(memory);
+    allocation.start = base;
+    allocation.end = base + bytes;
 #else
     size_t rounded = bytes + slack(bytes);
     size_t body = (rounded + kPage - 1) / kPage * kPage;
-    allocation.mapped = body + 2 * kPage;
     void* memory =
-        mmap(nullptr, allocation.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(nullptr, body + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return cudaErrorMemoryAllocation;
-    allocation.mapping = static_cast<char*>(memory);
-    if (mprotect(allocation.mapping + kPage, body, PROT_READ | PROT_WRITE) != 0) {
-        munmap(memory, allocation.mapped);
+    allocation.start = static_cast<char*>(memory) + kPage;
+    allocation.end = allocation.start + body;
+    if (mprotect(allocation.start, body, PROT_READ | PROT_WRITE) != 0) {
+        munmap(memory, body + 2 * kPage);
         return cudaErrorMemoryAllocation;
     }
-    base = allocation.mapping + kPage + body - rounded;
+    base = allocation.end - rounded;
     for (size_t i = bytes; i < rounded; ++i)
         base[i] = static_cast<char>(canary(i));
 #endif
     std::memset(base, kPoison, bytes);
+    allocation.base = base;
+    if (kind == Kind::kDevice) {
+        allocation.pieces.resize(number(allocation.end - 1) - number(allocation.start) + 1);
+        set_access(allocation, 0, allocation.pieces.size() - 1, false);
+    }
     allocations()[base] = allocation;
-    allocated += bytes;
-    ++made;
+    if (kind != Kind::kHost)
+        allocated += bytes;
     *pointer = base;
     return cudaSuccess;
 }
@@ -132,13 +246,17 @@ cudaError_t release(void* pointer) {
     auto found = allocations().find(static_cast<char*>(pointer));
     if (found == allocations().end())
         return cudaErrorInvalidValue;
-    if (!intact(found->first, found->second))
+    Allocation& allocation = found->second;
+    if (allocation.kind != Kind::kDevice)
+        check_canary(allocation);
+    if (allocation.damaged)
         set_sticky_error(cudaErrorIllegalAddress);
-    allocated -= found->second.bytes;
+    if (allocation.kind != Kind::kHost)
+        allocated -= allocation.bytes;
 #if defined(__SANITIZE_ADDRESS__)
     std::free(pointer);
 #else
-    munmap(found->second.mapping, found->second.mapped);
+    munmap(allocation.start - kPage, static_cast<size_t>(allocation.end - allocation.start) + 2 * kPage);
 #endif
     allocations().erase(found);
     return cudaSuccess;
@@ -148,10 +266,71 @@ cudaError_t release(void* pointer) {
 
 bool canaries_intact() {
     std::lock_guard<std::mutex> lock(mutex);
-    bool all = true;
     for (auto& [base, allocation] : allocations())
-        all = intact(base, allocation) && all;
-    return all;
+        if (allocation.kind != Kind::kDevice)
+            check_canary(allocation);
+    return !any_damaged;
+}
+
+Opened::Opened(const void* address, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    Allocation* allocation = find(address);
+    if (!allocation || allocation->kind != Kind::kDevice || !bytes)
+        return;
+    const char* from = static_cast<const char*>(address);
+    size_t room = static_cast<size_t>(allocation->end - from), start = number(allocation->start);
+    base_ = allocation->base;
+    first_ = number(from) - start;
+    last_ = number(from + std::min(bytes, room) - 1) - start;
+    add_user(*allocation, first_, last_);
+}
+
+Opened::~Opened() {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = allocations().find(base_);
+    if (found != allocations().end())
+        remove_user(found->second, first_, last_);
+}
+
+void open_for_launch([[maybe_unused]] const CudamasterCpuLaunch& launch) {
+    std::lock_guard<std::mutex> lock(mutex);
+#if defined(__SANITIZE_ADDRESS__)
+    for (auto& [base, allocation] : allocations())
+        if (allocation.kind == Kind::kDevice)
+            add_launch(allocation, 0);
+#else
+    const char* words = static_cast<const char*>(launch.arguments);
+    for (size_t i = 0; i + sizeof(void*) <= launch.argument_bytes; i += sizeof(void*)) {
+        const void* word = nullptr;
+        std::memcpy(&word, words + i, sizeof word);
+        add_launch_at(word);
+    }
+#endif
+}
+
+void close_after_launch() {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (auto& [base, allocation] : allocations())
+        remove_launch(allocation);
+}
+
+// Called from a signal handler, of a thread that runs device code and so holds no lock of ours.
+bool open_on_touch(const void* address) {
+    int saved = errno;
+    std::lock_guard<std::mutex> lock(mutex);
+    bool opened = add_launch_at(address);
+    errno = saved;
+    return opened;
+}
+
+// Called where the process is about to end: gives up where the lock is taken.
+bool is_device_memory(const void* address) {
+    if (!mutex.try_lock())
+        return false;
+    const Allocation* allocation = find(address);
+    bool device = allocation && allocation->kind == Kind::kDevice;
+    mutex.unlock();
+    return device;
 }
 
 // Called from a signal handler: gives up where the lock is taken.
@@ -181,16 +360,16 @@ bool describe_address(const void* address, char* text, size_t bytes) {
 using namespace executor;
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-    return report(allocate(pointer, bytes, false));
+    return report(allocate(pointer, bytes, Kind::kDevice));
 }
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
     return cudaMalloc(pointer, bytes);
 }
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
-    return cudaMalloc(pointer, bytes);
+    return report(allocate(pointer, bytes, Kind::kManaged));
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
-    return report(allocate(pointer, bytes, true));
+    return report(allocate(pointer, bytes, Kind::kHost));
 }
 cudaError_t cudaFree(void* pointer) {
     return report(release(pointer));
@@ -228,13 +407,12 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
     *attributes = {};
     std::lock_guard<std::mutex> lock(mutex);
-    for (const auto& [base, allocation] : allocations()) {
-        const char* byte = static_cast<const char*>(pointer);
-        if (byte >= base && byte < base + allocation.bytes) {
-            attributes->type = allocation.host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-            attributes->devicePointer = const_cast<void*>(pointer);
-            attributes->hostPointer = allocation.host ? const_cast<void*>(pointer) : nullptr;
-        }
+    if (const Allocation* allocation = find(pointer)) {
+        attributes->type = allocation->kind == Kind::kHost      ? cudaMemoryTypeHost
+                           : allocation->kind == Kind::kManaged ? cudaMemoryTypeManaged
+                                                                : cudaMemoryTypeDevice;
+        attributes->devicePointer = const_cast<void*>(pointer);
+        attributes->hostPointer = allocation->kind == Kind::kDevice ? nullptr : const_cast<void*>(pointer);
     }
     return report(cudaSuccess);
 }
@@ -248,8 +426,10 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
         return report(cudaErrorInvalidMemcpyDirection);
     if (!canaries_intact())
         set_sticky_error(cudaErrorIllegalAddress);
-    if (bytes)
+    if (bytes) {
+        Opened from(source, bytes), to(target, bytes);
         std::memmove(target, source, bytes);
+    }
     return report(cudaSuccess);
 }
 
@@ -262,6 +442,9 @@ cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, 
                          size_t width, size_t height, cudaMemcpyKind kind) {
     if (width > target_pitch || width > source_pitch)
         return report(cudaErrorInvalidPitchValue);
+    if (!height)
+        return report(cudaSuccess);
+    Opened from(source, source_pitch * (height - 1) + width), to(target, target_pitch * (height - 1) + width);
     for (size_t row = 0; row < height; ++row)
         if (cudaError_t error =
                 cudaMemcpy(static_cast<char*>(target) + row * target_pitch,
@@ -280,8 +463,10 @@ cudaError_t cudaMemset(void* target, int value, size_t bytes) {
         return report(error);
     if (bytes && !target)
         return report(cudaErrorInvalidValue);
-    if (bytes)
+    if (bytes) {
+        Opened to(target, bytes);
         std::memset(target, value, bytes);
+    }
     return report(cudaSuccess);
 }
 
@@ -290,6 +475,9 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t)
 }
 
 cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, size_t height) {
+    if (!height)
+        return report(cudaSuccess);
+    Opened to(target, pitch * (height - 1) + width);
     for (size_t row = 0; row < height; ++row)
         if (cudaError_t error = cudaMemset(static_cast<char*>(target) + row * pitch, value, width))
             return error;

@@ -50,7 +50,9 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                config.stream,
                                cooperative,
                                &Closure<Body, Values>::invoke,
-                               &closure};
+                               &closure,
+                               &values,
+                               sizeof values};
     return cudamaster_cpu_launch(&launch);
 }
 
@@ -196,6 +198,10 @@ template <class Type> cudaError_t cudaMalloc(Type** pointer, size_t bytes) {
 }
 template <class Type> cudaError_t cudaMallocAsync(Type** pointer, size_t bytes, cudaStream_t stream) {
     return cudaMallocAsync(reinterpret_cast<void**>(pointer), bytes, stream);
+}
+template <class Type>
+cudaError_t cudaMallocPitch(Type** pointer, size_t* pitch, size_t width, size_t height) {
+    return cudaMallocPitch(reinterpret_cast<void**>(pointer), pitch, width, height);
 }
 template <class Type>
 cudaError_t cudaMallocManaged(Type** pointer, size_t bytes, unsigned int flags = cudaMemAttachGlobal) {
