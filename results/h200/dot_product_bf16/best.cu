@@ -1,0 +1,98 @@
+// idea: One launch of 16-byte loads that are all in flight together
+// why: Scalar loads in a loop of unknown length keep few bytes in flight, so the trip to memory is made
+//      several times over. With loads of eight elements a thread has its elements requested before it
+//      multiplies the first, and waits once. The size of the blocks follows N, so that every multiprocessor
+//      has work at small sizes while at large ones the additions to the one result, which the L2 cache
+//      serialises, stay few. Vectors that are not aligned to 16 bytes take a scalar loop. Clearing the result
+//      was a launch of its own; here the blocks add to a device variable that is zero between calls, and then
+//      draw a ticket; the block with the last ticket takes the total out, which leaves zero behind. The
+//      ticket counter wraps to zero by itself.
+// flags: -O3 --use_fast_math
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+constexpr int kVectors = 2; // loads of X and of Y that a thread requests at once
+constexpr int kMinThreads = 128;
+constexpr int kMaxThreads = 512;
+constexpr int kWantedBlocks = 256; // about two per multiprocessor, where blocks can be so small
+constexpr int kMaxBlocks = 264;
+constexpr unsigned kFullMask = 0xffffffffu;
+
+__device__ float total;          // zero between calls
+__device__ unsigned int tickets; // likewise
+
+__device__ float warp_sum(float value) {
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_down_sync(kFullMask, value, distance);
+    return value;
+}
+
+// The sum over the block, in thread 0.
+__device__ float block_sum(float value) {
+    __shared__ float warp_sums[kMaxThreads / 32];
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0)
+        warp_sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = threadIdx.x < blockDim.x / 32 ? warp_sums[threadIdx.x] : 0.0f;
+    return threadIdx.x < 32 ? warp_sum(value) : 0.0f;
+}
+
+// Products of bf16 pairs packed in 4 and in 16 bytes; a bf16 is the upper half of a float.
+__device__ float dot2(unsigned int a, unsigned int b) {
+    return __uint_as_float(a << 16) * __uint_as_float(b << 16) +
+           __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
+}
+
+__device__ float dot8(uint4 a, uint4 b) {
+    return (dot2(a.x, b.x) + dot2(a.y, b.y)) + (dot2(a.z, b.z) + dot2(a.w, b.w));
+}
+
+// A thread's share of the sum.
+__device__ float thread_sum(const __nv_bfloat16* X, const __nv_bfloat16* Y, int N) {
+    bool aligned = (((size_t)X | (size_t)Y) & 15) == 0;
+    int vectors = aligned ? N / 8 : 0;
+    const uint4* x8 = (const uint4*)X;
+    const uint4* y8 = (const uint4*)Y;
+    float sum = 0.0f;
+    long long threads = (long long)gridDim.x * blockDim.x;
+    long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    for (long long first = thread; first < vectors; first += threads * kVectors) {
+        uint4 x[kVectors], y[kVectors];
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k) {
+            long long i = first + k * threads;
+            bool inside = i < vectors;
+            x[k] = inside ? x8[i] : make_uint4(0, 0, 0, 0);
+            y[k] = inside ? y8[i] : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k)
+            sum += dot8(x[k], y[k]);
+    }
+    // What the vectors leave: at most seven elements, or all of them where they are not aligned.
+    for (long long i = 8LL * vectors + thread; i < N; i += threads)
+        sum += __bfloat162float(X[i]) * __bfloat162float(Y[i]);
+    return sum;
+}
+
+__global__ void __launch_bounds__(kMaxThreads)
+    dot_product_bf16_kernel_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y, int N) {
+    float sum = block_sum(thread_sum(X, Y, N));
+    if (threadIdx.x != 0)
+        return;
+    atomicAdd(&total, sum);
+    __threadfence(); // the addition is done before the ticket is drawn
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+        out[0] = atomicExch(&total, 0.0f);
+}
+
+extern "C" void dot_product_bf16_optimized(float* out, const __nv_bfloat16* X, const __nv_bfloat16* Y,
+                                           int N) {
+    int threads = kMinThreads;
+    while (threads < kMaxThreads && threads * 8 * kWantedBlocks < N)
+        threads *= 2;
+    int needed = (N - 1) / (threads * 8) + 1;
+    int blocks = needed < kMaxBlocks ? needed : kMaxBlocks;
+    dot_product_bf16_kernel_optimized<<<blocks, threads>>>(out, X, Y, N);
+}

@@ -1,0 +1,90 @@
+// idea: One launch of 16-byte loads that are all in flight together
+// why: Scalar loads in a loop of unknown length keep few bytes in flight, so the trip to memory is made
+//      several times over. With float4 loads a thread has its elements requested before it multiplies the
+//      first, and waits once. The size of the blocks follows N, so that every multiprocessor has work at
+//      small sizes while at large ones the additions to the one result, which the L2 cache serialises, stay
+//      few. Vectors that are not aligned to 16 bytes take a scalar loop. Clearing the result was a launch of
+//      its own; here the blocks add to a device variable that is zero between calls, and then draw a ticket;
+//      the block with the last ticket takes the total out, which leaves zero behind. The ticket counter wraps
+//      to zero by itself.
+// flags: -O3 --use_fast_math
+#include <cuda_runtime.h>
+
+constexpr int kVectors = 2; // float4 pairs that a thread requests at once
+constexpr int kMinThreads = 128;
+constexpr int kMaxThreads = 256;
+constexpr int kWantedBlocks = 512; // about four per multiprocessor, where blocks can be so small
+constexpr int kMaxBlocks = 528;
+constexpr unsigned kFullMask = 0xffffffffu;
+
+__device__ float total;          // zero between calls
+__device__ unsigned int tickets; // likewise
+
+__device__ float warp_sum(float value) {
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_down_sync(kFullMask, value, distance);
+    return value;
+}
+
+// The sum over the block, in thread 0.
+__device__ float block_sum(float value) {
+    __shared__ float warp_sums[kMaxThreads / 32];
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0)
+        warp_sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = threadIdx.x < blockDim.x / 32 ? warp_sums[threadIdx.x] : 0.0f;
+    return threadIdx.x < 32 ? warp_sum(value) : 0.0f;
+}
+
+__device__ float dot4(float4 a, float4 b) {
+    return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+// A thread's share of the sum.
+__device__ float thread_sum(const float* X, const float* Y, int N) {
+    bool aligned = (((size_t)X | (size_t)Y) & 15) == 0;
+    int vectors = aligned ? N / 4 : 0;
+    const float4* x4 = (const float4*)X;
+    const float4* y4 = (const float4*)Y;
+    float sum = 0.0f;
+    long long threads = (long long)gridDim.x * blockDim.x;
+    long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    for (long long first = thread; first < vectors; first += threads * kVectors) {
+        float4 x[kVectors], y[kVectors];
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k) {
+            long long i = first + k * threads;
+            bool inside = i < vectors;
+            x[k] = inside ? x4[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            y[k] = inside ? y4[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k)
+            sum += dot4(x[k], y[k]);
+    }
+    // What the vectors leave: at most three elements, or all of them where they are not aligned.
+    for (long long i = 4LL * vectors + thread; i < N; i += threads)
+        sum += X[i] * Y[i];
+    return sum;
+}
+
+__global__ void __launch_bounds__(kMaxThreads)
+    dot_product_kernel_optimized(float* out, const float* X, const float* Y, int N) {
+    float sum = block_sum(thread_sum(X, Y, N));
+    if (threadIdx.x != 0)
+        return;
+    atomicAdd(&total, sum);
+    __threadfence(); // the addition is done before the ticket is drawn
+    if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
+        out[0] = atomicExch(&total, 0.0f);
+}
+
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) {
+    int threads = kMinThreads;
+    while (threads < kMaxThreads && threads * 4 * kWantedBlocks < N)
+        threads *= 2;
+    int needed = (N - 1) / (threads * 4) + 1;
+    int blocks = needed < kMaxBlocks ? needed : kMaxBlocks;
+    dot_product_kernel_optimized<<<blocks, threads>>>(out, X, Y, N);
+}
