@@ -12,15 +12,18 @@
 #include <cstring>
 #include <string>
 #include <vector>
-#ifndef MSKB_CPU_DEVICE
-#include <cuda_profiler_api.h>
-#endif
 #include "mskb/buffers.h"
 #include "mskb/compare.h"
 #include "mskb/inputs.h"
 #include "mskb/options.h"
 #include "mskb/report.h"
 #include "mskb/timing.h"
+
+#ifndef MSKB_CPU_DEVICE
+// Of the CUDA runtime; cuda_profiler_api.h, which declares them, is not part of every installation.
+extern "C" cudaError_t cudaProfilerStart();
+extern "C" cudaError_t cudaProfilerStop();
+#endif
 
 namespace mskb {
 
