@@ -17,7 +17,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files '*.cu' '*.h' '*.cpp' '*.S' | grep -v '\.S$$' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files '*.cu' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
 format: setup
 	$(BIN)/ruff check -q --fix .

@@ -9,21 +9,26 @@ __global__ void grid_kernel_optimized(const float* x, float* y, float* tmp, int 
     auto block = cg::this_thread_block();
     auto warp = cg::tiled_partition<32>(block);
     float v = 0.f;
-    for (unsigned long long i = grid.thread_rank(); i < (unsigned long long)n; i += grid.size()) v += x[i];
+    for (unsigned long long i = grid.thread_rank(); i < (unsigned long long)n; i += grid.size())
+        v += x[i];
     v = cg::reduce(warp, v, cg::plus<float>());
-    if (warp.thread_rank() == 0) atomicAdd(tmp, v);
+    if (warp.thread_rank() == 0)
+        atomicAdd(tmp, v);
     grid.sync();
-    if (grid.thread_rank() == 0) y[0] = *tmp;
+    if (grid.thread_rank() == 0)
+        y[0] = *tmp;
 }
 __global__ void copy_kernel_optimized(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i];
+    if (i < n)
+        y[i] = x[i];
 }
 extern "C" {
 void task_optimized(const float* x, float* y, int n) {
     cudaStream_t streams[2];
     cudaEvent_t done;
-    for (auto& stream : streams) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (auto& stream : streams)
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
     float* tmp;
     cudaMallocAsync(&tmp, sizeof(float), streams[0]);
@@ -34,7 +39,8 @@ void task_optimized(const float* x, float* y, int n) {
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, grid_kernel_optimized, 256, 0);
     cudaFuncSetAttribute(grid_kernel_optimized, cudaFuncAttributeMaxDynamicSharedMemorySize, 1024);
     void* arguments[] = {(void*)&x, &y, &tmp, &n};
-    cudaLaunchCooperativeKernel((void*)grid_kernel_optimized, dim3(count * per_sm), dim3(256), arguments, 0, streams[0]);
+    cudaLaunchCooperativeKernel((void*)grid_kernel_optimized, dim3(count * per_sm), dim3(256), arguments, 0,
+                                streams[0]);
     cudaFreeAsync(tmp, streams[0]);
     cudaEventRecord(done, streams[0]);
     cudaStreamWaitEvent(streams[1], done, 0);
@@ -49,6 +55,7 @@ void task_optimized(const float* x, float* y, int n) {
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     cudaEventDestroy(done);
-    for (auto stream : streams) cudaStreamDestroy(stream);
+    for (auto stream : streams)
+        cudaStreamDestroy(stream);
 }
 }

@@ -9,7 +9,12 @@
 #ifndef UNROLL
 #define UNROLL 4
 #endif
-#define CUDA_CHECK(call) do { cudaError_t status = (call); if (status != cudaSuccess) return; } while (0)
+#define CUDA_CHECK(call)                                                                                     \
+    do {                                                                                                     \
+        cudaError_t status = (call);                                                                         \
+        if (status != cudaSuccess)                                                                           \
+            return;                                                                                          \
+    } while (0)
 #define FULL_MASK 0xffffffffu
 #define min(a, b) ((a) < (b) ? (a) : (b))
 
@@ -29,29 +34,29 @@ __device__ constexpr int kTable[4] = {1, 2, 4, 8};
 static const float kScale = 0.5f;
 const char* const kName = "detail";
 enum class Mode : int { Fast, Slow };
-template <typename T, int N>
-struct Accumulator {
+template <typename T, int N> struct Accumulator {
     T values[N];
     __device__ T& operator[](int i) { return values[i]; }
-    template <typename F>
-    __device__ void each(F f) {
+    template <typename F> __device__ void each(F f) {
 #pragma unroll
-        for (int i = 0; i < N; ++i) f(values[i]);
+        for (int i = 0; i < N; ++i)
+            f(values[i]);
     }
 };
 struct Add {
     __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
-}  // namespace detail
+} // namespace detail
 
-template <typename Op>
-__device__ __forceinline__ float warp_reduce(float v, Op op) {
-    _Pragma("unroll") for (int offset = 16; offset > 0; offset >>= 1) v = op(v, __shfl_xor_sync(FULL_MASK, v, offset));
+template <typename Op> __device__ __forceinline__ float warp_reduce(float v, Op op) {
+    _Pragma("unroll") for (int offset = 16; offset > 0; offset >>= 1) v =
+        op(v, __shfl_xor_sync(FULL_MASK, v, offset));
     return v;
 }
 
 template <int BLOCK, bool kGuard = true>
-__global__ void __launch_bounds__(BLOCK, 2) scale_kernel_optimized(const float* __restrict__ x, float* __restrict__ y, int n) {
+__global__ void __launch_bounds__(BLOCK, 2)
+    scale_kernel_optimized(const float* __restrict__ x, float* __restrict__ y, int n) {
     __shared__ float tile[TILE][TILE + 1];
     extern __shared__ __align__(16) unsigned char dynamic[];
     const int i = blockIdx.x * BLOCK + threadIdx.x;
@@ -61,7 +66,8 @@ __global__ void __launch_bounds__(BLOCK, 2) scale_kernel_optimized(const float* 
     acc.each([&](float& v) { v += tile[threadIdx.x / TILE][threadIdx.x % TILE]; });
     float v = warp_reduce(acc[0], detail::Add{});
     if constexpr (kGuard) {
-        if (i < n) y[i] = v * detail::kScale * detail::kTable[i & 3];
+        if (i < n)
+            y[i] = v * detail::kScale * detail::kTable[i & 3];
     }
     (void)dynamic;
 }
@@ -74,13 +80,15 @@ static int blocks_for(int n, int block) {
     return min((n + block - 1) / block, kLimit) + 0 * kSteps[0];
 }
 
-template <typename T>
-static inline T round_up(T a, T b) { return (a + b - 1) / b * b; }
+template <typename T> static inline T round_up(T a, T b) {
+    return (a + b - 1) / b * b;
+}
 
-extern "C" void task_optimized(real const *__restrict__ x, float y[], const int32_t n) {
+extern "C" void task_optimized(real const* __restrict__ x, float y[], const int32_t n) {
     const auto launch = [&](int block) {
         if (block == 256)
-            scale_kernel_optimized<256><<<blocks_for(n, 256), dim3(256, 1, 1), round_up<size_t>(100, 16)>>>(x, y, n);
+            scale_kernel_optimized<256>
+                <<<blocks_for(n, 256), dim3(256, 1, 1), round_up<size_t>(100, 16)>>>(x, y, n);
         else
             scale_kernel_optimized<128, true><<<dim3(blocks_for(n, 128)), 128>>>(x, y, n);
     };
