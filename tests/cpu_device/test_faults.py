@@ -41,6 +41,13 @@ def test_fault_is_reported(build, what, exit_code, words):
         ("dynamic-shared", ["AddressSanitizer", "WRITE of size 4"]),
         ("static-shared", ["AddressSanitizer: heap-buffer-overflow", "READ of size 4"]),
         ("stack", ["stack overflow"]),
+        ("host-stack", [FAULT + " read_kernel", "AddressSanitizer: use-after-poison", "READ of size 4"]),
+        ("host-heap", [FAULT + " read_kernel", "AddressSanitizer: use-after-poison", "READ of size 4"]),
+        (
+            "vector-of-2",
+            [FAULT, "vector_kernel", "misaligned address", "struct int2'", "8 bytes of alignment", "faults.cu:"],
+        ),
+        ("vector-of-4", ["struct int4'", "16 bytes of alignment"]),
     ],
 )
 def test_sanitizer_sees_one_element_too_far(build, what, words):
@@ -68,6 +75,13 @@ def test_host_code_may_not_touch_device_memory(build, what, debug):
     ran = build("faults", debug=debug).run(what)
     assert ran.exit_code == 70, ran.stderr
     assert "cuda device fault: host code accessed device memory" in ran.stderr
+
+
+@pytest.mark.parametrize("what", ["aligned-vectors", "host-untouched"])
+def test_sanitizer_leaves_honest_kernels_alone(build, what):
+    """Vectors at multiples of their alignment are no fault, nor are host addresses that nobody follows."""
+    ran = build("faults", debug=True).run(what)
+    assert ran.exit_code == 0, ran.stderr
 
 
 def test_reversed_order_reveals_a_missing_barrier(build):

@@ -24,6 +24,8 @@ _COMMON = ("-march=native", "-ffp-contract=off", "-fno-builtin-printf", "-fno-st
 _RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra")
 _RED_ZONE = ("-mno-red-zone",) if platform.machine() in {"x86_64", "AMD64"} else ()
 _SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
+# Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
+_ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
 
 
 def compiler() -> str:
@@ -80,7 +82,7 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
     """Command that compiles a rewritten source to an object file."""
     own = [*candidate_flags(flags), "-w"]
     if debug:
-        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_SANITIZER]
+        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_SANITIZER, *_ALIGNMENT]
     bench = resources.bench()
     return [
         compiler(),

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <algorithm>
+#include <vector>
 #include <cooperative_groups.h>
 
 __global__ void barrier_kernel(int* out) {
@@ -24,6 +25,13 @@ __global__ void write_kernel(int* out, long offset) {
 }
 template <class Where> __global__ void write_through_kernel(Where where) {
     where()[0] = 5;
+}
+template <class Vector> __global__ void vector_kernel(int* data, int offset) {
+    Vector value = *reinterpret_cast<Vector*>(data + offset);
+    data[0] = value.x + value.y;
+}
+__global__ void pointers_kernel(int* out, int* first, int* second) {
+    out[0] = first == second;
 }
 __global__ void read_kernel(const int* in, int* out, int n) {
     out[threadIdx.x] = in[n + threadIdx.x];
@@ -118,6 +126,33 @@ int main(int, char** arguments) {
         for (int i = 1; i < 64; ++i)
             if (values[i] != i - 1)
                 return 3;
+    } else if (!strcmp(what, "vector-of-2"))
+        vector_kernel<int2><<<1, 1>>>(data, 3);
+    else if (!strcmp(what, "host-stack")) {
+        int local[4] = {1, 2, 3, 4};
+        read_kernel<<<1, 1>>>(local + 1, data, 1);
+        printf("%d\n", local[2]);
+    } else if (!strcmp(what, "host-heap")) {
+        std::vector<int> values(100, 1);
+        read_kernel<<<1, 1>>>(values.data(), data, 50);
+        printf("%d\n", values[50]);
+    } else if (!strcmp(what, "host-untouched")) {
+        // The kernel gets addresses of the host's, and leaves the host's alone; what is registered it may read.
+        int local[3] = {1, 2, 3};
+        std::vector<int> values(5, 4), lent(5, 4);
+        write_kernel<<<1, 1>>>(data, 0);
+        pointers_kernel<<<1, 1>>>(data, local + 1, values.data());
+        cudaHostRegister(lent.data(), lent.size() * sizeof(int), 0);
+        read_kernel<<<1, 1>>>(lent.data(), data, 1);
+        cudaHostUnregister(lent.data());
+        if (local[1] + local[2] + values[4] != 9)
+            return 3;
+    } else if (!strcmp(what, "vector-of-4"))
+        vector_kernel<int4><<<1, 1>>>(data, 2);
+    else if (!strcmp(what, "aligned-vectors")) {
+        vector_kernel<int2><<<1, 1>>>(data, 2);
+        vector_kernel<int3><<<1, 1>>>(data, 3);
+        vector_kernel<int4><<<1, 1>>>(data, 4);
     } else if (!strcmp(what, "host-read"))
         data[50] = data[99];
     else if (!strcmp(what, "host-write"))

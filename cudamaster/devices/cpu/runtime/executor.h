@@ -212,15 +212,22 @@ class Opened {
 };
 void open_for_launch(const CudamasterCpuLaunch& launch);
 void close_after_launch();
+bool is_allocated(const void* address);
 bool open_on_touch(const void* address);
 bool is_device_memory(const void* address);
 bool describe_address(const void* address, char* text, size_t bytes);
+
+// host.cpp
+void close_host_memory(const CudamasterCpuLaunch& launch);
+void reopen_host_memory();
 
 // fault.cpp
 void install_fault_handlers();
 void install_alternate_stack();
 void print_where(const char* kernel, const char* what);
 void print_host_access(const void* address);
+void print_misaligned(const void* address, const char* type, unsigned long alignment, const char* file,
+                      unsigned line);
 
 // errors.cpp
 cudaError_t report(cudaError_t error);

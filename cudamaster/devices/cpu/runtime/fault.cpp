@@ -101,6 +101,18 @@ void print_host_access(const void* address) {
                                    address));
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+void print_misaligned(const void* address, const char* type, unsigned long alignment, const char* file,
+                      unsigned line) {
+    const char* slash = std::strrchr(file, '/');
+    char what[400];
+    std::snprintf(what, sizeof what,
+                  "misaligned address %p for type %.120s, which needs %lu bytes of alignment, at %.120s:%u",
+                  address, type, alignment, slash ? slash + 1 : file, line);
+    print_where(worker->job->launch->kernel, what);
+}
+#endif
+
 void install_alternate_stack() {
     constexpr size_t kBytes = 64 << 10;
     void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -124,6 +136,26 @@ void install_fault_handlers() {
 }
 
 } // namespace executor
+
+#if defined(__SANITIZE_ADDRESS__)
+// What -fsanitize=alignment calls, in its runtime's layout. The host's processor allows what a GPU does not.
+struct CudamasterCpuMismatch {
+    const char* file;
+    unsigned line, column;
+    const struct {
+        unsigned short kind, info;
+        char name[1];
+    }* type;
+    unsigned char alignment_bits, access;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(CudamasterCpuMismatch* mismatch, void* address) {
+    if (!executor::worker || !executor::worker->running)
+        return;
+    executor::print_misaligned(address, mismatch->type->name, 1ul << mismatch->alignment_bits, mismatch->file,
+                               mismatch->line);
+    _exit(executor::kFaultExitCode);
+}
+#endif
 
 // What device code prints goes to stderr, for stdout is the host program's.
 int cudamaster_cpu_printf(const char* format, ...) {

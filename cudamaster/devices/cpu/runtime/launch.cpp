@@ -135,6 +135,7 @@ void run_job(Job& job, unsigned workers) {
     Pool& owner = pool();
     std::lock_guard<std::mutex> turn(owner.launching);
     open_for_launch(*job.launch);
+    close_host_memory(*job.launch);
     while (owner.members.size() < workers) {
         owner.members.push_back(std::make_unique<Pool::Member>());
         unsigned number = static_cast<unsigned>(owner.members.size() - 1);
@@ -157,6 +158,7 @@ void run_job(Job& job, unsigned workers) {
             for (unsigned i = 0; i < workers; ++i)
                 watches[i].look(owner.members[i]->worker, *job.launch);
     }
+    reopen_host_memory();
     close_after_launch();
 }
 

@@ -299,12 +299,8 @@ void open_for_launch([[maybe_unused]] const CudamasterCpuLaunch& launch) {
         if (allocation.kind == Kind::kDevice)
             add_launch(allocation, 0);
 #else
-    const char* words = static_cast<const char*>(launch.arguments);
-    for (size_t i = 0; i + sizeof(void*) <= launch.argument_bytes; i += sizeof(void*)) {
-        const void* word = nullptr;
-        std::memcpy(&word, words + i, sizeof word);
-        add_launch_at(word);
-    }
+    for (size_t i = 0; i < launch.pointer_count; ++i)
+        add_launch_at(launch.pointers[i]);
 #endif
 }
 
@@ -312,6 +308,11 @@ void close_after_launch() {
     std::lock_guard<std::mutex> lock(mutex);
     for (auto& [base, allocation] : allocations())
         remove_launch(allocation);
+}
+
+bool is_allocated(const void* address) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return find(address) != nullptr;
 }
 
 // Called from a signal handler, of a thread that runs device code and so holds no lock of ours.
@@ -379,12 +380,6 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) {
 }
 cudaError_t cudaFreeHost(void* pointer) {
     return report(release(pointer));
-}
-cudaError_t cudaHostRegister(void*, size_t, unsigned) {
-    return report(cudaSuccess);
-}
-cudaError_t cudaHostUnregister(void*) {
-    return report(cudaSuccess);
 }
 
 cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {

@@ -13,8 +13,8 @@ struct CudamasterCpuLaunch {
     int cooperative;
     void (*invoke)(const void* closure); // runs the kernel's body for the current thread
     const void* closure;
-    const void* arguments; // of all threads, as bytes; pointers among them are aligned
-    size_t argument_bytes;
+    const void* const* pointers; // among the arguments
+    size_t pointer_count;
 };
 
 // What the lanes of one warp collective brought, and what its last arriver made of it.

@@ -38,10 +38,20 @@ template <class Body, class Values> struct Closure {
     }
 };
 
+template <class Value>
+void collect_pointer([[maybe_unused]] const Value& value, [[maybe_unused]] const void** pointers,
+                     [[maybe_unused]] size_t& count) {
+    if constexpr (std::is_pointer_v<Value> && !std::is_function_v<std::remove_pointer_t<Value>>)
+        pointers[count++] = const_cast<const void*>(static_cast<const volatile void*>(value));
+}
+
 template <class Body, class Values>
 cudaError_t submit(const char* kernel, const void* function, const Config& config, bool cooperative,
                    Body& body, Values& values) {
     Closure<Body, Values> closure{&body, &values};
+    const void* pointers[std::tuple_size_v<Values> + 1];
+    size_t count = 0;
+    std::apply([&](const auto&... value) { (collect_pointer(value, pointers, count), ...); }, values);
     CudamasterCpuLaunch launch{kernel,
                                function,
                                config.grid,
@@ -51,8 +61,8 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                cooperative,
                                &Closure<Body, Values>::invoke,
                                &closure,
-                               &values,
-                               sizeof values};
+                               pointers,
+                               count};
     return cudamaster_cpu_launch(&launch);
 }
 
