@@ -10,8 +10,9 @@ at an arbitrary place it may hold a lock of the C library, and its registers wou
 compiler's and AddressSanitizer's back.
 
 Host code that touches what cudaMalloc gave ends with a fault, as on a GPU without shared page tables. `__device__`
-variables are host variables here, and no such access to them is seen. Kernels that touch
-the host's stack or heap are found in the AddressSanitizer build alone, and where an argument points there.
+variables are host variables here, and no such access to them is seen. The checking build alone, which runs the
+verification cases under AddressSanitizer, finds kernels that touch the host's stack or heap (where an argument points
+there), misaligned vectors, and overruns to the byte.
 """
 
 from cudamaster.devices.cpu.device import CpuDevice
