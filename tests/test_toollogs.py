@@ -57,5 +57,7 @@ def test_other_output_stays() -> None:
 
 def test_folders_are_taken_out() -> None:
     """Absolute paths alone, wherever they stand in a compiler's line."""
-    log = "In file included from /home/someone/x-1/include/cuda_runtime.h:23,\n/tmp/a.o: undefined (see http://x.org/y/z)"
+    log = (
+        "In file included from /home/someone/x-1/include/cuda_runtime.h:23,\n/tmp/a.o: undefined (see http://x.org/y/z)"
+    )
     assert without_folders(log) == "In file included from cuda_runtime.h:23,\na.o: undefined (see http://x.org/y/z)"
