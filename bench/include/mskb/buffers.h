@@ -126,15 +126,21 @@ class DeviceBuffer {
 // from.
 class DeviceSets {
   public:
-    DeviceSets(const std::vector<BufferSpec>& specs, int sets) : specs_(specs), pristine_(sets) {
-        for (const BufferSpec& spec : specs) {
+    DeviceSets(const std::vector<BufferSpec>& specs, int sets) : specs_(specs) {
+        for (const BufferSpec& spec : specs)
             working_.emplace_back(spec.bytes(), kGuardBytes);
-            for (auto& set : pristine_)
-                set.emplace_back(spec.is_read() ? spec.bytes() : 0);
-        }
+        for (int set = 0; set < sets; ++set)
+            add_set();
     }
 
-    int sets() const { return static_cast<int>(pristine_.size()); }
+    // Room for one more set of inputs; gives its number.
+    int add_set() {
+        pristine_.emplace_back();
+        for (const BufferSpec& spec : specs_)
+            pristine_.back().emplace_back(spec.is_read() ? spec.bytes() : 0);
+        return static_cast<int>(pristine_.size()) - 1;
+    }
+
     template <class T> T* pointer(size_t index) const { return static_cast<T*>(working_[index].get()); }
     const DeviceBuffer& working(size_t index) const { return working_[index]; }
 
@@ -162,11 +168,19 @@ class DeviceSets {
         MSKB_CUDA(cudaMemcpy(into.data(), working_[index].get(), into.size(), cudaMemcpyDeviceToHost));
     }
 
-    // Bytes that a case takes on the device with this many input sets.
-    static size_t footprint(const std::vector<BufferSpec>& specs, int sets) {
+    // Bytes of one set of inputs on the device.
+    static size_t set_bytes(const std::vector<BufferSpec>& specs) {
         size_t total = 0;
         for (const BufferSpec& spec : specs)
-            total += spec.bytes() * (1 + (spec.is_read() ? sets : 0)) + 2 * kGuardBytes;
+            total += spec.is_read() ? spec.bytes() : 0;
+        return total;
+    }
+
+    // Bytes that a case takes on the device with this many input sets.
+    static size_t footprint(const std::vector<BufferSpec>& specs, int sets) {
+        size_t total = set_bytes(specs) * sets;
+        for (const BufferSpec& spec : specs)
+            total += spec.bytes() + 2 * kGuardBytes;
         return total;
     }
 

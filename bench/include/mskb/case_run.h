@@ -4,9 +4,9 @@
 // baseline and candidate. Per case:
 //   1. inputs for several sets from the seed; the baseline's outputs and the double-precision reference for each
 //   2. the candidate on each set: CUDA errors, guard zones, unchanged inputs, outputs within bounds
-//   3. for the sweep: baseline and candidate timed in turn, both of a turn on the same inputs, which are fresh for
-//      every turn: a result remembered by address or by value is of no use. Outputs of timed calls are checked
-//      too, at turns that are drawn at random.
+//   3. for the sweep: baseline and candidate timed in turn, both of a turn on the same inputs, and every turn on inputs
+//      of its own, as far as time and memory to make them last: a result remembered by address or by value is of no
+//      use. Outputs of timed calls are checked too, at turns that are drawn at random.
 // Lines of the report: case, skip, reference, check, fault, time; harness.h and timing.h add begin, end, timeout.
 #pragma once
 #include <cstring>
@@ -27,10 +27,11 @@ extern "C" cudaError_t cudaProfilerStop();
 
 namespace mskb {
 
-constexpr int kSets = 3;                // input sets of a case
-constexpr double kRefreshSeconds = 10;  // fresh inputs for every turn as far as making them takes no longer
-constexpr int kCheckedCalls = 6;        // about so many timed calls of a candidate are checked
-constexpr double kSlowest = 1000;       // a candidate is stopped at so many times the baseline's time
+constexpr int kSets = 3;              // input sets of a case
+constexpr double kFreshSeconds = 10;  // inputs of their own for as many turns as can be made in that time ...
+constexpr double kFreshMemory = 0.25; // ... and in that part of the free device memory
+constexpr int kCheckedCalls = 6;      // about so many timed calls of a candidate are checked
+constexpr double kSlowest = 1000;     // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineError = 1e-4; // a baseline further off than this, in units of scale, is wrong
 constexpr int kFaultExit = 70;          // the device is unusable after a fault
 
@@ -77,7 +78,7 @@ template <class Task> class CaseRun {
         if (!options_.baseline_only) {
             for (int set = 0; set < kSets; ++set) {
                 candidate_call(device, set);
-                ok = check(observe(device, set), set, "check") && ok;
+                ok = check(observe(device, sets_[set]), sets_[set], "check") && ok;
             }
             if (ok && timing_allowed && row_.sweep && options_.calls > 0)
                 ok = time(device);
@@ -106,17 +107,19 @@ template <class Task> class CaseRun {
         return true;
     }
 
-    // Fills a set with the inputs of a stream of the seed.
-    void fill(DeviceSets& device, int set, uint64_t stream) {
+    // Inputs of a stream of the seed: the same ones however often they are made.
+    void generate(uint64_t stream, HostBuffers& inputs) const {
         Rng rng(options_.seed, label_stream(row_.label), stream);
-        Task::generate(row_.values, rng, sets_[set].inputs);
-        device.upload(set, sets_[set].inputs);
+        Task::generate(row_.values, rng, inputs);
+    }
+
+    Set empty_set() const {
+        return {HostBuffers(specs_), {}, std::vector<std::vector<unsigned char>>(specs_.size())};
     }
 
     // After the baseline has run on a set: keeps its outputs and asks the reference. False when the baseline itself
     // is wrong.
-    bool expect(DeviceSets& device, int index) {
-        Set& set = sets_[index];
+    bool expect(const DeviceSets& device, Set& set) {
         set.expected.clear();
         for (const BufferSpec& spec : specs_)
             set.expected.emplace_back(spec.is_written() ? spec.length : 0, options_.oracle_elements, rng_);
@@ -141,14 +144,14 @@ template <class Task> class CaseRun {
         worst_.assign(specs_.size(), 0.0);
         bool right = true;
         for (int set = 0; set < kSets; ++set) {
-            sets_.push_back(
-                {HostBuffers(specs_), {}, std::vector<std::vector<unsigned char>>(specs_.size())});
+            sets_.push_back(empty_set());
             Clock::time_point start = Clock::now();
-            fill(device, set, set);
+            generate(set, sets_[set].inputs);
+            device.upload(set, sets_[set].inputs);
             fill_seconds_ = seconds_since(start);
             double seconds = baseline_call(device, set);
             baseline_seconds_ = set == 0 ? seconds : std::min(seconds, baseline_seconds_);
-            right = expect(device, set) && intact(device, set).empty() && right;
+            right = expect(device, sets_[set]) && intact(device, sets_[set]).empty() && right;
         }
         report_reference(right);
         return right;
@@ -182,7 +185,7 @@ template <class Task> class CaseRun {
         return seconds;
     }
 
-    Observation observe(const DeviceSets& device, int set) const {
+    Observation observe(const DeviceSets& device, const Set& set) const {
         Observation seen{intact(device, set), std::vector<std::vector<unsigned char>>(specs_.size())};
         for (size_t i = 0; i < specs_.size(); ++i)
             if (specs_[i].is_written())
@@ -191,8 +194,7 @@ template <class Task> class CaseRun {
     }
 
     // Whether a call was right. Checks are reported, those of timed calls only when they fail.
-    bool check(const Observation& seen, int index, const char* stage) const {
-        const Set& set = sets_[index];
+    bool check(const Observation& seen, const Set& set, const char* stage) const {
         bool ok = seen.damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
@@ -206,49 +208,65 @@ template <class Task> class CaseRun {
         if (!ok || std::strcmp(stage, "check") == 0)
             report_.write(line("check")
                               .add("stage", stage)
-                              .add("set", index)
                               .add("ok", ok)
                               .add("damage", seen.damage)
                               .raw("outputs", "[" + outputs + "]"));
         return ok;
     }
 
+    // How many of the turns get inputs of their own; where not all can, turns share them.
+    int fresh_sets(int turns) const {
+        size_t free_bytes = 0, total_bytes = 0;
+        MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+        double by_memory = kFreshMemory * static_cast<double>(free_bytes) /
+                           static_cast<double>(std::max<size_t>(DeviceSets::set_bytes(specs_), 1));
+        double by_time = kFreshSeconds / std::max(fill_seconds_, 1e-6);
+        return static_cast<int>(std::clamp(std::min(by_memory, by_time), 1.0, static_cast<double>(turns)));
+    }
+
     bool time(DeviceSets& device) {
+        // All inputs are made before the first turn: work of the host between calls would cool its caches and
+        // lengthen the launches that are timed.
+        Set turn_set = empty_set();
+        int turns = options_.warmups + options_.calls, fresh = fresh_sets(turns);
+        for (int k = 0; k < fresh; ++k) {
+            generate(kSets + k, turn_set.inputs);
+            device.upload(device.add_set(), turn_set.inputs);
+        }
         std::vector<double> baseline_us, candidate_us, empty_us;
-        int every =
-            std::max(1, static_cast<int>(std::ceil(fill_seconds_ * options_.calls / kRefreshSeconds)));
         bool ok = true;
-        for (int call = -options_.warmups; call < options_.calls && ok; ++call) {
-            bool last = call == options_.calls - 1;
-            bool checked = call >= 0 && (last || rng_.unit() * options_.calls < kCheckedCalls);
-            int set = static_cast<int>(rng_.below(kSets));
-            if ((call + options_.warmups) % every == 0)
-                fill(device, set, kSets + call + options_.warmups);
+        for (int turn = 0; turn < turns && ok; ++turn) {
+            bool counts = turn >= options_.warmups;
+            bool checked = counts && (turn == turns - 1 || rng_.unit() * options_.calls < kCheckedCalls);
+            int set = kSets + turn % fresh;
+            if (checked)
+                generate(set, turn_set.inputs);
             double baseline = 0, candidate = 0;
             Observation seen;
             bool candidate_first = rng_.bits() % 2;
-            for (int turn = 0; turn < 2; ++turn) {
-                if ((turn == 0) == candidate_first) {
+            for (int half = 0; half < 2; ++half) {
+                if ((half == 0) == candidate_first) {
                     candidate = candidate_call(device, set);
                     if (checked)
-                        seen = observe(device, set);
+                        seen = observe(device, turn_set);
                 } else {
                     baseline = baseline_call(device, set);
-                    if (checked && !expect(device, set)) {
+                    if (checked && !expect(device, turn_set)) {
                         report_reference(false);
                         ok = false;
                     }
                 }
             }
             if (checked && ok)
-                ok = check(seen, set, "timed");
-            if (call >= 0) {
+                ok = check(seen, turn_set, "timed");
+            if (counts) {
                 baseline_us.push_back(baseline * 1e6);
                 candidate_us.push_back(candidate * 1e6);
                 empty_us.push_back(timed_call(Task::empty) * 1e6);
             }
         }
         report_.write(line("time")
+                          .add("fresh_inputs", fresh)
                           .add("baseline_us", baseline_us)
                           .add("candidate_us", candidate_us)
                           .add("empty_us", empty_us));
@@ -257,9 +275,8 @@ template <class Task> class CaseRun {
 
     // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold.
     bool profile(DeviceSets& device) {
-        Rng rng(options_.seed, label_stream(row_.label), 0);
         HostBuffers inputs(specs_);
-        Task::generate(row_.values, rng, inputs);
+        generate(0, inputs);
         device.upload(0, inputs);
         for (int call = -1; call < options_.profile; ++call) {
             device.prepare(0);
@@ -276,7 +293,7 @@ template <class Task> class CaseRun {
     }
 
     // Empty when guard zones and inputs are as they were, else what was damaged.
-    std::string intact(const DeviceSets& device, int set) const {
+    std::string intact(const DeviceSets& device, const Set& set) const {
         std::vector<unsigned char> now;
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (std::string overrun = device.working(i).overrun(); !overrun.empty())
@@ -284,7 +301,7 @@ template <class Task> class CaseRun {
             if (specs_[i].use != Use::kInput)
                 continue;
             device.download(i, now);
-            if (!now.empty() && std::memcmp(now.data(), sets_[set].inputs.bytes(i), now.size()) != 0)
+            if (!now.empty() && std::memcmp(now.data(), set.inputs.bytes(i), now.size()) != 0)
                 return std::string("the input ") + specs_[i].name + " was changed";
         }
         return "";
@@ -313,7 +330,7 @@ template <class Task> class CaseRun {
     Rng rng_; // order of calls, sets and checks
     std::vector<Set> sets_;
     std::vector<double> worst_; // error of the baseline so far, per buffer
-    double fill_seconds_ = 0;
+    double fill_seconds_ = 0;   // making and uploading one set of inputs
     double baseline_seconds_ = 0;
 };
 
