@@ -225,8 +225,7 @@ template <class Task> class CaseRun {
     }
 
     bool time(DeviceSets& device) {
-        // All inputs are made before the first turn: work of the host between calls would cool its caches and
-        // lengthen the launches that are timed.
+        // All inputs are made before the first turn, so that the host does as little as possible between timed calls.
         Set turn_set = empty_set();
         int turns = options_.warmups + options_.calls, fresh = fresh_sets(turns);
         for (int k = 0; k < fresh; ++k) {
