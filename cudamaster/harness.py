@@ -11,9 +11,6 @@ from cudamaster.cards import Parameter, TaskCard
 from cudamaster.expressions import call, to_c
 from cudamaster.values import Precision
 
-REGION_BEGIN = "// >>> CANDIDATE REGION"
-REGION_END = "// <<< CANDIDATE REGION"
-
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 

@@ -53,7 +53,6 @@ class Settings:
     models: Mapping[Role, str]
     base_url: str | None = None
     seed: int | None = None
-    protocol: str = "default"
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,21 @@ def test_what_nvcc_and_the_guards_refuse(change: tuple[str, str], status: Status
     assert said in built.log
 
 
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("flags", "architecture"),
+    [("", "sm_90"), ("-Xcompiler -march=native", "sm_90"), ("-arch=sm_80", "sm_80")],
+)
+def test_kernels_are_built_for_the_gpu_unless_the_agent_says_otherwise(flags: str, architecture: str) -> None:
+    """A host flag with "arch" in its name is no choice of a GPU."""
+    where = builder("spmv_csr", Precision.FP32)
+    code = baseline_region(where.card, Precision.FP32)
+    command = f"nvcc -O3 {flags} -c candidate.cu -o candidate.o"
+    built = where.build(Candidate("spmv_csr", Precision.FP32, code, command))
+    assert built.status is None, built.log
+    assert f"for '{architecture}'" in built.record["compile log"]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", cards.names())
 def test_the_whole_way_on_a_gpu(task: str) -> None:

@@ -6,11 +6,9 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, find_gpu, find_nvcc
 from cudamaster.devices.protocol import Device
 
-NAMES = ("auto", "cuda", "cpu")
-
 
 def choose(name: str = "auto") -> Device:
-    """The device `name` of NAMES. Raises DeviceError when it is not there."""
+    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there."""
     if name == "cuda" or (name == "auto" and why_not_cuda() is None):
         return CudaDevice()
     return CpuDevice()

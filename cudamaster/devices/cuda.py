@@ -156,9 +156,8 @@ class CudaDevice:
         """Compile with nvcc; the log holds ptxas's resource usage. `debug` adds -lineinfo."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.cu").write_text(source)
-        target = (
-            [] if any("arch" in flag or "gencode" in flag for flag in flags) else [f"-arch={self.gpu.architecture}"]
-        )
+        chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
+        target = [] if chosen else [f"-arch={self.gpu.architecture}"]
         command = [str(self.nvcc), *flags, *target, *(["-lineinfo"] if debug else []), "-Xptxas=-v",
                    f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip

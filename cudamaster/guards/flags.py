@@ -90,11 +90,6 @@ class Flags:
         return ",".join(dict.fromkeys(asked)) or None
 
     @property
-    def portable(self) -> tuple[str, ...]:
-        """What counts where there is no GPU: -D, -std and -O."""
-        return tuple(flag for flag in self.arguments if flag.startswith(("-D", "-std=", "-O")))
-
-    @property
     def defines(self) -> tuple[str, ...]:
         """Macros of the command as NAME or NAME=VALUE, for `preprocess`."""
         return tuple(flag[2:] for flag in self.arguments if flag.startswith("-D"))
