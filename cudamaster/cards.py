@@ -30,7 +30,11 @@ class _Strict(BaseModel):
 
 
 class Parameter(_Strict):
-    """One parameter of the wrapper: a scalar, or a device buffer of `length` elements."""
+    """One parameter of the wrapper: a scalar, or a device buffer of `length` elements.
+
+    The reference makes `unit` consecutive elements of an output together, at the `cost` of so many operations. On a
+    case where all of them would take too long, it is asked for some of the units.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z_]\w*$")
     type: Literal["T", "float", "int"]
@@ -38,6 +42,8 @@ class Parameter(_Strict):
     role: Literal["scalar", "input", "output", "inout"] = "scalar"
     length: str | None = None
     check: Literal["bounded", "exact"] = "bounded"
+    unit: str = "1"
+    cost: str = "1"
 
     @model_validator(mode="after")
     def _length_for_buffers(self) -> Parameter:
@@ -60,11 +66,15 @@ class Parameter(_Strict):
 
 
 class Floor(_Strict):
-    """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`."""
+    """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`.
+
+    `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 operands.
+    """
 
     bytes_read: str
     bytes_written: str
     operations: str
+    products: bool = False
 
 
 class Case(_Strict):
@@ -153,7 +163,7 @@ class TaskCard(_Strict):
     def floor_of(self, case: Case, precision: Precision) -> Mapping[str, int]:
         """Least bytes read, bytes written and operations of a case."""
         names = {**case.values, "element_bytes": _T_BYTES[precision]}
-        return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump().items()}
+        return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         """Name of the extern "C" wrapper."""

@@ -1,6 +1,7 @@
 """The small integer expressions of task cards: evaluated here, and written out as C for the harness.
 
-Allowed: numbers, names, + - * // **, max(), min(), log2(). `//` is floor division of non-negative integers.
+Allowed: numbers, names, + - * // **, max(), min(), log2(), isqrt() (the root of an integer, rounded down). `//` is
+floor division of non-negative integers.
 Nothing else parses, so a card cannot run code.
 """
 
@@ -22,6 +23,7 @@ _CALLS: dict[str, tuple[str, Callable[..., Number]]] = {
     "max": ("std::max<long long>", max),
     "min": ("std::min<long long>", min),
     "log2": ("std::log2", math.log2),
+    "isqrt": ("mskb::isqrt", math.isqrt),
 }
 
 

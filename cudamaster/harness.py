@@ -69,7 +69,8 @@ def baseline_region(card: TaskCard, precision: Precision) -> str:
 
 def _size_type(card: TaskCard, name: str) -> str:
     kinds = {p.name: p.type for p in card.parameters if p.role == "scalar"}
-    return "long long" if kinds.get(name, "int") == "int" else "double"
+    whole = all(isinstance(case.values[name], int) for case in card.cases)
+    return "long long" if kinds.get(name, "int") == "int" and whole else "double"
 
 
 def _generator(text: str, buffers: list[Parameter], sizes: dict[str, str]) -> str:
