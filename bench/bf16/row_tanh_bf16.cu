@@ -1,0 +1,21 @@
+// Hyperbolic tangent of a row, bf16 storage, fp32 arithmetic: out[i] = tanh(input[i]).
+//
+// Shapes  input, out: N
+// Moves   4 bytes per element, a hyperbolic tangent
+// Naive   one thread per element, which loads and stores 2 bytes
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+__global__ void row_tanh_bf16_kernel(__nv_bfloat16* out, const __nv_bfloat16* input, int N) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i >= N)
+        return;
+    float x = __bfloat162float(input[i]);
+    out[i] = __float2bfloat16(tanhf(x));
+}
+
+extern "C" void row_tanh_bf16(__nv_bfloat16* out, const __nv_bfloat16* input, int N) {
+    int threads = 256;
+    int blocks = (N - 1) / threads + 1;
+    row_tanh_bf16_kernel<<<blocks, threads>>>(out, input, N);
+}
