@@ -1,0 +1,29 @@
+// Matrix mul, bf16 storage, fp32 accumulation: C = A B.
+//
+// Shapes  A: M x K, B: K x N, C: M x N, row-major
+// Moves   2 (M K + K N + M N) bytes at least, 2 M N K operations
+// Naive   one element of C per thread: every product loads both of its factors, and only the caches know that
+//         the threads of a 16 x 16 block share rows of A and columns of B; tensor cores stay idle
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+__global__ void matrix_mul_bf16_kernel(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C,
+                                       int M, int N, int K) {
+    int blocks_across = (N - 1) / blockDim.x + 1;
+    size_t row = blockIdx.x / blocks_across * (size_t)blockDim.y + threadIdx.y;
+    size_t col = blockIdx.x % blocks_across * (size_t)blockDim.x + threadIdx.x;
+    if (row >= M || col >= N)
+        return;
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k)
+        sum += __bfloat162float(A[row * K + k]) * __bfloat162float(B[(size_t)k * N + col]);
+    C[row * N + col] = __float2bfloat16(sum);
+}
+
+extern "C" void matrix_mul_bf16(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M,
+                                int N, int K) {
+    dim3 threads(16, 16);
+    unsigned int blocks_across = (N - 1) / 16 + 1;
+    unsigned int blocks_down = (M - 1) / 16 + 1;
+    matrix_mul_bf16_kernel<<<blocks_across * blocks_down, threads>>>(A, B, C, M, N, K);
+}

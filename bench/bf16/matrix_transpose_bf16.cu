@@ -1,0 +1,24 @@
+// Matrix transpose, bf16: B = A^T.
+//
+// Shapes  A: M x N, B: N x M, row-major
+// Moves   4 bytes per element
+// Naive   one element per thread: neighbouring threads read neighbours of a row and write them a whole row
+//         of B apart
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+__global__ void matrix_transpose_bf16_kernel(const __nv_bfloat16* A, __nv_bfloat16* B, int M, int N) {
+    int blocks_across = (N - 1) / blockDim.x + 1;
+    size_t row = blockIdx.x / blocks_across * (size_t)blockDim.y + threadIdx.y;
+    size_t col = blockIdx.x % blocks_across * (size_t)blockDim.x + threadIdx.x;
+    if (row >= M || col >= N)
+        return;
+    B[col * M + row] = A[row * N + col];
+}
+
+extern "C" void matrix_transpose_bf16(const __nv_bfloat16* A, __nv_bfloat16* B, int M, int N) {
+    dim3 threads(16, 16);
+    unsigned int blocks_across = (N - 1) / 16 + 1;
+    unsigned int blocks_down = (M - 1) / 16 + 1;
+    matrix_transpose_bf16_kernel<<<blocks_across * blocks_down, threads>>>(A, B, M, N);
+}

@@ -1,0 +1,37 @@
+// Reference of matrix_power in double precision, row by row: a row of A is multiplied by A from the right until
+// the power is reached; products are summed from the end. Nothing is rounded on the way.
+//
+// The scale of an element is that of the last multiplication, with the true power P-1 on its left.
+#pragma once
+#include <cmath>
+#include <vector>
+#include "mskb/compare.h"
+
+template <class T> void matrix_power_reference(const T* A, mskb::Expected& B, int N, int P) {
+    std::vector<double> row(N), scale(N), before(N);
+    size_t made = (size_t)N; // the row that is at hand; none yet
+    for (size_t j = 0; j < B.wanted.size(); ++j) {
+        size_t wanted = B.wanted[j] / N, col = B.wanted[j] % N;
+        if (wanted != made) {
+            made = wanted;
+            for (int k = 0; k < N; ++k) {
+                row[k] = mskb::to_double(A[wanted * N + k]);
+                scale[k] = std::abs(row[k]);
+            }
+            for (int power = 2; power <= P; ++power) {
+                before.swap(row);
+                row.assign(N, 0.0);
+                scale.assign(N, 0.0);
+                for (int k = N; k-- > 0;) {
+                    const T* right = A + (size_t)k * N;
+                    for (int c = 0; c < N; ++c) {
+                        double term = before[k] * mskb::to_double(right[c]);
+                        row[c] += term;
+                        scale[c] += std::abs(term);
+                    }
+                }
+            }
+        }
+        B.set(j, row[col], scale[col]);
+    }
+}
