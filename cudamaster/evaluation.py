@@ -90,16 +90,24 @@ class Workbench:
             judgement = replace(judgement, seconds=seconds)
         return self._told(verdict, judgement)
 
-    def build_harness(self) -> None:
+    def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""
-        for debug in (False, True) if self.device.has_debug_build else (False,):
-            self._builder.harness_object(debug)
+        self._builder.build_shared()
 
-    def check_baseline(self) -> Judgement:
-        """Hold the baseline against the reference on every case that this device can run."""
+    def build_baseline(self) -> None:
+        """Build what `check_baseline` runs, unless it is cached."""
+        self._builder.baseline_executable()
+
+    def check_baseline(self, *, calls: int = 0) -> Judgement:
+        """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
+
+        A device that only emulates runs the verification cases alone, under its memory checker.
+        """
         executable = self._builder.baseline_executable()
         seed = secrets.randbits(63) if self._seed is None else self._seed
-        return self._run(executable, self.card.cases, ["--cases", "all", "--baseline-only"], seed, _RUN_LIMIT_S)
+        cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
+        options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
+        return self._run(executable, cases, options, seed, _RUN_LIMIT_S)
 
     def _check_memory(self, build: Build, seed: int) -> Judgement | None:
         """Verification cases under the memory checker and in reversed thread order, where the device has that."""
