@@ -26,7 +26,7 @@ def main() -> None:
         for precision in Precision:
             bench = Workbench(cards.load(name), precision, device)
             started = time.monotonic()
-            bench.build_harness()
+            bench.build_shared()
             harness = time.monotonic() - started
             # A comment of its own makes it a candidate that no cache knows.
             fresh = f"// {time.time_ns()}\n{bench.baseline.code}"

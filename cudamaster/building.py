@@ -1,8 +1,9 @@
 """From a candidate to executables: the guards, the compilers and the linker, in the order of design §4.
 
-    flags -> source -> compile -> object -> localise -> link with the cached harness object
+    flags -> source -> compile -> object -> localise -> link with the cached harness and driver objects
 
-Everything lies in one folder per candidate; harness objects are cached by the hash of what they are made of.
+Everything lies in one folder per candidate. Two objects are shared and cached by the hash of what they are made of: the
+harness of a task and precision, and the driver, which is the same for all of them.
 """
 
 from __future__ import annotations
@@ -66,11 +67,19 @@ class Builder:
         """The rendered harness; the region is compiled out for scoring."""
         return render(self.card, self.precision)
 
+    @cached_property
+    def _reference(self) -> str:
+        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
+
+    @cached_property
+    def _driver(self) -> str:
+        return (resources.bench() / "harness" / "driver.cu").read_text()
+
     def build(self, candidate: Candidate) -> Build:
         """Guard, compile and link a candidate. What is wrong with it comes back as a status."""
         started = monotonic()
         folder = self._folder(candidate)
-        with _alone(folder):
+        with _alone(folder / "lock"):
             result = self._build(candidate, folder)
         return replace(result, seconds=monotonic() - started)
 
@@ -85,11 +94,11 @@ class Builder:
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
 
-        variants = (False, True) if self.device.has_debug_build else (False,)
-        with ThreadPoolExecutor(len(variants)) as pool:
-            harnesses = [pool.submit(self.harness_object, debug) for debug in variants]
+        variants = self._variants
+        with ThreadPoolExecutor(2) as pool:
+            shared = pool.submit(self.build_shared)
             compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
-            harness_objects = [future.result() for future in harnesses]
+            shared.result()
         record = {
             "command": candidate.command,
             "compile": compiled[0].command,
@@ -119,11 +128,12 @@ class Builder:
             return _failed(Status.REJECTED, str(refusal), record=record)
 
         executables: list[Path] = []
-        for debug, result, harness in zip(variants, compiled, harness_objects, strict=True):
+        for debug, result in zip(variants, compiled, strict=True):
             assert result.object is not None
             local = result.object.with_suffix(".local.o")
             localise(result.object, wrapper, local)
-            linked = self.device.link([harness, local], folder / "linking", debug=debug)
+            objects = [self.driver_object(debug), self.harness_object(False), local]
+            linked = self.device.link(objects, folder / "linking", debug=debug)
             if linked.object is None:
                 log = without_folders(linked.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
@@ -144,40 +154,57 @@ class Builder:
         return Build(None, "built", "", executable) if executable.is_file() else self.build(candidate)
 
     def baseline_executable(self) -> Path:
-        """The harness with the baseline in its region, linked alone; for checking the baseline itself."""
-        folder = self.device_cache() / "baselines" / content_hash(self.harness_text, _headers_hash())
-        executable = folder / self.card.wrapper(self.precision)
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        """Driver and harness without a candidate, in the memory-checking build where the device has one."""
+        debug = self.device.has_debug_build
+        objects = [self.driver_object(debug), self.harness_object(debug)]
+        executable = objects[1].with_suffix(f".{objects[0].stem}")
+        with _alone(executable.with_suffix(".lock")):
             if executable.is_file():
                 return executable
-            compiled = self.device.compile(self.harness_text, HARNESS_FLAGS[:2], "harness", folder)
-            built = self.device.link([compiled.object], executable) if compiled.object else compiled
-        if built.object is None:
-            raise DeviceError(
-                f"The harness of {self.card.name} does not build: {_first_error(built.log)}.",
-                "Run `cudamaster doctor`; the compiler's whole log is: " + built.log.strip()[-1500:],
-            )
-        return executable
+            built = self.device.link(objects, executable.with_suffix(".linking"), debug=debug)
+            if built.object is None:
+                raise DeviceError(
+                    f"The harness of {self.card.name} does not link: {_first_error(built.log)}.",
+                    "Run `cudamaster doctor`; the linker's whole log is: " + built.log.strip()[-1500:],
+                )
+            return built.object.replace(executable)
+
+    def build_shared(self) -> None:
+        """Build what every candidate is linked with, unless it is cached. Raises DeviceError."""
+        self.harness_object(False)
+        for debug in self._variants:
+            self.driver_object(debug)
 
     def harness_object(self, debug: bool) -> Path:
-        """The harness without its region as an object file, built once per content. Raises DeviceError."""
+        """The rendered harness without its region as an object file. Raises DeviceError."""
+        return self._object(self.card.wrapper(self.precision), self.harness_text, debug, self._reference)
+
+    def driver_object(self, debug: bool) -> Path:
+        """The driver as an object file. Raises DeviceError."""
+        return self._object("driver", self._driver, debug)
+
+    def _object(self, name: str, text: str, debug: bool, reference: str = "") -> Path:
         flags = _DEBUG_FLAGS if debug else HARNESS_FLAGS
-        key = content_hash(self.harness_text, _headers_hash(), *flags)
-        final = self.device_cache() / "harnesses" / f"{self.card.wrapper(self.precision)}-{key}.o"
-        if final.is_file():
-            return final
+        key = content_hash(text, _headers_hash(), reference, *flags)
+        final = self.device_cache() / "harnesses" / f"{name}-{key}{'-debug' if debug else ''}.o"
         final.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=final.parent) as folder:
-            built = self.device.compile(self.harness_text, flags, "harness", Path(folder), debug=debug)
-            if built.object is None:
-                why = _first_error(built.unsupported or built.log)
-                raise DeviceError(
-                    f"The harness of {self.card.name} does not compile: {why}.",
-                    f"Run `cudamaster doctor`. The command was: {built.command}",
-                )
-            built.object.replace(final)
-        return final
+        with _alone(final.with_suffix(".lock")):
+            if final.is_file():
+                return final
+            with tempfile.TemporaryDirectory(dir=final.parent) as folder:
+                built = self.device.compile(text, flags, name, Path(folder), debug=debug)
+                if built.object is None:
+                    why = _first_error(built.unsupported or built.log)
+                    raise DeviceError(
+                        f"The harness of {self.card.name} does not compile: {why}.",
+                        f"Run `cudamaster doctor`. The command was: {built.command}",
+                    )
+                return built.object.replace(final)
+
+    @property
+    def _variants(self) -> tuple[bool, ...]:
+        """Values of `debug` that a candidate is built with."""
+        return (False, True) if self.device.has_debug_build else (False,)
 
     def device_cache(self) -> Path:
         """Folder for what is built for this device, compiler and architecture."""
@@ -185,7 +212,7 @@ class Builder:
 
     def _folder(self, candidate: Candidate) -> Path:
         # The executable holds the harness too: another harness, another folder.
-        key = content_hash(candidate.id, self.harness_text, _headers_hash())
+        key = content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, self._driver)
         folder = self.device_cache() / "candidates" / key
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -216,9 +243,9 @@ def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Holds a folder of the cache: two runs may build the same candidate at the same time."""
-    with (folder / "lock").open("w") as file:
+def _alone(lock: Path) -> Iterator[None]:
+    """Holds a lock file of the cache: two runs may build the same at the same time."""
+    with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -226,7 +253,7 @@ def _alone(folder: Path) -> Iterator[None]:
 @cache
 def _headers_hash() -> str:
     folder = resources.bench()
-    headers: Sequence[Path] = sorted([*folder.glob("include/**/*.h"), *folder.glob("reference/*.h")])
+    headers: Sequence[Path] = sorted(folder.glob("include/**/*.h"))
     return content_hash(*(path.read_text() for path in headers))
 
 

@@ -62,8 +62,11 @@ class Workbench:
         """The device in figures."""
         return self.device.hardware()
 
-    def evaluate(self, candidate: Candidate) -> Verdict:
-        """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults."""
+    def evaluate(self, candidate: Candidate, *, check_only: bool = False) -> Verdict:
+        """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
+
+        With `check_only` the verification cases alone are run and nothing is timed, so there is no score.
+        """
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate)
         if self.on_build is not None:
@@ -82,33 +85,43 @@ class Workbench:
         if build.executable is None:
             return verdict
         checked = self._check_memory(build, seed)
-        if checked is not None and checked.status is not Status.CORRECT:
+        if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
+        if check_only:
+            return self._told(verdict, self._verify(build.executable, seed))
         judgement = self._run(build.executable, self.card.cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
         return self._told(verdict, judgement)
 
-    def build_harness(self) -> None:
+    def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""
-        for debug in (False, True) if self.device.has_debug_build else (False,):
-            self._builder.harness_object(debug)
+        self._builder.build_shared()
 
-    def check_baseline(self) -> Judgement:
-        """Hold the baseline against the reference on every case that this device can run."""
+    def build_baseline(self) -> None:
+        """Build what `check_baseline` runs, unless it is cached."""
+        self._builder.baseline_executable()
+
+    def check_baseline(self, *, calls: int = 0) -> Judgement:
+        """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
+
+        A device that only emulates runs the verification cases alone, under its memory checker.
+        """
         executable = self._builder.baseline_executable()
         seed = secrets.randbits(63) if self._seed is None else self._seed
-        return self._run(executable, self.card.cases, ["--cases", "all", "--baseline-only"], seed, _RUN_LIMIT_S)
+        cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
+        options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
+        return self._run(executable, cases, options, seed, _RUN_LIMIT_S)
 
     def _check_memory(self, build: Build, seed: int) -> Judgement | None:
         """Verification cases under the memory checker and in reversed thread order, where the device has that."""
-        if build.debug is None:
-            return None
+        return None if build.debug is None else self._verify(build.debug, seed, reversed_threads=True)
+
+    def _verify(self, executable: Path, seed: int, *, reversed_threads: bool = False) -> Judgement:
         cases = [case for case in self.card.cases if not case.sweep]
-        return self._run(
-            build.debug, cases, ["--cases", "verify", "--calls", "0"], seed, _CHECK_LIMIT_S, reversed_threads=True
-        )
+        options = ["--cases", "verify", "--calls", "0"]
+        return self._run(executable, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
 
     def _run(
         self,

@@ -48,13 +48,15 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
                 "length": to_c(str(p.length), sizes),
                 "use": _USES[p.role],
                 "exact": p.check == "exact",
+                "unit": to_c(p.unit, sizes),
+                "cost": to_c(p.cost, sizes),
             }
             for index, p in enumerate(buffers)
         ],
         generators=[_generator(text, buffers, sizes) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
         call_arguments=[
-            f"c.{p.name}" if p.length is None else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+            _scalar(p, precision) if p.length is None else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
             for p in card.parameters
         ],
     )
@@ -77,7 +79,12 @@ def _generator(text: str, buffers: list[Parameter], sizes: dict[str, str]) -> st
     name, arguments = call(text)
     filled = {p.name for p in buffers}
     written = [argument if argument in filled else to_c(argument, sizes) for argument in arguments]
-    return f"mskb::{name}({', '.join(['rng', *written])})"
+    return f"mskb::{name}({', '.join(['inputs', *written])})"
+
+
+def _scalar(p: Parameter, precision: Precision) -> str:
+    element = p.element_type(precision)
+    return f"mskb::from_double<{element}>(c.{p.name})" if p.type == "T" else f"static_cast<{element}>(c.{p.name})"
 
 
 def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Precision) -> list[str]:
@@ -85,11 +92,11 @@ def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Pr
     arguments: list[str] = []
     for p in card.parameters:
         if p.length is None:
-            arguments.append(f"c.{p.name}")
+            arguments.append(_scalar(p, precision))
             continue
         index = buffers.index(p)
         if p.role != "output":
-            arguments.append(f"host.data<const {p.element_type(precision)}>({index})")
+            arguments.append(f"static_cast<const {p.element_type(precision)}*>(host[{index}])")
         if p.role != "input":
             arguments.append(f"expected[{index}]")
     return arguments

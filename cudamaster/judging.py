@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cudamaster.cards import Case
@@ -32,6 +32,7 @@ class Judgement:
     cases: tuple[CaseVerdict, ...]
     seconds: Seconds
     hardware: Mapping[str, str]
+    baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
 
     @property
     def score(self) -> float | None:
@@ -77,7 +78,13 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
     hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
-    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware)
+    baseline_us = {
+        case.label: tuple(float(us) for us in line["baseline_us"])
+        for i, case in enumerate(cases)
+        for line in by_index.get(i, ())
+        if line["event"] == "time"
+    }
+    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us)
 
 
 def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:

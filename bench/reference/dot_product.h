@@ -1,7 +1,7 @@
 // Reference of dot_product in double precision: summed from the end.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void dot_product_reference(mskb::Expected& out, const T* X, const T* Y, int N) {
     double sum = 0, scale = 0;

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <vector>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void sorting_reference(const T* before, mskb::Expected& after, int N) {
     std::vector<double> sorted(N);

@@ -1,7 +1,7 @@
 // Reference of spmv_csr in double precision: a row's entries are summed from its end.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T>
 void spmv_csr_reference(int, const T* values, const int* col_indices, const int* row_offsets, const T* x,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @options.device
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
 @click.option("--calls", type=click.IntRange(1), help="Timed calls per case; the device's protocol otherwise.")
+@click.option("--check-only", is_flag=True, help="Run the verification cases alone and time nothing.")
 @options.seed
 @options.as_json
 def evaluate(
@@ -31,6 +32,7 @@ def evaluate(
     device: str,
     command: str | None,
     calls: int | None,
+    check_only: bool,
     seed: int | None,
     as_json: bool,
 ) -> None:
@@ -51,13 +53,13 @@ def evaluate(
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
     out = console()
     if as_json:
-        verdict = bench.evaluate(candidate)
+        verdict = bench.evaluate(candidate, check_only=check_only)
         print_json(verdict)
     else:
         with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
-            verdict = bench.evaluate(candidate)
+            verdict = bench.evaluate(candidate, check_only=check_only)
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
-        if verdict.correct:
+        if verdict.correct and not check_only:
             out.print(cases_table(verdict))
             complete = "" if verdict.complete else ", incomplete: cases were skipped"
             out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}{_empty_launch(verdict)}")
@@ -65,7 +67,7 @@ def evaluate(
             out.print(verdict.log)
         s = verdict.seconds
         out.print(f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s; seed {verdict.seed}")
-        if verdict.emulated and verdict.correct:
+        if verdict.emulated and verdict.correct and not check_only:
             out.print("CPU device: correctness is proven, times are emulated and say nothing about a GPU.")
     click.get_current_context().exit(0 if verdict.correct else 1)
 

@@ -1,11 +1,31 @@
-// Sizes of a case given by hand: "rows=100,nnz=7".
+// Sizes of a case, and those given by hand: "rows=100,nnz=7".
 #pragma once
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace mskb {
+
+// Every size of the card, in its order. Whole ones are exact up to 2^53.
+using Sizes = std::vector<double>;
+
+struct Row {
+    std::string label;
+    bool sweep; // timed and scored, else only checked
+    double weight;
+    Sizes sizes;
+};
+
+// The root of a whole number, rounded down.
+inline long long isqrt(long long n) {
+    long long root = 0;
+    for (long long bit = 1LL << 31; bit > 0; bit /= 2)
+        if ((root + bit) * (root + bit) <= n)
+            root += bit;
+    return root;
+}
 
 // Parses "name=value,..."; exits with 64 and a reason when it can't be read.
 inline std::map<std::string, double> parse_case(const std::string& text) {

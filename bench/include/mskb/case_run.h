@@ -1,20 +1,20 @@
 // One case of a task: checks the candidate on it and, where it belongs to the sweep, times it.
 //
-// A Task (rendered from the card) gives names, cases, buffers, input generation, the reference, and the calls of
-// baseline and candidate. Per case:
-//   1. inputs for several sets from the seed; the baseline's outputs and the double-precision reference for each
-//   2. the candidate on each set: CUDA errors, guard zones, unchanged inputs, outputs within bounds
+//   1. the baseline on inputs of several streams of the seed, held against the double-precision reference
+//   2. the candidate on the same inputs: CUDA errors, guard zones, unchanged inputs, outputs within bounds
 //   3. for the sweep: baseline and candidate timed in turn, both of a turn on the same inputs, and every turn on inputs
-//      of its own, as far as time and memory to make them last: a result remembered by address or by value is of no
-//      use. Outputs of timed calls are checked too, at turns that are drawn at random.
+//      of its own (structure such as a sparse pattern recurs where making it takes long): a result remembered by
+//      address or by value is of no use. Outputs of timed calls are checked too, at turns that are drawn at random.
 // Lines of the report: case, skip, reference, check, fault, time; harness.h and timing.h add begin, end, timeout.
 #pragma once
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 #include "mskb/buffers.h"
 #include "mskb/compare.h"
-#include "mskb/inputs.h"
+#include "mskb/dump.h"
+#include "mskb/input_set.h"
 #include "mskb/options.h"
 #include "mskb/report.h"
 #include "mskb/timing.h"
@@ -27,11 +27,12 @@ extern "C" cudaError_t cudaProfilerStop();
 
 namespace mskb {
 
-constexpr int kSets = 3;              // input sets of a case
-constexpr double kFreshSeconds = 10;  // inputs of their own for as many turns as can be made in that time ...
-constexpr double kFreshMemory = 0.25; // ... and in that part of the free device memory
-constexpr int kCheckedCalls = 6;      // about so many timed calls of a candidate are checked
-constexpr double kSlowest = 1000;     // a candidate is stopped at so many times the baseline's time
+constexpr int kSets = 3;               // input sets of a case
+constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
+constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
+constexpr int kCheckedCalls = 6;       // about so many timed calls of a candidate are checked
+constexpr double kTimedBudget = 0.2;   // of the reference's operations of a check, for a timed call
+constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineError = 1e-4; // a baseline further off than this, in units of scale, is wrong
 constexpr int kFaultExit = 70;          // the device is unusable after a fault
 
@@ -54,50 +55,49 @@ inline void profiler_stop() {
 #endif
 }
 
-template <class Task> class CaseRun {
+class CaseRun {
   public:
     CaseRun(const Options& options, const Report& report, Watchdog& watchdog, const CacheFlush& flush,
-            int index, const typename Task::Row& row)
+            int index, const Row& row)
         : options_(options), report_(report), watchdog_(watchdog), flush_(flush), index_(index), row_(row),
-          specs_(Task::buffers(row.values)), rng_(options.seed, label_stream(row.label), 1u << 20) {}
+          specs_(task().buffers(row.sizes)), rng_(options.seed, label_stream(row.label), 1u << 20) {}
 
     // Whether everything that ran was right.
     bool run(bool timing_allowed) {
         report_.write(line("case").add("label", row_.label).add("sweep", row_.sweep));
         if (options_.work_limit > 0 && row_.weight > options_.work_limit)
             return skip("too long for this device");
-        size_t free_bytes = 0, total_bytes = 0, needed = DeviceSets::footprint(specs_, kSets);
+        size_t free_bytes = 0, total_bytes = 0, needed = footprint();
         MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
         if (needed > free_bytes - free_bytes / 16)
             return skip("needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
                         std::to_string(free_bytes >> 20) + " MiB are free");
-        DeviceSets device(specs_, kSets);
-        if (options_.profile > 0)
-            return profile(device);
-        bool ok = reference(device);
-        if (!options_.baseline_only) {
-            for (int set = 0; set < kSets; ++set) {
-                candidate_call(device, set);
-                ok = check(observe(device, sets_[set]), sets_[set], "check") && ok;
-            }
-            if (ok && timing_allowed && row_.sweep && options_.calls > 0)
-                ok = time(device);
+        for (const BufferSpec& spec : specs_) {
+            working_.emplace_back(spec.bytes(), kGuardBytes);
+            arguments_.buffers.push_back(working_.back().get());
         }
+        if (options_.profile > 0)
+            return profile();
+        bool ok = reference();
+        if (!options_.baseline_only)
+            for (Set& set : sets_)
+                ok = check(set, "check") && ok;
+        if (ok && timing_allowed && row_.sweep && options_.calls > 0)
+            ok = time();
         return ok;
     }
 
   private:
-    // Inputs of one set on the host, and what has to come of them.
+    // Inputs, and what has to come of them.
     struct Set {
-        HostBuffers inputs;
-        std::vector<Expected> expected;                       // per buffer
-        std::vector<std::vector<unsigned char>> baseline_out; // per buffer
+        Inputs inputs;
+        std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    // What a call of the candidate left: damage in words, and its outputs.
+    // What a call left: damage in words, and the wanted elements of its outputs.
     struct Observation {
         std::string damage;
-        std::vector<std::vector<unsigned char>> outputs; // per buffer
+        std::vector<std::vector<double>> outputs; // per buffer
     };
 
     Line line(const char* event) const { return std::move(Line(event).add("index", index_)); }
@@ -107,101 +107,150 @@ template <class Task> class CaseRun {
         return true;
     }
 
-    // Inputs of a stream of the seed: the same ones however often they are made.
-    void generate(uint64_t stream, HostBuffers& inputs) const {
-        Rng rng(options_.seed, label_stream(row_.label), stream);
-        Task::generate(row_.values, rng, inputs);
-    }
-
-    Set empty_set() const {
-        return {HostBuffers(specs_), {}, std::vector<std::vector<unsigned char>>(specs_.size())};
-    }
-
-    // After the baseline has run on a set: keeps its outputs and asks the reference. False when the baseline itself
-    // is wrong.
-    bool expect(const DeviceSets& device, Set& set) {
-        set.expected.clear();
+    // Bytes that the case takes on the device: the buffers, and once more the outputs that are compared there and
+    // the inputs, if they have structure.
+    size_t footprint() const {
+        size_t total = 0;
         for (const BufferSpec& spec : specs_)
-            set.expected.emplace_back(spec.is_written() ? spec.length : 0, options_.oracle_elements, rng_);
-        Task::reference(row_.values, set.inputs, set.expected);
-        bool right = true;
+            total += 2 * (spec.bytes() + kGuardBytes);
+        return total;
+    }
+
+    Inputs make_inputs(uint64_t stream, const Inputs* donor = nullptr) const {
+        return Inputs(task(), row_, specs_, options_.seed, label_stream(row_.label), stream, donor);
+    }
+
+    // Asks the reference what has to come of the inputs, which are in place.
+    std::vector<Expected> expect(double budget) {
+        std::vector<Expected> expected;
+        std::vector<HostBuffer> host;
+        std::vector<const void*> pointers;
+        for (size_t i = 0; i < specs_.size(); ++i) {
+            const BufferSpec& spec = specs_[i];
+            expected.emplace_back(spec.is_written() ? spec.length : 0, spec.unit, spec.cost, budget,
+                                  options_.oracle_elements, rng_);
+            host.emplace_back(spec.is_read() ? spec.bytes() : 0);
+            MSKB_CUDA(
+                cudaMemcpy(host[i].get(), working_[i].get(), host[i].bytes(), cudaMemcpyDeviceToHost));
+            pointers.push_back(host[i].get());
+        }
+        task().reference(row_.sizes, pointers, expected);
+        for (size_t i = 0; i < specs_.size(); ++i)
+            if (!expected[i].complete())
+                harness_failure(std::string("the reference left elements of ") + specs_[i].name +
+                                " undefined");
+        if (!options_.dump.empty() && sets_.empty())
+            dump(options_.dump, index_, specs_, pointers, expected);
+        return expected;
+    }
+
+    // Whether a call of the baseline was right; the worst error goes into the bound.
+    bool right(const Observation& seen, const std::vector<Expected>& expected) {
+        bool ok = seen.damage.empty();
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (!specs_[i].is_written())
                 continue;
-            if (!set.expected[i].complete())
-                harness_failure(std::string("the reference left elements of ") + specs_[i].name +
-                                " undefined");
-            device.download(i, set.baseline_out[i]);
-            double worst = worst_error(set.baseline_out[i].data(), specs_[i], set.expected[i]);
+            double worst = worst_error(seen.outputs[i], specs_[i], expected[i]);
             worst_[i] = std::max(worst_[i], worst);
-            right = right && worst <= (specs_[i].exact ? 0.0 : kBaselineError);
+            ok = ok && worst <= (specs_[i].exact ? 0.0 : kBaselineError);
         }
-        return right;
+        return ok;
     }
 
-    // Inputs, baseline outputs and expected values of every set; false when the baseline itself is wrong.
-    bool reference(DeviceSets& device) {
+    // Inputs and expected values of every set; false when the baseline itself is wrong.
+    bool reference() {
         worst_.assign(specs_.size(), 0.0);
-        bool right = true;
-        for (int set = 0; set < kSets; ++set) {
-            sets_.push_back(empty_set());
-            Clock::time_point start = Clock::now();
-            generate(set, sets_[set].inputs);
-            device.upload(set, sets_[set].inputs);
-            fill_seconds_ = seconds_since(start);
-            double seconds = baseline_call(device, set);
-            baseline_seconds_ = set == 0 ? seconds : std::min(seconds, baseline_seconds_);
-            right = expect(device, sets_[set]) && intact(device, sets_[set]).empty() && right;
+        bool ok = true;
+        sets_.reserve(kSets);
+        for (int k = 0; k < kSets; ++k) {
+            Inputs inputs = make_inputs(k);
+            inputs.place(working_);
+            std::vector<Expected> expected = expect(options_.oracle_operations);
+            sets_.push_back({std::move(inputs), std::move(expected)});
+            double seconds = baseline_call(sets_[k].inputs);
+            baseline_seconds_ = k == 0 ? seconds : std::min(seconds, baseline_seconds_);
+            ok = right(observe(sets_[k].inputs, sets_[k].expected), sets_[k].expected) && ok;
         }
-        report_reference(right);
-        return right;
+        report_reference(ok);
+        return ok;
     }
 
-    void report_reference(bool right) const {
+    void report_reference(bool ok) const {
         double worst = 0;
         for (double w : worst_)
             worst = std::max(worst, w);
         report_.write(line("reference")
-                          .add("baseline_ok", right)
+                          .add("baseline_ok", ok)
                           .add("baseline_worst_error", worst)
                           .add("baseline_us", baseline_seconds_ * 1e6));
     }
 
-    double baseline_call(DeviceSets& device, int set) {
-        device.prepare(set);
+    double baseline_call(const Inputs& inputs) {
+        inputs.place(working_);
         flush_();
-        double seconds = timed_call([&] { Task::baseline(row_.values, device); });
+        double seconds = timed_call([&] { task().baseline(row_.sizes, arguments_); });
         stop_on_fault("baseline");
         return seconds;
     }
 
-    double candidate_call(DeviceSets& device, int set) {
-        device.prepare(set);
+    double candidate_call(const Inputs& inputs) {
+        inputs.place(working_);
         flush_();
         watchdog_.arm(std::max(options_.call_limit_s, kSlowest * baseline_seconds_));
-        double seconds = timed_call([&] { Task::candidate(row_.values, device); });
+        double seconds = timed_call([&] { task().candidate(row_.sizes, arguments_); });
         watchdog_.disarm();
         stop_on_fault("candidate");
         return seconds;
     }
 
-    Observation observe(const DeviceSets& device, const Set& set) const {
-        Observation seen{intact(device, set), std::vector<std::vector<unsigned char>>(specs_.size())};
+    Observation observe(const Inputs& inputs, const std::vector<Expected>& expected) const {
+        Observation seen{damage(inputs), {}};
         for (size_t i = 0; i < specs_.size(); ++i)
-            if (specs_[i].is_written())
-                device.download(i, seen.outputs[i]);
+            seen.outputs.push_back(gather(working_[i].get(), specs_[i], expected[i].wanted));
         return seen;
     }
 
-    // Whether a call was right. Checks are reported, those of timed calls only when they fail.
-    bool check(const Observation& seen, const Set& set, const char* stage) const {
+    // Keeps the outputs that the reference does not cover, for the comparison of every element.
+    void keep_outputs(const std::vector<Expected>& expected) {
+        kept_.resize(specs_.size());
+        for (size_t i = 0; i < specs_.size(); ++i) {
+            if (!expected[i].sampled())
+                continue;
+            if (!kept_[i])
+                kept_[i].emplace(specs_[i].bytes());
+            MSKB_CUDA(cudaMemcpy(kept_[i]->get(), working_[i].get(), specs_[i].bytes(),
+                                 cudaMemcpyDeviceToDevice));
+        }
+    }
+
+    bool check(Set& set, const char* stage) {
+        for (const Expected& expected : set.expected) {
+            if (!expected.sampled())
+                continue;
+            baseline_call(set.inputs);
+            keep_outputs(set.expected);
+            break;
+        }
+        candidate_call(set.inputs);
+        return check(observe(set.inputs, set.expected), set.expected, true, stage);
+    }
+
+    // Whether a call of the candidate was right. Of the outputs that the reference does not cover, the working buffers
+    // have the candidate's and kept_ the baseline's, or the other way round. Checks are reported, those of timed calls
+    // only when they fail.
+    bool check(const Observation& seen, const std::vector<Expected>& expected, bool candidate_last,
+               const char* stage) const {
         bool ok = seen.damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (!specs_[i].is_written())
                 continue;
-            Comparison comparison = compare(seen.outputs[i].data(), set.baseline_out[i].data(), specs_[i],
-                                            set.expected[i], worst_[i]);
+            Comparison comparison = compare(seen.outputs[i], specs_[i], expected[i], worst_[i]);
+            if (expected[i].sampled()) {
+                const void *working = working_[i].get(), *kept = kept_[i]->get();
+                compare_with_baseline(comparison, candidate_last ? working : kept,
+                                      candidate_last ? kept : working, specs_[i], expected[i]);
+            }
             ok = ok && comparison.mismatches == 0;
             outputs += (outputs.empty() ? "" : ",") + json(specs_[i].name, comparison, worst_[i]);
         }
@@ -214,58 +263,66 @@ template <class Task> class CaseRun {
         return ok;
     }
 
-    // How many of the turns get inputs of their own; where not all can, turns share them.
-    int fresh_sets(int turns) const {
-        size_t free_bytes = 0, total_bytes = 0;
+    // For how many of the turns structure is made anew; the others take it over from those.
+    int fresh_structures(int turns) const {
+        double seconds = sets_.back().inputs.structure_seconds();
+        size_t free_bytes = 0, total_bytes = 0, bytes = 1;
         MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-        double by_memory = kFreshMemory * static_cast<double>(free_bytes) /
-                           static_cast<double>(std::max<size_t>(DeviceSets::set_bytes(specs_), 1));
-        double by_time = kFreshSeconds / std::max(fill_seconds_, 1e-6);
-        return static_cast<int>(std::clamp(std::min(by_memory, by_time), 1.0, static_cast<double>(turns)));
+        for (const BufferSpec& spec : specs_)
+            bytes += spec.is_read() ? spec.bytes() : 0;
+        double by_memory = kFreshMemory * static_cast<double>(free_bytes) / static_cast<double>(bytes);
+        double affordable = seconds > 0 ? std::min(kFreshSeconds / seconds, by_memory) : turns;
+        return static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    bool time(DeviceSets& device) {
-        // All inputs are made before the first turn, so that the host does as little as possible between timed calls.
-        Set turn_set = empty_set();
-        int turns = options_.warmups + options_.calls, fresh = fresh_sets(turns);
-        for (int k = 0; k < fresh; ++k) {
-            generate(kSets + k, turn_set.inputs);
-            device.upload(device.add_set(), turn_set.inputs);
-        }
+    bool time() {
+        // What takes the host long is made before the first turn: it does as little as possible between timed calls.
+        int turns = options_.warmups + options_.calls, fresh = fresh_structures(turns);
+        std::vector<Inputs> inputs;
+        inputs.reserve(turns);
+        for (int turn = 0; turn < turns; ++turn)
+            inputs.push_back(make_inputs(kSets + turn, turn < fresh ? nullptr : &inputs[turn % fresh]));
         std::vector<double> baseline_us, candidate_us, empty_us;
         bool ok = true;
         for (int turn = 0; turn < turns && ok; ++turn) {
             bool counts = turn >= options_.warmups;
             bool checked = counts && (turn == turns - 1 || rng_.unit() * options_.calls < kCheckedCalls);
-            int set = kSets + turn % fresh;
-            if (checked)
-                generate(set, turn_set.inputs);
+            std::vector<Expected> expected;
+            if (checked) {
+                inputs[turn].place(working_);
+                expected = expect(kTimedBudget * options_.oracle_operations);
+            }
             double baseline = 0, candidate = 0;
             Observation seen;
             bool candidate_first = rng_.bits() % 2;
-            for (int half = 0; half < 2; ++half) {
+            for (int half = 0; half < 2 && ok; ++half) {
                 if ((half == 0) == candidate_first) {
-                    candidate = candidate_call(device, set);
+                    if (options_.baseline_only)
+                        continue;
+                    candidate = candidate_call(inputs[turn]);
                     if (checked)
-                        seen = observe(device, turn_set);
+                        seen = observe(inputs[turn], expected);
                 } else {
-                    baseline = baseline_call(device, set);
-                    if (checked && !expect(device, turn_set)) {
+                    baseline = baseline_call(inputs[turn]);
+                    if (checked && !right(observe(inputs[turn], expected), expected)) {
                         report_reference(false);
                         ok = false;
                     }
                 }
+                if (checked && half == 0)
+                    keep_outputs(expected);
             }
-            if (checked && ok)
-                ok = check(seen, turn_set, "timed");
+            if (checked && ok && !options_.baseline_only)
+                ok = check(seen, expected, !candidate_first, "timed");
             if (counts) {
                 baseline_us.push_back(baseline * 1e6);
-                candidate_us.push_back(candidate * 1e6);
-                empty_us.push_back(timed_call(Task::empty) * 1e6);
+                if (!options_.baseline_only)
+                    candidate_us.push_back(candidate * 1e6);
+                empty_us.push_back(timed_call(empty_launch) * 1e6);
             }
         }
         report_.write(line("time")
-                          .add("fresh_inputs", fresh)
+                          .add("fresh_structures", fresh)
                           .add("baseline_us", baseline_us)
                           .add("candidate_us", candidate_us)
                           .add("empty_us", empty_us));
@@ -273,17 +330,15 @@ template <class Task> class CaseRun {
     }
 
     // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold.
-    bool profile(DeviceSets& device) {
-        HostBuffers inputs(specs_);
-        generate(0, inputs);
-        device.upload(0, inputs);
+    bool profile() {
+        Inputs inputs = make_inputs(0);
         for (int call = -1; call < options_.profile; ++call) {
-            device.prepare(0);
+            inputs.place(working_);
             flush_();
             MSKB_CUDA(cudaDeviceSynchronize());
             if (call >= 0)
                 profiler_start();
-            Task::candidate(row_.values, device);
+            task().candidate(row_.sizes, arguments_);
             stop_on_fault("candidate");
             if (call >= 0)
                 profiler_stop();
@@ -292,15 +347,11 @@ template <class Task> class CaseRun {
     }
 
     // Empty when guard zones and inputs are as they were, else what was damaged.
-    std::string intact(const DeviceSets& device, const Set& set) const {
-        std::vector<unsigned char> now;
+    std::string damage(const Inputs& inputs) const {
         for (size_t i = 0; i < specs_.size(); ++i) {
-            if (std::string overrun = device.working(i).overrun(); !overrun.empty())
+            if (std::string overrun = working_[i].overrun(); !overrun.empty())
                 return std::string(specs_[i].name) + " was " + overrun;
-            if (specs_[i].use != Use::kInput)
-                continue;
-            device.download(i, now);
-            if (!now.empty() && std::memcmp(now.data(), set.inputs.bytes(i), now.size()) != 0)
+            if (specs_[i].use == Use::kInput && inputs.changed(i, working_[i]))
                 return std::string("the input ") + specs_[i].name + " was changed";
         }
         return "";
@@ -324,12 +375,14 @@ template <class Task> class CaseRun {
     Watchdog& watchdog_;
     const CacheFlush& flush_;
     int index_;
-    const typename Task::Row& row_;
+    const Row& row_;
     std::vector<BufferSpec> specs_;
-    Rng rng_; // order of calls, sets and checks
+    Rng rng_; // order of calls and checks, samples of the reference
+    std::vector<DeviceBuffer> working_;
+    Arguments arguments_;
+    std::vector<std::optional<DeviceBuffer>> kept_; // outputs of the call before
     std::vector<Set> sets_;
     std::vector<double> worst_; // error of the baseline so far, per buffer
-    double fill_seconds_ = 0;   // making and uploading one set of inputs
     double baseline_seconds_ = 0;
 };
 

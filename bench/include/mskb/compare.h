@@ -12,9 +12,9 @@
 #include <cmath>
 #include <string>
 #include <vector>
-#include "mskb/buffers.h"
+#include "mskb/device_work.h"
+#include "mskb/expected.h"
 #include "mskb/number.h"
-#include "mskb/random.h"
 #include "mskb/report.h"
 
 namespace mskb {
@@ -22,44 +22,6 @@ namespace mskb {
 constexpr double kOutputUlps = 2.0;
 constexpr double kMultiple = 4.0;
 constexpr double kFloor = 4 * 0x1.0p-23; // four ulps of fp32 at the element's scale
-
-// What the reference says of one output. It fills value and scale for the wanted elements alone: all of them
-// where that is affordable, else a sample. An exact output has scale 0.
-class Expected {
-  public:
-    // All elements when there are at most `limit`, else both ends and `limit` random ones, ascending.
-    Expected(size_t elements, size_t limit, Rng& rng) : elements_(elements) {
-        if (elements <= limit) {
-            for (size_t i = 0; i < elements; ++i)
-                wanted.push_back(i);
-        } else {
-            wanted = {0, elements - 1};
-            for (size_t k = 0; k < limit; ++k)
-                wanted.push_back(rng.below(elements));
-            std::sort(wanted.begin(), wanted.end());
-            wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
-        }
-        value.assign(wanted.size(), NAN);
-        scale.assign(wanted.size(), NAN);
-    }
-
-    void set(size_t position, double expected, double sum_of_absolute_terms) {
-        value[position] = expected;
-        scale[position] = sum_of_absolute_terms;
-    }
-    bool sampled() const { return wanted.size() < elements_; }
-    size_t elements() const { return elements_; }
-    bool complete() const {
-        return std::none_of(value.begin(), value.end(), [](double v) { return std::isnan(v); }) &&
-               std::none_of(scale.begin(), scale.end(), [](double s) { return !(s >= 0); });
-    }
-
-    std::vector<size_t> wanted; // element indices, ascending
-    std::vector<double> value, scale;
-
-  private:
-    size_t elements_;
-};
 
 // Error of a value beyond the unavoidable rounding of the output, in units of scale; infinite when it is NaN.
 inline double error_in_scale(double got, double expected, double scale, Kind kind) {
@@ -112,42 +74,55 @@ struct Comparison {
     }
 };
 
-// Worst error of the baseline's output, in units of scale; what the bound of a case is derived from.
-inline double worst_error(const void* got, const BufferSpec& spec, const Expected& expected) {
+// Worst error of the baseline's output, in units of scale; what the bound of a case is derived from. `got` are the
+// wanted elements.
+inline double worst_error(const std::vector<double>& got, const BufferSpec& spec, const Expected& expected) {
     double worst = 0;
     for (size_t j = 0; j < expected.wanted.size(); ++j)
-        worst = std::max(worst, error_in_scale(element(got, spec.kind, expected.wanted[j]), expected.value[j],
-                                               expected.scale[j], spec.kind));
+        worst = std::max(worst, error_in_scale(got[j], expected.value[j], expected.scale[j], spec.kind));
     return worst;
 }
 
-// Compare one output with the reference on its wanted elements and, where those are a sample, every element
-// with the baseline's output within both bounds.
-inline Comparison compare(const void* got, const void* baseline, const BufferSpec& spec,
-                          const Expected& expected, double baseline_worst) {
+inline double bound_of(const BufferSpec& spec, double baseline_worst) {
+    return spec.exact ? 0.0 : std::max(kMultiple * baseline_worst, kFloor);
+}
+
+// Hold the wanted elements of one output against the reference.
+inline Comparison compare(const std::vector<double>& got, const BufferSpec& spec, const Expected& expected,
+                          double baseline_worst) {
     Comparison result;
     result.elements = expected.elements();
     result.oracle_elements = expected.wanted.size();
-    result.bound = spec.exact ? 0.0 : std::max(kMultiple * baseline_worst, kFloor);
-    double largest_scale = 0;
+    result.bound = bound_of(spec, baseline_worst);
     for (size_t j = 0; j < expected.wanted.size(); ++j) {
-        double want = expected.value[j], have = element(got, spec.kind, expected.wanted[j]);
-        double allowed =
-            spec.exact ? 0.0 : result.bound * expected.scale[j] + kOutputUlps * ulp(spec.kind, want);
-        largest_scale = std::max(largest_scale, expected.scale[j]);
+        double want = expected.value[j], have = got[j], scale = expected.scale[j];
+        double allowed = spec.exact ? 0.0 : result.bound * scale + kOutputUlps * ulp(spec.kind, want);
         if (!spec.exact)
-            result.worst = std::max(result.worst, error_in_scale(have, want, expected.scale[j], spec.kind));
+            result.worst = std::max(result.worst, error_in_scale(have, want, scale, spec.kind));
         if (!(have == want) && !(std::abs(have - want) <= allowed))
             result.mismatch({expected.wanted[j], want, have, allowed});
     }
-    for (size_t i = 0; expected.sampled() && i < expected.elements(); ++i) {
-        double want = element(baseline, spec.kind, i), have = element(got, spec.kind, i);
-        double allowed =
-            spec.exact ? 0.0 : 2 * (result.bound * largest_scale + kOutputUlps * ulp(spec.kind, want));
-        if (!(have == want) && !(std::abs(have - want) <= allowed))
-            result.mismatch({i, want, have, allowed});
-    }
     return result;
+}
+
+// Where the reference took a sample: hold every element against the baseline's output, within both bounds. Both are
+// on the device.
+inline void compare_with_baseline(Comparison& result, const void* got, const void* baseline,
+                                  const BufferSpec& spec, const Expected& expected) {
+    double largest_scale = *std::max_element(expected.scale.begin(), expected.scale.end());
+    double slack = 2 * result.bound * largest_scale, ulps = spec.exact ? 0.0 : 2 * kOutputUlps;
+    Difference found = compare_on_device(got, baseline, spec, slack, ulps);
+    std::vector<size_t> shown(found.kept,
+                              found.kept + std::min<unsigned long long>(found.count, Difference::kKept));
+    std::sort(shown.begin(), shown.end());
+    std::vector<double> have = gather(got, spec, shown), want = gather(baseline, spec, shown);
+    for (size_t k = 0; k < shown.size(); ++k)
+        result.mismatch({shown[k], want[k], have[k], slack + ulps * ulp(spec.kind, want[k])});
+    if (found.count > 0) {
+        result.mismatches += found.count - shown.size();
+        result.first_bad = std::min<size_t>(result.first_bad, found.first);
+        result.last_bad = std::max<size_t>(result.last_bad, found.last);
+    }
 }
 
 inline std::string json(const char* name, const Comparison& c, double baseline_worst) {

@@ -33,7 +33,7 @@ inline void report_begin(const Report& report, const Options& options, const cha
 }
 
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout.
-template <class Task> int run(int argc, char** argv) {
+inline int run(int argc, char** argv) {
     Options options = parse_options(argc, argv);
 #ifdef __linux__
     if (!options.report.empty())
@@ -42,19 +42,19 @@ template <class Task> int run(int argc, char** argv) {
     Report report(options.report);
     if (!report.ok())
         return 74;
-    std::vector<typename Task::Row> rows;
-    for (const typename Task::Row& row : Task::rows())
+    std::vector<Row> rows;
+    for (const Row& row : task().rows())
         if (options.cases == "all" || options.cases == (row.sweep ? "sweep" : "verify"))
             rows.push_back(row);
     for (const std::string& text : options.extra)
-        rows.push_back(Task::row(text));
-    report_begin(report, options, Task::kName, Task::kPrecision);
+        rows.push_back(task().row(text));
+    report_begin(report, options, task().name(), task().precision());
     CacheFlush flush;
     bool ok = true;
     {
         Watchdog watchdog(report);
         for (size_t i = 0; i < rows.size(); ++i)
-            ok = CaseRun<Task>(options, report, watchdog, flush, static_cast<int>(i), rows[i]).run(ok) && ok;
+            ok = CaseRun(options, report, watchdog, flush, static_cast<int>(i), rows[i]).run(ok) && ok;
     }
     report.write(Line("end").add("ok", ok));
     return ok ? 0 : 1;

@@ -2,27 +2,30 @@
 #pragma once
 #include <cmath>
 #include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#define MSKB_HD __host__ __device__ inline
 
 namespace mskb {
 
-inline double to_double(float v) {
+MSKB_HD double to_double(float v) {
     return v;
 }
-inline double to_double(int v) {
+MSKB_HD double to_double(int v) {
     return v;
 }
-inline double to_double(__nv_bfloat16 v) {
+MSKB_HD double to_double(__nv_bfloat16 v) {
     return __bfloat162float(v);
 }
 
-template <class T> T from_double(double v);
-template <> inline float from_double<float>(double v) {
+template <class T> MSKB_HD T from_double(double v);
+template <> MSKB_HD float from_double<float>(double v) {
     return static_cast<float>(v);
 }
-template <> inline int from_double<int>(double v) {
+template <> MSKB_HD int from_double<int>(double v) {
     return static_cast<int>(v);
 }
-template <> inline __nv_bfloat16 from_double<__nv_bfloat16>(double v) {
+template <> MSKB_HD __nv_bfloat16 from_double<__nv_bfloat16>(double v) {
     return __float2bfloat16(static_cast<float>(v));
 }
 
@@ -44,7 +47,7 @@ inline size_t bytes_of(Kind kind) {
 }
 
 // Value of element `i` of a raw buffer.
-inline double element(const void* data, Kind kind, size_t i) {
+MSKB_HD double element(const void* data, Kind kind, size_t i) {
     switch (kind) {
     case Kind::kFloat:
         return static_cast<const float*>(data)[i];
@@ -57,14 +60,12 @@ inline double element(const void* data, Kind kind, size_t i) {
 }
 
 // Distance between neighbouring representable values at |v|: 24 significant bits in fp32, 8 in bf16.
-inline double ulp(Kind kind, double v) {
-    if (kind == Kind::kInt)
-        return 0.0;
-    if (!std::isfinite(v))
+MSKB_HD double ulp(Kind kind, double v) {
+    if (kind == Kind::kInt || !(fabs(v) <= 1.7976931348623157e308))
         return 0.0;
     int significant = kind == Kind::kFloat ? 24 : 8;
-    int exponent = v == 0.0 ? -126 : std::max(std::ilogb(v), -126);
-    return std::ldexp(1.0, exponent - significant + 1);
+    int exponent = v == 0.0 || ilogb(v) < -126 ? -126 : ilogb(v);
+    return ldexp(1.0, exponent - significant + 1);
 }
 
 } // namespace mskb

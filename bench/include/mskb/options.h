@@ -17,7 +17,9 @@ struct Options {
     std::vector<std::string> extra; // further verification cases, as "name=value,name=value"
     double work_limit = 0;          // cases of a larger weight are left out; 0: none is
     double call_limit_s = 2;        // a call is stopped after this or 1000 times the baseline's time
-    size_t oracle_elements = 1 << 20;
+    size_t oracle_elements = 1 << 20; // at most so many elements of an output are asked of the reference ...
+    double oracle_operations = 2e7;   // ... for about so many operations
+    std::string dump;                 // folder for the inputs and expected outputs of every case
     bool baseline_only = false;
     int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
 };
@@ -27,7 +29,7 @@ inline void usage(const char* program) {
         stderr,
         "usage: %s [--cases all|sweep|verify|none] [--case NAME=VALUE,...]... [--calls N] [--warmups N]\n"
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
-        "          [--baseline-only] [--profile CALLS]\n"
+        "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--profile CALLS]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -68,6 +70,10 @@ inline Options parse_options(int argc, char** argv) {
             o.profile = std::atoi(value);
         else if (key == "--oracle-elements")
             o.oracle_elements = std::strtoull(value, nullptr, 10);
+        else if (key == "--oracle-operations")
+            o.oracle_operations = std::atof(value);
+        else if (key == "--dump")
+            o.dump = value;
         else
             known = false;
         if (!known) {

@@ -1,15 +1,29 @@
-// Random numbers of the inputs: xoshiro256** seeded through SplitMix64, so that a recorded seed gives the
-// same inputs on every machine and compiler (the distributions of <random> do not).
+// Random numbers of the inputs. Elements that do not depend on each other are hashes of their index, so that a
+// device makes them in parallel and again at any time; what has structure takes a sequence, xoshiro256**. Both are
+// seeded through SplitMix64: a recorded seed gives the same inputs everywhere (the distributions of <random> do
+// not).
 #pragma once
 #include <cstdint>
+#include "mskb/number.h"
 
 namespace mskb {
 
-inline uint64_t splitmix(uint64_t& state) {
+MSKB_HD uint64_t splitmix(uint64_t& state) {
     uint64_t z = (state += 0x9E3779B97F4A7C15ull);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
+}
+
+// Random bits number `i` of the stream `key`: SplitMix64 at that place.
+MSKB_HD uint64_t bits_at(uint64_t key, uint64_t i) {
+    uint64_t state = key + i * 0x9E3779B97F4A7C15ull;
+    return splitmix(state);
+}
+
+// The same as a number of [0, 1).
+MSKB_HD double unit_at(uint64_t key, uint64_t i) {
+    return static_cast<double>(bits_at(key, i) >> 11) * 0x1.0p-53;
 }
 
 class Rng {

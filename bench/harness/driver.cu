@@ -1,0 +1,197 @@
+// The harness's own part of every executable: main, input generation and comparison on the device. It knows the
+// task by mskb/task.h, so it is compiled once and linked to the rendered harness of each task.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include "mskb/device_work.h"
+#include "mskb/generators.h"
+#include "mskb/harness.h"
+#include "mskb/sparse.h"
+
+namespace mskb {
+namespace {
+
+#ifdef MSKB_CPU_DEVICE
+constexpr int kThreads = 1, kMostBlocks = 4; // a thread there is a loop
+#else
+constexpr int kThreads = 256, kMostBlocks = 132 * 16;
+#endif
+
+unsigned int blocks_for(size_t n) {
+    return static_cast<unsigned int>(std::clamp<size_t>((n + kThreads - 1) / kThreads, 1, kMostBlocks));
+}
+
+__device__ size_t thread_index() {
+    return static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ size_t thread_count() {
+    return static_cast<size_t>(gridDim.x) * blockDim.x;
+}
+
+template <class T> __global__ void fill_kernel(T* data, size_t n, Fill rule) {
+    for (size_t i = thread_index(); i < n; i += thread_count())
+        data[i] = from_double<T>(value_at(rule, i, n));
+}
+
+template <class T> __device__ bool same_bits(T a, T b) {
+    const unsigned char* left = reinterpret_cast<const unsigned char*>(&a);
+    const unsigned char* right = reinterpret_cast<const unsigned char*>(&b);
+    bool same = true;
+    for (size_t k = 0; k < sizeof(T); ++k)
+        same = same && left[k] == right[k];
+    return same;
+}
+
+template <class T> __global__ void differs_from_rule_kernel(const T* data, size_t n, Fill rule, int* found) {
+    for (size_t i = thread_index(); i < n; i += thread_count())
+        if (!same_bits(data[i], from_double<T>(value_at(rule, i, n))))
+            *found = 1;
+}
+
+__global__ void differs_kernel(const unsigned short* data, const unsigned short* other, size_t n, int* found) {
+    for (size_t i = thread_index(); i < n; i += thread_count())
+        if (data[i] != other[i])
+            *found = 1;
+}
+
+__global__ void gather_kernel(const void* data, Kind kind, const size_t* wanted, size_t n, double* out) {
+    for (size_t j = thread_index(); j < n; j += thread_count())
+        out[j] = element(data, kind, wanted[j]);
+}
+
+__global__ void compare_kernel(const void* got, const void* other, Kind kind, size_t n, double slack,
+                               double ulps, Difference* result) {
+    for (size_t i = thread_index(); i < n; i += thread_count()) {
+        double want = element(other, kind, i), have = element(got, kind, i);
+        if (have == want || fabs(have - want) <= slack + ulps * ulp(kind, want))
+            continue;
+        unsigned long long place = atomicAdd(&result->count, 1ull);
+        if (place < Difference::kKept)
+            result->kept[place] = i;
+        atomicMin(&result->first, static_cast<unsigned long long>(i));
+        atomicMax(&result->last, static_cast<unsigned long long>(i));
+    }
+}
+
+__global__ void empty_kernel() {}
+
+template <class T> void fill_as(const DeviceBuffer& data, size_t n, const Fill& rule) {
+    fill_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<T*>(data.get()), n, rule);
+}
+
+template <class T> void look_for_changes(const DeviceBuffer& data, size_t n, const Fill& rule, int* found) {
+    differs_from_rule_kernel<T>
+        <<<blocks_for(n), kThreads>>>(static_cast<const T*>(data.get()), n, rule, found);
+}
+
+bool is_set(const DeviceBuffer& flag) {
+    int value = 0;
+    MSKB_CUDA(cudaMemcpy(&value, flag.get(), sizeof value, cudaMemcpyDeviceToHost));
+    return value != 0;
+}
+
+} // namespace
+
+void fill(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule) {
+    size_t n = static_cast<size_t>(spec.length);
+    if (spec.kind == Kind::kFloat)
+        fill_as<float>(data, n, rule);
+    else if (spec.kind == Kind::kBf16)
+        fill_as<__nv_bfloat16>(data, n, rule);
+    else
+        fill_as<int>(data, n, rule);
+    MSKB_CUDA(cudaGetLastError());
+}
+
+bool differs(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule) {
+    size_t n = static_cast<size_t>(spec.length);
+    DeviceBuffer found(sizeof(int));
+    int* flag = static_cast<int*>(found.get());
+    MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
+    if (spec.kind == Kind::kFloat)
+        look_for_changes<float>(data, n, rule, flag);
+    else if (spec.kind == Kind::kBf16)
+        look_for_changes<__nv_bfloat16>(data, n, rule, flag);
+    else
+        look_for_changes<int>(data, n, rule, flag);
+    MSKB_CUDA(cudaGetLastError());
+    return is_set(found);
+}
+
+bool differs(const DeviceBuffer& data, const DeviceBuffer& other) {
+    DeviceBuffer found(sizeof(int));
+    int* flag = static_cast<int*>(found.get());
+    MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
+    size_t n = other.bytes() / sizeof(unsigned short); // every element type is a multiple of it
+    const unsigned short* left = static_cast<const unsigned short*>(data.get());
+    const unsigned short* right = static_cast<const unsigned short*>(other.get());
+    differs_kernel<<<blocks_for(n), kThreads>>>(left, right, n, flag);
+    MSKB_CUDA(cudaGetLastError());
+    return is_set(found);
+}
+
+std::vector<double> gather(const void* data, const BufferSpec& spec, const std::vector<size_t>& wanted) {
+    std::vector<double> out(wanted.size());
+    if (wanted.empty())
+        return out;
+    DeviceBuffer places(wanted.size() * sizeof(size_t)), numbers(wanted.size() * sizeof(double));
+    MSKB_CUDA(cudaMemcpy(places.get(), wanted.data(), places.bytes(), cudaMemcpyHostToDevice));
+    const size_t* indices = static_cast<const size_t*>(places.get());
+    double* gathered = static_cast<double*>(numbers.get());
+    gather_kernel<<<blocks_for(wanted.size()), kThreads>>>(data, spec.kind, indices, wanted.size(), gathered);
+    MSKB_CUDA(cudaGetLastError());
+    MSKB_CUDA(cudaMemcpy(out.data(), gathered, numbers.bytes(), cudaMemcpyDeviceToHost));
+    return out;
+}
+
+Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec, double slack,
+                             double ulps) {
+    size_t n = static_cast<size_t>(spec.length);
+    Difference found{0, ~0ull, 0, {}};
+    DeviceBuffer result(sizeof found);
+    MSKB_CUDA(cudaMemcpy(result.get(), &found, sizeof found, cudaMemcpyHostToDevice));
+    Difference* on_device = static_cast<Difference*>(result.get());
+    compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, slack, ulps, on_device);
+    MSKB_CUDA(cudaGetLastError());
+    MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
+    return found;
+}
+
+void empty_launch() {
+    empty_kernel<<<1, 1>>>();
+}
+
+void uniform(Inputs& inputs, int buffer, double low, double high) {
+    inputs.rule(buffer, Generator::kUniform, low, high);
+}
+
+void spiked(Inputs& inputs, int buffer, double low, double high) {
+    inputs.rule(buffer, Generator::kSpiked, low, high);
+}
+
+void integers(Inputs& inputs, int buffer, double low, double high) {
+    inputs.rule(buffer, Generator::kIntegers, low, high);
+}
+
+void distribution(Inputs& inputs, int buffer) {
+    inputs.rule(buffer, Generator::kDistribution);
+}
+
+void spectral(Inputs& inputs, int buffer, double n) {
+    double bound = std::sqrt(3.0 / n);
+    inputs.rule(buffer, Generator::kUniform, -bound, bound);
+}
+
+void sequence(Inputs& inputs, int buffer, double order) {
+    inputs.rule(buffer, Generator::kSequence, order);
+}
+
+void attention_mask(Inputs& inputs, int buffer, double seq_length, double percent) {
+    inputs.rule(buffer, Generator::kAttentionMask, seq_length, percent);
+}
+
+} // namespace mskb
+
+int main(int argc, char** argv) {
+    return mskb::run(argc, argv);
+}

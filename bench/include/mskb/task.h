@@ -1,0 +1,54 @@
+// What a rendered harness says of its task: cases, buffers, inputs, reference, and the calls of baseline and
+// candidate. The driver (driver.cu) knows tasks by this alone, so it is compiled once for all of them.
+#pragma once
+#include <string>
+#include <vector>
+#include "mskb/case.h"
+#include "mskb/expected.h"
+#include "mskb/inputs.h"
+#include "mskb/number.h"
+
+namespace mskb {
+
+enum class Use { kInput, kOutput, kInOut };
+
+// One pointer parameter of the wrapper.
+struct BufferSpec {
+    const char* name;
+    Kind kind;
+    long long length; // elements
+    Use use;
+    bool exact;     // outputs: compared exactly instead of within a bound
+    long long unit; // outputs: consecutive elements that the reference makes together
+    double cost;    // outputs: operations of the reference for one unit
+
+    size_t bytes() const { return static_cast<size_t>(length) * bytes_of(kind); }
+    bool is_read() const { return use != Use::kOutput; }
+    bool is_written() const { return use != Use::kInput; }
+};
+
+// What the wrapper is called on, in the order of the buffers.
+struct Arguments {
+    std::vector<void*> buffers;
+    template <class T> T* pointer(size_t index) const { return static_cast<T*>(buffers[index]); }
+};
+
+class Task {
+  public:
+    virtual ~Task() = default;
+    virtual const char* name() const = 0;
+    virtual const char* precision() const = 0;
+    virtual std::vector<Row> rows() const = 0;
+    virtual Row row(const std::string& text) const = 0; // a verification case with sizes given by hand
+    virtual std::vector<BufferSpec> buffers(const Sizes& sizes) const = 0;
+    virtual void generate(const Sizes& sizes, Inputs& inputs) const = 0;
+    virtual void reference(const Sizes& sizes, const std::vector<const void*>& host,
+                           std::vector<Expected>& expected) const = 0;
+    virtual void baseline(const Sizes& sizes, const Arguments& device) const = 0;
+    virtual void candidate(const Sizes& sizes, const Arguments& device) const = 0;
+};
+
+// The task of this executable, given by the rendered harness.
+const Task& task();
+
+} // namespace mskb
