@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // A term's scale has the logarithm and the rounding of X amplified by it, which is what is left where X is
 // near 1. No term is negative, so the running sum to which a kernel adds its blocks is of the result's own

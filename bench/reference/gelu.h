@@ -1,7 +1,7 @@
 // Reference of gelu in double precision, through the complementary error function.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // x / 2 and x / 2 * erf are the terms; the error function's slope amplifies the rounding of its argument.
 template <class T> void gelu_reference(mskb::Expected& output, const T* input, int) {

@@ -1,7 +1,7 @@
 // Reference of high_order_contraction in double precision: both sums run from their ends.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T>
 void high_order_contraction_reference(const T* A, const T* B, mskb::Expected& C, int, int b_dim, int c_dim,

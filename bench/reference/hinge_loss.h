@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T>
 void hinge_loss_reference(mskb::Expected& loss, const T* predictions, const int* targets, int) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void leaky_relu_reference(mskb::Expected& output, const T* input, int, float alpha) {
     for (size_t j = 0; j < output.wanted.size(); ++j) {

@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 #include <vector>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void matrix_mul_reference(const T* A, const T* B, mskb::Expected& C, int, int N, int K) {
     std::vector<T> columns((size_t)N * K); // of B, one after the other

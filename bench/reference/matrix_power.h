@@ -5,7 +5,7 @@
 #pragma once
 #include <cmath>
 #include <vector>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void matrix_power_reference(const T* A, mskb::Expected& B, int N, int P) {
     std::vector<double> row(N), scale(N), before(N);

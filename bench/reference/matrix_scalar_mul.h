@@ -1,7 +1,7 @@
 // Reference of matrix_scalar_mul in double precision.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void matrix_scalar_mul_reference(const T* A, mskb::Expected& B, T scalar, int, int) {
     double factor = mskb::to_double(scalar);

@@ -1,7 +1,7 @@
 // Reference of matrix_vector_mul in double precision: a row is summed from its end.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void matrix_vector_mul_reference(const T* A, const T* x, mskb::Expected& y, int, int N) {
     for (size_t i = 0; i < y.wanted.size(); ++i) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // No term is negative, so the running sum to which a kernel adds its blocks is of the result's own size, and
 // the roundings of those additions walk away with the root of their number. The scale grows by an eighth of

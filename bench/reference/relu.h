@@ -1,6 +1,6 @@
 // Reference of relu: a selection, exact, so the scale is 0.
 #pragma once
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void relu_reference(mskb::Expected& output, const T* input, int) {
     for (size_t j = 0; j < output.wanted.size(); ++j) {

@@ -1,6 +1,6 @@
 // Reference of reverse_array; exact, so the scale is 0.
 #pragma once
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void reverse_array_reference(mskb::Expected& output, const T* input, int N) {
     for (size_t j = 0; j < output.wanted.size(); ++j)

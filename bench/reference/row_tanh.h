@@ -1,7 +1,7 @@
 // Reference of row_tanh in double precision, through expm1.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // The scale is relative down to 0: the value, and the rounding of x amplified by the slope.
 template <class T> void row_tanh_reference(mskb::Expected& out, const T* input, int) {

@@ -1,7 +1,7 @@
 // Reference of selu in double precision, through expm1.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // On the negative side exp(x) and 1 are terms of their own, and the exponential amplifies the rounding of x.
 template <class T>

@@ -2,7 +2,7 @@
 #pragma once
 #include <cmath>
 #include <limits>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 // The scale has the rounding of x, amplified by the slope. Its absolute term makes an error of the smallest
 // normal number of fp32 just pass at the least bound: below -87.3 the result is denormal, 1 / (1 + exp(-x))

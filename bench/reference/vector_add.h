@@ -1,7 +1,7 @@
 // Reference of vector_add in double precision.
 #pragma once
 #include <cmath>
-#include "mskb/compare.h"
+#include "mskb/expected.h"
 
 template <class T> void vector_add_reference(const T* A, const T* B, mskb::Expected& C, int) {
     for (size_t j = 0; j < C.wanted.size(); ++j) {
