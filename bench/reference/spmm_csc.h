@@ -1,5 +1,5 @@
-// Reference of spmm_csc in double precision: the entries are chained by row, and a row's chain is walked from its
-// last column to its first.
+// Reference of spmm_csc in double precision: the entries are chained by row, and a row's chain is walked from
+// its last column to its first.
 #pragma once
 #include <cmath>
 #include <vector>

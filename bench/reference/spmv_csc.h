@@ -1,4 +1,5 @@
-// Reference of spmv_csc in double precision: the entries are added to all rows at once, the last column first.
+// Reference of spmv_csc in double precision: the entries are added to all rows at once, the last column
+// first.
 #pragma once
 #include <cmath>
 #include <vector>
