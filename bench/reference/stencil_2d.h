@@ -4,8 +4,7 @@
 #include <cmath>
 #include "mskb/expected.h"
 
-template <class T>
-void stencil_2d_reference(mskb::Expected& u_new, const T* u_old, float r, int nx, int ny) {
+template <class T> void stencil_2d_reference(mskb::Expected& u_new, const T* u_old, float r, int nx, int ny) {
     for (size_t e = 0; e < u_new.wanted.size(); ++e) {
         size_t p = u_new.wanted[e];
         long long i = p / ny, j = p % ny;
