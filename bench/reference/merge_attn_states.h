@@ -1,9 +1,9 @@
-// Reference of merge_attn_states in double precision, from the distance of the two LSEs: the weight of the smaller
-// one is 1 / (1 + exp(distance)).
+// Reference of merge_attn_states in double precision, from the distance of the two LSEs: the weight of the
+// smaller one is 1 / (1 + exp(distance)).
 //
-// A rounding of the distance changes the weights by the product of both times the distance as much. The logarithm is
-// taken of a sum of size 1, whose rounding is in the result whatever the LSEs are. Weights below the smallest normal
-// fp32 number may be zero.
+// A rounding of the distance changes the weights by the product of both times the distance as much. The
+// logarithm is taken of a sum of size 1, whose rounding is in the result whatever the LSEs are. Weights below
+// the smallest normal fp32 number may be zero.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 template <class T>
 void merge_attn_states_reference(mskb::Expected& V_out, mskb::Expected& LSE_out, const T* V_a, const T* lse_a,
                                  const T* V_b, const T* lse_b, int num_tokens, int num_heads, int head_size) {
-    constexpr double kFlushed = 0x1.0p-126 / mskb::kFloor;
+    constexpr double kFlushed = 0x1.0p-105; // times the least bound, 2^-21, it is 2^-126
     for (size_t k = 0; k < V_out.wanted.size(); ++k) {
         size_t e = V_out.wanted[k];
         size_t head = e / head_size % num_heads, token = e / head_size / num_heads;

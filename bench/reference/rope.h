@@ -1,8 +1,8 @@
 // Reference of rope in double precision.
 //
-// The scale is the size of the pair, with the rounding of the angle: the angle a = m * base^(-x) is off by roundings
-// of its own and, through the exponent x, by x * ln(base) times as much; a turn by so much moves the point by its
-// distance from the origin times that.
+// The scale is the size of the pair, with the rounding of the angle: the angle a = m * base^(-x) is off by
+// roundings of its own and, through the exponent x, by x * ln(base) times as much; a turn by so much moves
+// the point by its distance from the origin times that.
 #pragma once
 #include <cmath>
 #include "mskb/expected.h"

@@ -1,12 +1,14 @@
-// Reference of triangle_attention in double precision: a row at a time over the keys that it may see, all sums from
-// the end.
+// Reference of triangle_attention in double precision: a row at a time over the keys that it may see, all
+// sums from the end.
 //
-// Scale of an element: the absolute terms of the weighted sum, and what the roundings of the scores do to it. A score
-// is off by roundings of its own absolute terms and of its distance from the maximum; that changes the weight of its
-// key by as much, relatively, and the result by the difference between the key's value and the result.
+// Scale of an element: the absolute terms of the weighted sum, and what the roundings of the scores do to it.
+// A score is off by roundings of its own absolute terms and of its distance from the maximum; that changes
+// the weight of its key by as much, relatively, and the result by the difference between the key's value and
+// the result.
 //
-// In bf16 the weights may be rounded to bf16, by 2^14 ulps of fp32 at most. Those roundings are independent of each
-// other, so they add up like random numbers: the root of the sum of the squares, not the sum, times 2^14.
+// In bf16 the weights may be rounded to bf16, by 2^14 ulps of fp32 at most. Those roundings are independent
+// of each other, so they add up like random numbers: the root of the sum of the squares, not the sum, times
+// 2^14.
 #pragma once
 #include <algorithm>
 #include <cmath>

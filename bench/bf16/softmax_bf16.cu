@@ -1,0 +1,46 @@
+// Softmax, bf16 storage, fp32 arithmetic: rows of a matrix, with the row maximum subtracted.
+//
+// Shapes  input, out: N x C, row-major
+// Moves   the input three times and the output once: 8 bytes and about 7 operations per element
+// Naive   one block per row, in three passes over it (maximum, sum of the exponentials, result); trees in
+//         shared memory that synchronise the block at every level; every exponential is computed twice
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+__global__ void softmax_bf16_kernel(__nv_bfloat16* out, const __nv_bfloat16* input, int C) {
+    __shared__ float partial[256];
+    const __nv_bfloat16* x = input + (size_t)blockIdx.x * C;
+    __nv_bfloat16* y = out + (size_t)blockIdx.x * C;
+
+    float largest = -INFINITY;
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x)
+        largest = fmaxf(largest, __bfloat162float(x[j]));
+    partial[threadIdx.x] = largest;
+    __syncthreads();
+    for (int stride = blockDim.x / 2; stride > 0; stride /= 2) {
+        if (threadIdx.x < stride)
+            partial[threadIdx.x] = fmaxf(partial[threadIdx.x], partial[threadIdx.x + stride]);
+        __syncthreads();
+    }
+    largest = partial[0];
+    __syncthreads();
+
+    float sum = 0.0f;
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x)
+        sum += expf(__bfloat162float(x[j]) - largest);
+    partial[threadIdx.x] = sum;
+    __syncthreads();
+    for (int stride = blockDim.x / 2; stride > 0; stride /= 2) {
+        if (threadIdx.x < stride)
+            partial[threadIdx.x] += partial[threadIdx.x + stride];
+        __syncthreads();
+    }
+    sum = partial[0];
+
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x)
+        y[j] = __float2bfloat16(expf(__bfloat162float(x[j]) - largest) / sum);
+}
+
+extern "C" void softmax_bf16(__nv_bfloat16* out, const __nv_bfloat16* input, int N, int C) {
+    softmax_bf16_kernel<<<N, 256>>>(out, input, C);
+}
