@@ -56,7 +56,9 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
         generators=[_generator(text, buffers, sizes) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
         call_arguments=[
-            _scalar(p, precision) if p.length is None else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+            _scalar(p, precision)
+            if p.length is None
+            else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
             for p in card.parameters
         ],
     )

@@ -33,6 +33,7 @@ class Judgement:
     seconds: Seconds
     hardware: Mapping[str, str]
     baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
+    worst_baseline_error: float | None = None  # in units of the scale, over all cases
 
     @property
     def score(self) -> float | None:
@@ -84,7 +85,9 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         for line in by_index.get(i, ())
         if line["event"] == "time"
     }
-    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us)
+    errors = [float(line["baseline_worst_error"]) for line in lines if line["event"] == "reference"]
+    worst = max(errors, default=None)
+    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us, worst)
 
 
 def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:

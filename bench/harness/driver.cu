@@ -48,7 +48,8 @@ template <class T> __global__ void differs_from_rule_kernel(const T* data, size_
             *found = 1;
 }
 
-__global__ void differs_kernel(const unsigned short* data, const unsigned short* other, size_t n, int* found) {
+__global__ void differs_kernel(const unsigned short* data, const unsigned short* other, size_t n,
+                               int* found) {
     for (size_t i = thread_index(); i < n; i += thread_count())
         if (data[i] != other[i])
             *found = 1;

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,49 +17,120 @@ from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled
 
+if TYPE_CHECKING:
+    from cudamaster.baselines import BaselineRecord
+    from cudamaster.evaluation import Workbench
+
 
 @click.command()
 @click.argument("tasks", nargs=-1)
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
 @options.device
+@click.option("--calls", type=click.IntRange(0), default=0, show_default=True,
+              help="Timed calls per case; 0 only checks. Needs a GPU.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path), help="Write times and table to SAVE.json and SAVE.md.")
 @options.seed
 @options.as_json
-def baselines(tasks: tuple[str, ...], precision: str, device: str, seed: int | None, as_json: bool) -> None:
-    """Hold baselines against their double-precision references, on every case the device can run.
+def baselines(
+    tasks: tuple[str, ...],
+    precision: str,
+    device: str,
+    calls: int,
+    save: Path | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Hold baselines against their double-precision references, and time them with --calls.
 
-    Without TASKS, all of them. Exits with 1 when one fails.
+    Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
+    checker. Exits with 1 when one fails.
     """
     from cudamaster import cards
+    from cudamaster.baselines import check, to_markdown
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import BaselineError
+    from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
+    from cudamaster.floors import measure
     from cudamaster.values import Precision
 
     named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
     chosen = choose(device)
+    if calls and chosen.emulated:
+        raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
+    if save is not None and not calls:
+        raise UsageError("--save keeps times, and none are taken.", "Add --calls 20, say.")
     out = console()
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    records: list[dict[str, object]] = []
-    for card in named:
-        for each in precisions:
-            status, note, right, skipped = "correct", "", 0, 0
-            try:
-                judged = Workbench(card, each, chosen, seed=seed).check_baseline()
-                skipped = sum(case.skipped is not None for case in judged.cases)
-                right = len(judged.cases) - skipped
-                note = "; ".join(f"{case.label} skipped: {case.skipped}" for case in judged.cases if case.skipped)
-            except BaselineError as error:
-                status, note = "wrong", error.reason
-            records.append({"task": card.name, "precision": each.value, "status": status, "cases": right,
-                            "skipped": skipped, "note": note})  # fmt: skip
-            if not as_json:
-                out.print(styled(status), f"  {card.name} {each.value}: {right} cases {note}", sep="")
-    failed = [record for record in records if record["status"] != "correct"]
+    benches = [Workbench(card, each, chosen, seed=seed) for card in named for each in precisions]
+    started = monotonic()
+    # On a GPU all are built before the first runs: compilers beside it would disturb the times.
+    building = _build(benches, wait=not chosen.emulated, quiet=as_json)
+    built_s = monotonic() - started
+    limits = measure(chosen) if calls else None
+    records: list[BaselineRecord] = []
+    for bench, ready in zip(benches, building, strict=True):
+        ready.result()
+        records.append(check(bench, calls, limits))
+        if not as_json:
+            out.print(styled("correct" if records[-1].right else "wrong"), f"  {_line(records[-1])}", sep="")
+    failed = [record for record in records if not record.right]
+    total_s = monotonic() - started
+    about = {
+        "device": chosen.hardware().name,
+        **chosen.hardware().figures,
+        "date": datetime.now(UTC).date().isoformat(),
+        "seconds": f"{total_s:.0f} in all, {built_s:.0f} of them building",
+    }
+    if limits is not None:
+        about["timed calls per case"] = str(calls)
+        about["measured read bandwidth"] = f"{limits.read_bytes_per_s / 1e12:.2f} TB/s"
+        about["measured write bandwidth"] = f"{limits.write_bytes_per_s / 1e12:.2f} TB/s"
+    result = {"about": about, "limits": limits, "baselines": records}
+    if save is not None:
+        _save(save, result, to_markdown(records, {card.name: card for card in named}, about))
     if as_json:
-        print_json({"device": chosen.name, "baselines": records})
+        print_json({"device": chosen.name, **result})
     else:
-        out.print(f"{len(records) - len(failed)} of {len(records)} baselines right on the {chosen.name} device")
+        out.print(
+            f"{len(records) - len(failed)} of {len(records)} baselines right on the {chosen.name} device, "
+            f"{total_s:.0f} s"
+        )
     click.get_current_context().exit(1 if failed else 0)
+
+
+def _build(benches: Sequence[Workbench], *, wait: bool, quiet: bool) -> list[Future[None]]:
+    """Start building all harnesses, a few at a time; with `wait`, until the last one is there."""
+    from rich.progress import track
+
+    pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="build")
+    futures = [pool.submit(bench.build_baseline) for bench in benches]
+    pool.shutdown(wait=False)
+    if wait:
+        done = as_completed(futures)
+        for _ in done if quiet else track(done, "Building", total=len(futures), console=console(), transient=True):
+            pass
+    return futures
+
+
+def _line(record: BaselineRecord) -> str:
+    """One baseline for a person."""
+    words = [f"{record.task} {record.precision}: {record.cases} cases, {record.seconds:.1f} s"]
+    if record.over_floor is not None:
+        words.append(f"{record.over_floor:.1f} times the floor")
+    words += [f"{label} skipped: {reason}" for label, reason in record.skipped.items()]
+    return "; ".join([*words, *([record.detail] if record.detail else [])])
+
+
+def _save(stem: Path, result: object, table: str) -> None:
+    from cudamaster.errors import UsageError
+    from cudamaster.records import to_json
+
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        stem.with_name(f"{stem.name}.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+        stem.with_name(f"{stem.name}.md").write_text(table)
+    except OSError as error:
+        raise UsageError(f"{stem} cannot be written: {error.strerror}.", "Give another place with --save.") from error
 
 
 @click.command()

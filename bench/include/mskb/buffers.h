@@ -97,7 +97,8 @@ class HostBuffer {
         if (data_ == nullptr)
             harness_failure("no host memory for " + std::to_string(bytes >> 20) + " MiB");
     }
-    HostBuffer(HostBuffer&& other) noexcept : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
+    HostBuffer(HostBuffer&& other) noexcept
+        : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
     HostBuffer(const HostBuffer&) = delete;
     HostBuffer& operator=(const HostBuffer&) = delete;
     ~HostBuffer() { std::free(data_); }

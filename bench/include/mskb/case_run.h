@@ -27,12 +27,12 @@ extern "C" cudaError_t cudaProfilerStop();
 
 namespace mskb {
 
-constexpr int kSets = 3;               // input sets of a case
-constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
-constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
-constexpr int kCheckedCalls = 6;       // about so many timed calls of a candidate are checked
-constexpr double kTimedBudget = 0.2;   // of the reference's operations of a check, for a timed call
-constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
+constexpr int kSets = 3;                // input sets of a case
+constexpr double kFreshSeconds = 0.5;   // structure is made anew for as many turns as that time allows ...
+constexpr double kFreshMemory = 0.125;  // ... and that part of the free device memory
+constexpr int kCheckedCalls = 6;        // about so many timed calls of a candidate are checked
+constexpr double kTimedBudget = 0.2;    // of the reference's operations of a check, for a timed call
+constexpr double kSlowest = 1000;       // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineError = 1e-4; // a baseline further off than this, in units of scale, is wrong
 constexpr int kFaultExit = 70;          // the device is unusable after a fault
 
@@ -130,8 +130,7 @@ class CaseRun {
             expected.emplace_back(spec.is_written() ? spec.length : 0, spec.unit, spec.cost, budget,
                                   options_.oracle_elements, rng_);
             host.emplace_back(spec.is_read() ? spec.bytes() : 0);
-            MSKB_CUDA(
-                cudaMemcpy(host[i].get(), working_[i].get(), host[i].bytes(), cudaMemcpyDeviceToHost));
+            MSKB_CUDA(cudaMemcpy(host[i].get(), working_[i].get(), host[i].bytes(), cudaMemcpyDeviceToHost));
             pointers.push_back(host[i].get());
         }
         task().reference(row_.sizes, pointers, expected);
@@ -218,8 +217,8 @@ class CaseRun {
                 continue;
             if (!kept_[i])
                 kept_[i].emplace(specs_[i].bytes());
-            MSKB_CUDA(cudaMemcpy(kept_[i]->get(), working_[i].get(), specs_[i].bytes(),
-                                 cudaMemcpyDeviceToDevice));
+            MSKB_CUDA(
+                cudaMemcpy(kept_[i]->get(), working_[i].get(), specs_[i].bytes(), cudaMemcpyDeviceToDevice));
         }
     }
 

@@ -10,7 +10,8 @@ namespace mskb {
 
 inline void dump_numbers(const std::string& path, const std::vector<double>& numbers) {
     FILE* file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr || std::fwrite(numbers.data(), sizeof(double), numbers.size(), file) != numbers.size() ||
+    if (file == nullptr ||
+        std::fwrite(numbers.data(), sizeof(double), numbers.size(), file) != numbers.size() ||
         std::fclose(file) != 0)
         harness_failure("cannot write " + path);
 }

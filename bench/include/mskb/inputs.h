@@ -43,7 +43,7 @@ void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double c
 
 // An ELL matrix, rows x max_nnz_per_row, values uniform in [-1, 1), padding -1 in both arrays. The longest row has
 // exactly max_nnz_per_row entries.
-void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row, double nnz,
-         double empty_rows);
+void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
+         double nnz, double empty_rows);
 
 } // namespace mskb

@@ -24,9 +24,10 @@ inline std::vector<int> row_lengths(Rng& rng, long long rows, long long nnz, boo
         long long emptied = rng.below(rows), heir = (emptied + 1) % rows;
         if (heir != emptied)
             for (heir = 0; heir < rows && lengths[emptied] > 0; ++heir) {
-                int moved = heir == emptied
-                                ? 0
-                                : static_cast<int>(std::min<long long>(lengths[emptied], longest - lengths[heir]));
+                int moved =
+                    heir == emptied
+                        ? 0
+                        : static_cast<int>(std::min<long long>(lengths[emptied], longest - lengths[heir]));
                 lengths[heir] += moved;
                 lengths[emptied] -= moved;
             }
@@ -50,7 +51,7 @@ inline void stretch(Rng& rng, std::vector<int>& lengths, long long longest) {
 }
 
 void csr(Inputs& inputs, int row_offsets, int col_indices, double rows, double cols, double nnz,
-                double empty_rows) {
+         double empty_rows) {
     inputs.structure({row_offsets, col_indices}, [&](const std::vector<void*>& data) {
         int *offsets = static_cast<int*>(data[0]), *columns = static_cast<int*>(data[1]);
         Rng& rng = inputs.rng();
@@ -65,7 +66,7 @@ void csr(Inputs& inputs, int row_offsets, int col_indices, double rows, double c
 }
 
 void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double cols, double nnz,
-                double empty_rows) {
+         double empty_rows) {
     inputs.structure({row_indices, col_indices}, [&](const std::vector<void*>& data) {
         int *at_row = static_cast<int*>(data[0]), *at_column = static_cast<int*>(data[1]);
         Rng& rng = inputs.rng();
@@ -83,14 +84,14 @@ void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double c
 }
 
 void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
-                double nnz, double empty_rows) {
+         double nnz, double empty_rows) {
     inputs.structure({col_ids, values}, [&](const std::vector<void*>& data) {
         int* ids = static_cast<int*>(data[0]);
         bool bf16 = inputs.spec(values).kind == Kind::kBf16;
         Rng& rng = inputs.rng();
         size_t width = static_cast<size_t>(max_nnz_per_row), entry = 0;
-        std::vector<int> lengths = row_lengths(rng, static_cast<long long>(rows),
-                                               static_cast<long long>(nnz), empty_rows != 0, width);
+        std::vector<int> lengths = row_lengths(rng, static_cast<long long>(rows), static_cast<long long>(nnz),
+                                               empty_rows != 0, width);
         if (nnz > 0)
             stretch(rng, lengths, width);
         for (int length : lengths)
