@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 Number = int | float
 
@@ -31,6 +32,7 @@ class ExpressionError(ValueError):
     """An expression that does not parse, uses what is not allowed, or names what is not there."""
 
 
+@lru_cache(maxsize=4096)  # a card evaluates the same few expressions for every case
 def parse(text: str) -> ast.expr:
     """Parse one expression; raises ExpressionError naming the offending part."""
     try:

@@ -39,15 +39,30 @@ def tasks(name: str | None, as_json: bool) -> None:
         )
         return
     rows = []
-    for category, group in groupby(sorted(loaded, key=lambda card: (card.category, card.id)), lambda c: c.category):
-        for card in group:
+    in_categories = sorted(loaded, key=lambda card: (card.category, card.id))
+    for category, group in groupby(in_categories, lambda card: card.category):
+        for k, card in enumerate(group):
             timed = sum(case.sweep for case in card.cases)
-            rows.append([category, card.name, card.title, str(timed), str(len(card.cases) - timed),
-                         f"{footprints[card.name] / 2**20:.1f}"])  # fmt: skip
-    columns = ["category", "task", "title", "timed", "checked", "largest, MiB"]
-    console().print(table(columns, rows, right=columns[3:]))
-    click.echo("Cases that are timed, further ones that are only checked, all buffers of the largest case in fp32.")
+            rows.append(["" if k else category, card.name, str(timed), str(len(card.cases) - timed),
+                         _size(footprints[card.name])])  # fmt: skip
+    columns = ["category", "task", "timed", "checked", "largest"]
+    out = console()
+    out.print(table(columns, rows, right=columns[2:]))
+    timed_cases = sum(case.sweep for card in loaded for case in card.cases)
+    out.print(
+        f"{len(loaded)} tasks, {timed_cases} timed cases in each precision. Timed cases are scored, the checked ones "
+        "are further ones that have to be right; largest: all buffers of the largest case in fp32."
+    )
     click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+
+
+def _size(count: int) -> str:
+    """Bytes with a unit, three significant digits."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size >= 1024:
+            size, unit = size / 1024, larger
+    return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
 
 
 def _show(card: object, as_json: bool) -> None:
@@ -70,22 +85,29 @@ def _show(card: object, as_json: bool) -> None:
             [[p.name, p.role, p.length or "", p.meaning] for p in card.parameters],
         )
     )
+    swept = list(dict.fromkeys(name for block in card.sweep for name in block))
     rows = []
     for case in card.cases:
         if case.sweep:
-            floor = card.floor_of(case, Precision.BF16)
-            rows.append(
-                [case.label, f"{case.weight:g}", *(f"{floor[key]:,}" for key in floor)],
-            )
-    columns = ["timed case", "weight T", "bytes read (bf16)", "bytes written", "operations"]
-    out.print(table(columns, rows, right=columns[1:]))
-    verify = [case.label for case in card.cases if not case.sweep]
-    out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
-    exact = [p.name for p in card.parameters if p.check == "exact"]
+            floor = card.floor_of(case, Precision.FP32)
+            rows.append([*(f"{case.values[name]:g}" for name in swept), f"{case.weight:.4g}",
+                         _size(floor["bytes_read"]), _size(floor["bytes_written"]),
+                         f"{floor['operations']:.3g}"])  # fmt: skip
+    columns = [*swept, "weight T", "read", "written", "operations"]
+    out.print(table(columns, rows, right=columns))
     out.print(
-        f"{', '.join(exact)}: compared exactly."
-        if exact
-        else "Errors: each element against a double-precision reference, on the scale of the sum of the absolute\n"
-        "terms that make it; bound: 4 times the baseline's own worst error or 4 ulps of fp32, plus 2 ulps of the\n"
-        "result in its own type."
+        "The timed cases. Read and written: the least that a call has to in fp32; in bf16 elements of type T take half. "
+        "Operations: the fewest known.\n"
     )
+    verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
+    out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
+    for p in card.parameters:
+        if p.role in ("output", "inout"):
+            out.print(f"{p.name}: {_EXACT if p.check == 'exact' else _BOUNDED}")
+
+
+_EXACT = "compared exactly."
+_BOUNDED = (
+    "each element against a double-precision reference, on the scale of the sum of the absolute terms that make "
+    "it; bound: 4 times the baseline's own worst error or 4 ulps of fp32, plus 2 ulps of the result in its own type."
+)

@@ -1,0 +1,122 @@
+"""All fifty tasks on the CPU device: baselines and references against NumPy, playbook steps against the references.
+
+Everything runs at the verification sizes under AddressSanitizer; playbook steps with threads in reversed order.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy_oracles import ORACLES
+
+from cudamaster import cards
+from cudamaster.building import Builder
+from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.judging import judge, parse
+from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.values import Candidate, Precision, Status
+
+EVERY = [pytest.param(task, precision, id=f"{task}-{precision}") for task in cards.names() for precision in Precision]
+# Playbook steps that the CPU device cannot execute, by task, precision and idea. None today.
+UNSUPPORTED: set[tuple[str, Precision, str]] = set()
+# Both sides compute in double precision, each in its own order.
+AGREEMENT = 1e-12
+
+
+def test_the_suite_is_whole() -> None:
+    """Fifty tasks, 419 timed cases, an expression in NumPy for each."""
+    loaded = [cards.load(name) for name in cards.names()]
+    assert [card.id for card in loaded] == list(range(1, 51))
+    assert sum(case.sweep for card in loaded for case in card.cases) == 419
+    assert set(ORACLES) == {card.name for card in loaded}
+
+
+@pytest.mark.parametrize(("task", "precision"), EVERY)
+def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp_path: Path) -> None:
+    """The baseline lies within its bound of the reference, and the reference is what NumPy makes of the same inputs."""
+    card, device = cards.load(task), CpuDevice()
+    executable = Builder(card, precision, device).baseline_executable()
+    options = ["--cases", "verify", "--baseline-only", "--calls", "0", "--dump", str(tmp_path)]
+    report = tmp_path / "report.jsonl"
+    ran = device.run([str(executable), *options], report, 300)
+    verify = [case for case in card.cases if not case.sweep]
+    judged = judge(parse(report.read_text()), ran, verify)
+    assert judged.status is Status.CORRECT, judged.detail
+    assert len(judged.cases) == len(verify) >= 8
+    for index, case in enumerate(verify):
+        _hold_against_numpy(card, precision, case, tmp_path, index)
+
+
+def _hold_against_numpy(card: TaskCard, precision: Precision, case: Case, folder: Path, index: int) -> None:
+    sizes = {name: _rounded(card, name, value, precision) for name, value in case.values.items()}
+    inputs = {}
+    for p in card.parameters:
+        if p.role in ("input", "inout"):
+            numbers = np.fromfile(folder / f"{index}.{p.name}.input")
+            inputs[p.name] = numbers.astype(np.int64) if p.type == "int" else numbers
+    with np.errstate(over="ignore", under="ignore"):
+        outputs = ORACLES[card.name](sizes, inputs)
+    assert set(outputs) == {p.name for p in card.parameters if p.role in ("output", "inout")}
+    for name, expected in outputs.items():
+        wanted = np.fromfile(folder / f"{index}.{name}.wanted").astype(np.int64)
+        value, scale = (np.fromfile(folder / f"{index}.{name}.{part}") for part in ("value", "scale"))
+        expected = np.asarray(expected, dtype=np.float64)[wanted]
+        same = expected == value  # infinities too
+        off = np.abs(np.where(same, 0, expected - value)) / np.maximum(scale, np.abs(value) + 1e-300)
+        assert np.all(off <= AGREEMENT), (case.label, name, int(np.argmax(off)), float(np.max(off)))
+        assert np.all(scale >= 0)
+
+
+def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> float:
+    """A size as the wrapper gets it: scalar parameters are rounded to their type."""
+    kind = next((p.element_type(precision) for p in card.parameters if p.name == name), None)
+    if kind == "float":
+        return float(np.float32(value))
+    if kind == "__nv_bfloat16":
+        bits = np.float32(value).view(np.uint32)
+        return float((((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).astype(np.uint32).view(np.float32))
+    return value
+
+
+@pytest.mark.parametrize(("task", "precision"), EVERY)
+def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
+    """Every step passes the guards and is right on every verification case; each task and precision has one."""
+    bench = Workbench(cards.load(task), precision, CpuDevice())
+    steps = PlaybookModel().steps(task, precision.value)
+    assert steps
+    for step in steps:
+        command = merged(bench.device.default_command, step.flags)
+        verdict = bench.evaluate(Candidate(task, precision, step.code, command), check_only=True)
+        expected = Status.UNSUPPORTED if (task, precision, step.idea) in UNSUPPORTED else Status.CORRECT
+        assert verdict.status is expected, (step.idea, verdict.detail, verdict.log)
+
+
+@pytest.mark.parametrize("task", cards.names())
+def test_floors_fit_the_declared_buffers(task: str) -> None:
+    """No more has to be read than there is to read, everything written is an output, and no figure is negative."""
+    card = cards.load(task)
+    for case in card.cases:
+        for precision in Precision:
+            floor = card.floor_of(case, precision)
+            read, written = (card.buffer_bytes(case, precision, roles)
+                             for roles in (("input", "inout"), ("output", "inout")))  # fmt: skip
+            assert 0 <= floor["bytes_read"] <= read, case.label
+            assert floor["bytes_written"] == written, case.label
+            assert floor["operations"] >= 0
+            if case.sweep:
+                assert floor["bytes_read"] > 0
+
+
+def test_every_reference_counts_its_work() -> None:
+    """Where a timed case asks the reference for more than it can do in a blink, the card says what an element costs."""
+    for name in cards.names():
+        card = cards.load(name)
+        for case in card.cases:
+            for p in card.parameters:
+                if case.sweep and p.role in ("output", "inout"):
+                    unit, cost = card.reference_unit(p, case)
+                    assert unit >= 1
+                    # Four units at least are asked for on every call that is checked.
+                    assert 4 * cost <= 3e8, (name, case.label, p.name)
