@@ -85,7 +85,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         for line in by_index.get(i, ())
         if line["event"] == "time"
     }
-    errors = [float(line["baseline_worst_error"]) for line in lines if line["event"] == "reference"]
+    errors = [float(line["baseline_worst_error"]) for line in lines if "baseline_worst_error" in line]
     worst = max(errors, default=None)
     return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us, worst)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,9 @@ from cudamaster.cli.output import console, print_json, styled
 
 if TYPE_CHECKING:
     from cudamaster.baselines import BaselineRecord
+    from cudamaster.cards import TaskCard
     from cudamaster.evaluation import Workbench
+    from cudamaster.floors import Limits
 
 
 @click.command()
@@ -46,7 +48,7 @@ def baselines(
     checker. Exits with 1 when one fails.
     """
     from cudamaster import cards
-    from cudamaster.baselines import check, to_markdown
+    from cudamaster.baselines import check
     from cudamaster.devices.choose import choose
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
@@ -67,33 +69,31 @@ def baselines(
     building = _build(benches, wait=not chosen.emulated, quiet=as_json)
     built_s = monotonic() - started
     limits = measure(chosen) if calls else None
-    records: list[BaselineRecord] = []
-    for bench, ready in zip(benches, building, strict=True):
-        ready.result()
-        records.append(check(bench, calls, limits))
-        if not as_json:
-            out.print(styled("correct" if records[-1].right else "wrong"), f"  {_line(records[-1])}", sep="")
-    failed = [record for record in records if not record.right]
-    total_s = monotonic() - started
     about = {
         "device": chosen.hardware().name,
         **chosen.hardware().figures,
         "date": datetime.now(UTC).date().isoformat(),
-        "seconds": f"{total_s:.0f} in all, {built_s:.0f} of them building",
     }
     if limits is not None:
         about["timed calls per case"] = str(calls)
         about["measured read bandwidth"] = f"{limits.read_bytes_per_s / 1e12:.2f} TB/s"
         about["measured write bandwidth"] = f"{limits.write_bytes_per_s / 1e12:.2f} TB/s"
-    result = {"about": about, "limits": limits, "baselines": records}
-    if save is not None:
-        _save(save, result, to_markdown(records, {card.name: card for card in named}, about))
+    records: list[BaselineRecord] = []
+    for bench, ready in zip(benches, building, strict=True):
+        ready.result()
+        records.append(check(bench, calls, limits))
+        about["seconds"] = f"{monotonic() - started:.0f} in all, {built_s:.0f} of them building"
+        if save is not None:  # after every one: a run that is stopped keeps what it has
+            _save(save, about, limits, records, {card.name: card for card in named})
+        if not as_json:
+            out.print(styled("correct" if records[-1].right else "wrong"), f"  {_line(records[-1])}", sep="")
+    failed = [record for record in records if not record.right]
     if as_json:
-        print_json({"device": chosen.name, **result})
+        print_json({"device": chosen.name, "about": about, "limits": limits, "baselines": records})
     else:
         out.print(
-            f"{len(records) - len(failed)} of {len(records)} baselines right on the {chosen.name} device, "
-            f"{total_s:.0f} s"
+            f"{len(records) - len(failed)} of {len(records)} baselines right on the {chosen.name} device; "
+            f"seconds: {about['seconds']}"
         )
     click.get_current_context().exit(1 if failed else 0)
 
@@ -121,14 +121,22 @@ def _line(record: BaselineRecord) -> str:
     return "; ".join([*words, *([record.detail] if record.detail else [])])
 
 
-def _save(stem: Path, result: object, table: str) -> None:
+def _save(
+    stem: Path,
+    about: Mapping[str, str],
+    limits: Limits | None,
+    records: Sequence[BaselineRecord],
+    cards: Mapping[str, TaskCard],
+) -> None:
+    from cudamaster.baselines import to_markdown
     from cudamaster.errors import UsageError
     from cudamaster.records import to_json
 
+    result = to_json({"about": about, "limits": limits, "baselines": records})
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        stem.with_name(f"{stem.name}.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
-        stem.with_name(f"{stem.name}.md").write_text(table)
+        stem.with_name(f"{stem.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        stem.with_name(f"{stem.name}.md").write_text(to_markdown(records, cards, about))
     except OSError as error:
         raise UsageError(f"{stem} cannot be written: {error.strerror}.", "Give another place with --save.") from error
 

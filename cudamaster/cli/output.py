@@ -83,9 +83,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: S
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        number = column in right
+        made.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         made.add_row(*row)
     return made

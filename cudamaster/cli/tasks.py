@@ -90,14 +90,15 @@ def _show(card: object, as_json: bool) -> None:
     for case in card.cases:
         if case.sweep:
             floor = card.floor_of(case, Precision.FP32)
-            rows.append([*(f"{case.values[name]:g}" for name in swept), f"{case.weight:.4g}",
+            rows.append([*(f"{case.values[name]:g}" for name in swept), f"{case.weight:.3g}",
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
                          f"{floor['operations']:.3g}"])  # fmt: skip
-    columns = [*swept, "weight T", "read", "written", "operations"]
+    # Long names break after an underscore, so that the numbers below them need not.
+    columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
     out.print(
-        "The timed cases. Read and written: the least that a call has to in fp32; in bf16 elements of type T take half. "
-        "Operations: the fewest known.\n"
+        "The timed cases. Read and written: the least that a call has to in fp32; in bf16 elements of type T take "
+        "half. Operations: the fewest known.\n"
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
