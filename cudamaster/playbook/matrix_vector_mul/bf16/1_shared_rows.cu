@@ -21,8 +21,8 @@ __device__ float dot2(unsigned int a, unsigned int b) {
            __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u);
 }
 
-// Adds the share of thread `lane` of `lanes` in the products of `rows` neighbouring rows. Rows beyond the last
-// are the last one again.
+// Adds the share of thread `lane` of `lanes` in the products of neighbouring rows. Rows beyond the last one
+// are that one again.
 template <int rows>
 __device__ void add_products(float (&sums)[rows], const __nv_bfloat16* A, const __nv_bfloat16* x,
                              long long first, int M, int N, int lane, int lanes) {

@@ -14,8 +14,8 @@ constexpr int kRows = 4;        // rows that a block makes together
 constexpr int kShortRow = 1024; // elements up to which a warp has a row of its own
 constexpr unsigned kFullMask = 0xffffffffu;
 
-// Adds the share of thread `lane` of `lanes` in the products of `rows` neighbouring rows. Rows beyond the last
-// are the last one again.
+// Adds the share of thread `lane` of `lanes` in the products of neighbouring rows. Rows beyond the last one
+// are that one again.
 template <int rows>
 __device__ void add_products(float (&sums)[rows], const float* A, const float* x, long long first, int M,
                              int N, int lane, int lanes) {
