@@ -22,11 +22,11 @@ template <int kLoads> __global__ void read_kernel(const uint4* data, size_t vect
     unsigned int mixed = 0;
     size_t threads = static_cast<size_t>(gridDim.x) * blockDim.x;
     size_t thread = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (size_t first = thread; first + (kLoads - 1) * threads < vectors; first += kLoads * threads) {
+    for (size_t first = thread; first < vectors; first += kLoads * threads) {
         uint4 loaded[kLoads];
 #pragma unroll
         for (int k = 0; k < kLoads; ++k)
-            loaded[k] = data[first + k * threads];
+            loaded[k] = first + k * threads < vectors ? data[first + k * threads] : make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (int k = 0; k < kLoads; ++k)
             mixed |= loaded[k].x | loaded[k].y | loaded[k].z | loaded[k].w;

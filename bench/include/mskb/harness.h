@@ -53,8 +53,9 @@ inline int run(int argc, char** argv) {
     bool ok = true;
     {
         Watchdog watchdog(report);
+        std::vector<HostBuffer> host;
         for (size_t i = 0; i < rows.size(); ++i)
-            ok = CaseRun(options, report, watchdog, flush, static_cast<int>(i), rows[i]).run(ok) && ok;
+            ok = CaseRun(options, report, watchdog, flush, host, static_cast<int>(i), rows[i]).run(ok) && ok;
     }
     report.write(Line("end").add("ok", ok));
     return ok ? 0 : 1;
