@@ -1,4 +1,4 @@
-// 1D convolution (valid correlation), bf16 storage, fp32 accumulation: output[i] = sum of input[i + k] * kernel[k].
+// 1D convolution (valid correlation), bf16 storage, fp32 sums: output[i] = sum of input[i + k] * kernel[k].
 //
 // Shapes  input: input_size, kernel: kernel_size, output: input_size - kernel_size + 1
 // Moves   about 4 bytes and 2 * kernel_size operations per output

@@ -1,4 +1,5 @@
-// 2D convolution (valid correlation), bf16 storage, fp32 accumulation: output[i][j] = sum of input[i + p][j + q] * kernel[p][q].
+// 2D convolution (valid correlation), bf16 storage, fp32 accumulation:
+// output[i][j] = sum of input[i + p][j + q] * kernel[p][q].
 //
 // Shapes  input: input_rows x input_cols, kernel: kernel_rows x kernel_cols,
 //         output: (input_rows - kernel_rows + 1) x (input_cols - kernel_cols + 1)

@@ -2,9 +2,9 @@
 //
 // Shapes  input_real, input_img, output_real, output_img: N (bf16, outputs rounded once)
 // Moves   16 bytes per point and pass, log2(N) + 2 passes; 5 N log2(N) operations
-// Naive   iterative radix 2, decimation in time, in fp32 arrays that are allocated in the call: one launch for
-//         the bit reversal, one per stage and one to round; one thread per butterfly, each of which computes its
-//         own sine and cosine
+// Naive   iterative radix 2, decimation in time, in fp32 arrays that are allocated in the call: one launch
+//         for the bit reversal, one per stage and one to round; one thread per butterfly, each of which
+//         computes its own sine and cosine
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

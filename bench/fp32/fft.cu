@@ -2,8 +2,8 @@
 //
 // Shapes  input_real, input_img, output_real, output_img: N
 // Moves   16 bytes per point and pass, log2(N) + 1 passes; 5 N log2(N) operations
-// Naive   iterative radix 2, decimation in time, in the output arrays: one launch for the bit reversal and one
-//         per stage, one thread per butterfly, each of which computes its own sine and cosine
+// Naive   iterative radix 2, decimation in time, in the output arrays: one launch for the bit reversal and
+//         one per stage, one thread per butterfly, each of which computes its own sine and cosine
 #include <cuda_runtime.h>
 
 __global__ void fft_bit_reversal_kernel(const float* input_real, const float* input_img, float* real,

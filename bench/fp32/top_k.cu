@@ -2,8 +2,8 @@
 //
 // Shapes  input: N, top_k_values, top_k_indices: k
 // Moves   16 bytes per element and pass, ceil(log2 N) passes
-// Naive   sorts everything to keep k: bottom-up merge sort of (value, index) pairs with one launch per pass and
-//         one thread per pair of runs, so the last passes keep a single thread busy
+// Naive   sorts everything to keep k: bottom-up merge sort of (value, index) pairs with one launch per pass
+//         and one thread per pair of runs, so the last passes keep a single thread busy
 #include <cuda_runtime.h>
 
 struct top_k_pair {
@@ -17,8 +17,8 @@ __global__ void top_k_pairs_kernel(const float* input, top_k_pair* pairs, int N)
         pairs[i] = {input[i], (int)i};
 }
 
-// Merges neighbouring runs, larger values first. Of equal values that of the left run, whose index is smaller,
-// comes first.
+// Merges neighbouring runs, larger values first. Of equal values that of the left run, whose index is
+// smaller, comes first.
 __global__ void top_k_merge_kernel(const top_k_pair* from, top_k_pair* to, int N, int width) {
     long long pair = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     long long begin = pair * 2 * width;

@@ -1,9 +1,9 @@
 // Reference of fft in double precision: recursive decimation in frequency.
 //
-// Every output is a sum of all inputs, so the sum of its absolute terms is the same for all and about sqrt(N) times
-// as large as an output: the error of a fast transform grows with log N instead and stays far below. The scale is
-// therefore the root of the sum of |x[n]|^2, which is the root mean square of the outputs. Twiddle factors of fewer
-// bits or a wrong point show on it whatever N is.
+// Every output is a sum of all inputs, so the sum of its absolute terms is the same for all and about sqrt(N)
+// times as large as an output: the error of a fast transform grows with log N instead and stays far below.
+// The scale is therefore the root of the sum of |x[n]|^2, which is the root mean square of the outputs.
+// Twiddle factors of fewer bits or a wrong point show on it whatever N is.
 #pragma once
 #include <cmath>
 #include <complex>

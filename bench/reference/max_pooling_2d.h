@@ -1,5 +1,5 @@
-// Reference of max_pooling_2d: the part of each window that lies inside the plane, from its end; exact, so the
-// scale is 0.
+// Reference of max_pooling_2d: the part of each window that lies inside the plane, from its end; exact, so
+// the scale is 0.
 #pragma once
 #include <algorithm>
 #include "mskb/expected.h"

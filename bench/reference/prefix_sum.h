@@ -1,5 +1,5 @@
-// Reference of prefix_sum in double precision: sums of 1, 2, 4, 8 ... elements that end at each place, each made
-// of two of the round before.
+// Reference of prefix_sum in double precision: sums of 1, 2, 4, 8 ... elements that end at each place, each
+// made of two of the round before.
 #pragma once
 #include <cmath>
 #include <vector>

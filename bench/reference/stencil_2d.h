@@ -1,5 +1,5 @@
-// Reference of stencil_2d in double precision: r times the differences to the four neighbours, added up one by
-// one. The scale counts the point itself and all that r multiplies.
+// Reference of stencil_2d in double precision: r times the differences to the four neighbours, added up one
+// by one. The scale counts the point itself and all that r multiplies.
 #pragma once
 #include <cmath>
 #include "mskb/expected.h"

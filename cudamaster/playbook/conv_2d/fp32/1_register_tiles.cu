@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kThreads, 4)
         float sums[kRows][kCols] = {};
         for (int piece_row = 0; piece_row < kernel_rows; piece_row += kTapRows) {
             for (int piece_col = 0; piece_col < kernel_cols; piece_col += kTapCols) {
-                // The last vector of weights of a row is filled up with zeros, as is what lies beyond the input.
+                // The last vector of weights of a row is filled up with zeros, as is what lies beyond the
+                // input.
                 int rows = min(kernel_rows - piece_row, kTapRows);
                 int groups = (min(kernel_cols - piece_col, kTapCols) + 3) / 4;
                 __syncthreads(); // what was there is used up

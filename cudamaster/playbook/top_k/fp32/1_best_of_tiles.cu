@@ -47,7 +47,8 @@ __device__ void top_k_order(Key* keys, int low, int high, bool ascending) {
     }
 }
 
-// Sorts runs of `run` keys, each in the direction opposite to that of the one before. All sizes are powers of two.
+// Sorts runs of `run` keys, each in the direction opposite to that of the one before. All sizes are powers of
+// two.
 __device__ void top_k_sort_runs(Key* keys, int size, int run) {
     int before = kTile;
     for (int length = 2; length <= run; length *= 2) {
@@ -62,12 +63,13 @@ __device__ void top_k_sort_runs(Key* keys, int size, int run) {
     }
 }
 
-// From runs sorted in opposite directions in turn to the best `run` keys of all, in order in the first places.
+// From runs sorted in opposite directions in turn to the best `run` keys of all, in order in the first
+// places.
 __device__ void top_k_halve_runs(Key* keys, int size, int run) {
     int log_half = 31 - __clz(run / 2);
     for (int spacing = run; spacing < size; spacing *= 2) {
-        // The smaller of each pair of places: in a pair of runs one ascends and the other descends, so these are
-        // the smallest half of their keys. They stay in the place of the first run.
+        // The smaller of each pair of places: in a pair of runs one ascends and the other descends, so these
+        // are the smallest half of their keys. They stay in the place of the first run.
         int left = size / spacing / 2;
         __syncthreads();
         for (int place = threadIdx.x; place < left * run; place += kThreads) {
@@ -88,8 +90,8 @@ __device__ void top_k_halve_runs(Key* keys, int size, int run) {
     __syncthreads();
 }
 
-// Leaves the best `run` keys of each tile, of input or of `from`, in `to` or, where they are few enough, has the
-// last block make the result of them.
+// Leaves the best `run` keys of each tile, of input or of `from`, in `to` or, where they are few enough, has
+// the last block make the result of them.
 __global__ void __launch_bounds__(kThreads)
     top_k_kernel_optimized(float* top_k_values, int* top_k_indices, const float* input, const Key* from,
                            Key* to, long long count, int k, int run) {
