@@ -5,9 +5,9 @@
 // the weight of its key by as much, relatively, and the result by the difference between the key's value and
 // the result.
 //
-// In bf16 the weights may be rounded to bf16, by 2^14 ulps of fp32 at most. Those roundings are independent
+// In bf16 the weights may be rounded to bf16, by 2^15 ulps of fp32 at most. Those roundings are independent
 // of each other, so they add up like random numbers: the root of the sum of the squares, not the sum, times
-// 2^14.
+// 2^15.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 template <class T>
 void softmax_attention_reference(mskb::Expected& Y, const T* Q, const T* K, const T* V, int, int kv_seq_len,
                                  int dim_qk, int dim_v) {
-    constexpr double kWeightRounding = sizeof(T) == 2 ? 0x1.0p14 : 0.0;
+    constexpr double kWeightRounding = sizeof(T) == 2 ? 0x1.0p15 : 0.0;
     std::vector<double> query(dim_qk), weight(kv_seq_len), sensitivity(kv_seq_len);
     std::vector<double> result(dim_v), terms(dim_v), squares(dim_v);
     size_t known = SIZE_MAX;

@@ -6,9 +6,9 @@
 // the weight of its key by as much, relatively, and the result by the difference between the key's value and
 // the result.
 //
-// In bf16 the weights may be rounded to bf16, by 2^14 ulps of fp32 at most. Those roundings are independent
+// In bf16 the weights may be rounded to bf16, by 2^15 ulps of fp32 at most. Those roundings are independent
 // of each other, so they add up like random numbers: the root of the sum of the squares, not the sum, times
-// 2^14.
+// 2^15.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 template <class T>
 void triangle_attention_reference(const T* query, const T* key, const T* value, const float* attention_mask,
                                   mskb::Expected& output, int, int head_num, int seq_length, int head_dim) {
-    constexpr double kWeightRounding = sizeof(T) == 2 ? 0x1.0p14 : 0.0;
+    constexpr double kWeightRounding = sizeof(T) == 2 ? 0x1.0p15 : 0.0;
     struct Seen {
         int j;
         double weight, sensitivity;
