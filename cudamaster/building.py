@@ -40,7 +40,7 @@ _DEBUG_FLAGS = (*HARNESS_FLAGS, "-DMSKB_EXACT_BUFFERS")
 
 @dataclass(frozen=True)
 class Build:
-    """What became of building a candidate. `executable` is None unless `status` is None.
+    """What became of building a candidate: executables, or a status that says why there are none.
 
     `debug` is the memory-checking build where the device has one. `record` holds the commands and tool logs.
     """
@@ -75,15 +75,19 @@ class Builder:
     def _driver(self) -> str:
         return (resources.bench() / "harness" / "driver.cu").read_text()
 
-    def build(self, candidate: Candidate) -> Build:
-        """Guard, compile and link a candidate. What is wrong with it comes back as a status."""
+    def build(self, candidate: Candidate, *, check_only: bool = False) -> Build:
+        """Guard, compile and link a candidate. What is wrong with it comes back as a status.
+
+        With `check_only` the memory-checking build alone is linked where the device has one, with a harness that is
+        checked too.
+        """
         started = monotonic()
         folder = self._folder(candidate)
         with _alone(folder / "lock"):
-            result = self._build(candidate, folder)
+            result = self._build(candidate, folder, check_only and self.device.has_debug_build)
         return replace(result, seconds=monotonic() - started)
 
-    def _build(self, candidate: Candidate, folder: Path) -> Build:
+    def _build(self, candidate: Candidate, folder: Path, check_only: bool) -> Build:
         flags = parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
@@ -96,7 +100,7 @@ class Builder:
 
         variants = self._variants
         with ThreadPoolExecutor(2) as pool:
-            shared = pool.submit(self.build_shared)
+            shared = pool.submit(self.harness_object, True) if check_only else pool.submit(self.build_shared)
             compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
             shared.result()
         record = {
@@ -127,24 +131,26 @@ class Builder:
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal), record=record)
 
-        executables: list[Path] = []
+        executables: dict[bool, Path] = {}
         for debug, result in zip(variants, compiled, strict=True):
             assert result.object is not None
+            if check_only and not debug:
+                continue
             local = result.object.with_suffix(".local.o")
             localise(result.object, wrapper, local)
-            objects = [self.driver_object(debug), self.harness_object(False), local]
+            objects = [self.driver_object(debug), self.harness_object(check_only), local]
             linked = self.device.link(objects, folder / "linking", debug=debug)
             if linked.object is None:
                 log = without_folders(linked.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
             # Another run may be executing the same build right now: it is replaced, not written over.
-            executables.append(linked.object.replace(folder / ("debug" if debug else "run")))
+            executables[debug] = linked.object.replace(folder / ("debug" if debug else "run"))
         return Build(
             status=None,
             detail="built",
             log="",
-            executable=executables[0],
-            debug=executables[1] if len(executables) > 1 else None,
+            executable=executables.get(False),
+            debug=executables.get(True),
             record={**record, "folder": str(folder)},
         )
 

@@ -68,7 +68,7 @@ class Workbench:
         With `check_only` the verification cases alone are run and nothing is timed, so there is no score.
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
-        build = self._builder.build(candidate)
+        build = self._builder.build(candidate, check_only=check_only)
         if self.on_build is not None:
             self.on_build(candidate.id, _build_log(build))
         verdict = Verdict(
@@ -82,11 +82,12 @@ class Workbench:
             seconds=Seconds(build=build.seconds),
             build=build.record,
         )
-        if build.executable is None:
+        if build.status is not None:
             return verdict
         checked = self._check_memory(build, seed)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
+        assert build.executable is not None
         if check_only:
             return self._told(verdict, self._verify(build.executable, seed))
         judgement = self._run(build.executable, self.card.cases, ["--cases", "all"], seed, _RUN_LIMIT_S)

@@ -158,6 +158,10 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
     return found;
 }
 
+double take(Given& given, const char* name, const double* fallback) {
+    return given.take(name, fallback);
+}
+
 void empty_launch() {
     empty_kernel<<<1, 1>>>();
 }

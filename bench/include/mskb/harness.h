@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #endif
 #include "mskb/case_run.h"
+#include "mskb/given.h"
 
 namespace mskb {
 
@@ -47,7 +48,7 @@ inline int run(int argc, char** argv) {
         if (options.cases == "all" || options.cases == (row.sweep ? "sweep" : "verify"))
             rows.push_back(row);
     for (const std::string& text : options.extra)
-        rows.push_back(task().row(text));
+        rows.push_back(row_of(text));
     report_begin(report, options, task().name(), task().precision());
     CacheFlush flush;
     bool ok = true;

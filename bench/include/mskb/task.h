@@ -39,7 +39,7 @@ class Task {
     virtual const char* name() const = 0;
     virtual const char* precision() const = 0;
     virtual std::vector<Row> rows() const = 0;
-    virtual Row row(const std::string& text) const = 0; // a verification case with sizes given by hand
+    virtual Sizes sizes(Given& given) const = 0; // what is not given takes its default
     virtual std::vector<BufferSpec> buffers(const Sizes& sizes) const = 0;
     virtual void generate(const Sizes& sizes, Inputs& inputs) const = 0;
     virtual void reference(const Sizes& sizes, const std::vector<const void*>& host,
