@@ -1,5 +1,5 @@
-// Reference of square_matrix_mul in double precision: the right factor is transposed, and an element is summed from
-// the end.
+// Reference of square_matrix_mul in double precision: the right factor is transposed, and an element is summed
+// from the end.
 #pragma once
 #include <cmath>
 #include <vector>
