@@ -174,6 +174,10 @@ void spiked(Inputs& inputs, int buffer, double low, double high) {
     inputs.rule(buffer, Generator::kSpiked, low, high);
 }
 
+void heavy_tailed(Inputs& inputs, int buffer, double low, double high) {
+    inputs.rule(buffer, Generator::kHeavyTailed, low, high);
+}
+
 void integers(Inputs& inputs, int buffer, double low, double high) {
     inputs.rule(buffer, Generator::kIntegers, low, high);
 }

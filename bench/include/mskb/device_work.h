@@ -7,7 +7,7 @@
 
 namespace mskb {
 
-enum class Generator { kUniform, kSpiked, kIntegers, kDistribution, kSequence, kAttentionMask };
+enum class Generator { kUniform, kSpiked, kHeavyTailed, kIntegers, kDistribution, kSequence, kAttentionMask };
 
 // A buffer whose elements do not depend on each other: element i is a function of these and of i.
 struct Fill {

@@ -5,7 +5,8 @@
 
 namespace mskb {
 
-constexpr int kHeavy = 8; // elements of a distribution that carry half of its mass
+constexpr int kHeavy =
+    8; // elements that carry half of a distribution's mass, or a third of a heavy-tailed sum
 
 MSKB_HD double spiked_at(const Fill& rule, uint64_t i, uint64_t n) {
     double value = rule.a + (rule.b - rule.a) * unit_at(rule.key, i);
@@ -15,6 +16,14 @@ MSKB_HD double spiked_at(const Fill& rule, uint64_t i, uint64_t n) {
     double range = fabs(rule.a) > fabs(rule.b) ? fabs(rule.a) : fabs(rule.b);
     double magnitude = (16 + 48 * unit_at(rule.key + 3, i)) * range;
     return rule.a < 0 && (draw >> 8) % 2 ? -magnitude : magnitude;
+}
+
+MSKB_HD double heavy_tailed_at(const Fill& rule, uint64_t i, uint64_t n) {
+    double value = spiked_at(rule, i, n), range = fabs(rule.a) > fabs(rule.b) ? fabs(rule.a) : fabs(rule.b);
+    for (int k = 0; k < kHeavy; ++k)
+        if (i == bits_at(rule.key + 4, k) % n)
+            value += range * static_cast<double>(n) / 16 * (0.5 + unit_at(rule.key + 5, k));
+    return value;
 }
 
 MSKB_HD double distribution_at(const Fill& rule, uint64_t i, uint64_t n) {
@@ -62,6 +71,8 @@ MSKB_HD double value_at(const Fill& rule, uint64_t i, uint64_t n) {
         return rule.a + (rule.b - rule.a) * unit_at(rule.key, i);
     case Generator::kSpiked:
         return spiked_at(rule, i, n);
+    case Generator::kHeavyTailed:
+        return heavy_tailed_at(rule, i, n);
     case Generator::kIntegers:
         return rule.a + floor((rule.b - rule.a + 1) * unit_at(rule.key, i));
     case Generator::kDistribution:

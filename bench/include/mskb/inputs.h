@@ -13,6 +13,10 @@ void uniform(Inputs& inputs, int buffer, double low, double high);
 // a product rounded to fewer bits shows.
 void spiked(Inputs& inputs, int buffer, double low, double high);
 
+// The same, and eight elements at random places that are a 32nd to a tenth of length times the range each: one of
+// them is several percent of the sum, so that sampling shows even where the result is rounded to eight bits.
+void heavy_tailed(Inputs& inputs, int buffer, double low, double high);
+
 // Whole numbers of low .. high.
 void integers(Inputs& inputs, int buffer, double low, double high);
 
