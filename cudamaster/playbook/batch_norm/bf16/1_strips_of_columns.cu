@@ -5,7 +5,7 @@
 //      for the variance and the result stay off the L2 cache. Sums go through shuffles among the lanes that
 //      hold the same columns, and then through shared memory once. Matrices that do not fit 16 bytes are read
 //      one element at a time.
-// flags: -O3 --use_fast_math
+// flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

@@ -5,7 +5,7 @@
 //      shuffles and meet at one barrier for the mean and one for the variance, which is that of the
 //      differences in the registers. Vectors of more than 8192 elements take a block that goes over them
 //      three times.
-// flags: -O3 --use_fast_math
+// flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

@@ -4,7 +4,7 @@
 //      bytes of input, weight and bias at once, so that the trip to memory is made once; warps reduce through
 //      shuffles and meet at a single barrier, and the result is formed from registers. Vectors of more than
 //      4096 elements take a block that goes over them twice.
-// flags: -O3 --use_fast_math
+// flags: -O3
 #include <cuda_runtime.h>
 
 constexpr int kWidth = 4; // elements of a 16-byte load
