@@ -1,0 +1,99 @@
+"""The floor, and the table of the baselines' times."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cudamaster import cards
+from cudamaster.baselines import BaselineCase, BaselineRecord, naive, to_markdown
+from cudamaster.cli import main
+from cudamaster.devices.cuda import CudaDevice
+from cudamaster.floors import Limits, floor_us, measure
+from cudamaster.values import Precision
+
+LIMITS = Limits(4e12, 3e12, 100, 1000, 50_000_000, "9.0")
+
+
+def heaviest(task: str) -> cards.Case:
+    """The timed case of the largest weight."""
+    return max((case for case in cards.load(task).cases if case.sweep), key=lambda case: case.weight)
+
+
+def test_the_floor_is_the_slowest_of_memory_and_arithmetic() -> None:
+    """Reads, writes beyond the L2 cache and multiply-adds each bound one of these; an empty launch comes on top."""
+    dot = cards.load("dot_product")
+    assert floor_us(dot, heaviest("dot_product"), Precision.FP32, LIMITS, 9.0) == pytest.approx(9 + 8 * 2**20 / 4e6)
+    scaled, case = cards.load("matrix_scalar_mul"), heaviest("matrix_scalar_mul")
+    slow_writes = Limits(1e15, 3e12, 100, 1000, 50_000_000, "9.0")
+    written = 4 * 65536 * 2048 - 50_000_000
+    assert floor_us(scaled, case, Precision.FP32, slow_writes, 0.0) == pytest.approx(written / 3e6)
+    product, case = cards.load("square_matrix_mul"), heaviest("square_matrix_mul")
+    operations = 2 * 4096**3
+    fp32, bf16 = (floor_us(product, case, precision, LIMITS, 0.0) for precision in Precision)
+    assert fp32 == pytest.approx(operations / (256 * 100 * 1e9) * 1e6, rel=1e-3)
+    assert bf16 == pytest.approx(operations / (4096 * 100 * 1e9) * 1e6, rel=1e-3)
+
+
+@pytest.mark.parametrize("task", cards.names())
+def test_every_baseline_says_what_is_naive_about_it(task: str) -> None:
+    """The table takes its reasons from there."""
+    for precision in Precision:
+        reason = naive(cards.load(task), precision)
+        assert len(reason) > 20
+        assert "//" not in reason
+        assert "#include" not in reason
+
+
+def test_the_table_gives_a_reason_for_slow_baselines_alone() -> None:
+    """Times, floor and ratio in a row each; what is far above the floor is explained."""
+    records = [
+        BaselineRecord("dot_product", Precision.FP32, True, 21, {}, "", 1.0, 1e-7,
+                       (BaselineCase("N=8", 8.0, 20.0, 20.0, 0.1, 9.0, 10.0),)),
+        BaselineRecord("sorting", Precision.BF16, True, 34, {}, "", 1.0, 0.0,
+                       (BaselineCase("N=256", 1.0, 90.0, 90.0, 0.1, 9.0, 10.0),
+                        BaselineCase("N=512", 3.0, 900.0, 900.0, 0.1, 9.0, 10.0))),
+    ]  # fmt: skip
+    text = to_markdown(records, {name: cards.load(name) for name in ("dot_product", "sorting")}, {"device": "a GPU"})
+    assert "| dot_product | fp32 | 21 | N=8 | 20.0 | 10.0 | 2.0 | 2.0 |" in text
+    assert "| sorting | bf16 | 34 | N=512 | 900.0 | 10.0 | 90.0 | 69.8 |" in text
+    assert "- sorting bf16, 90 times at N=512: bottom-up merge sort" in text
+    assert "- dot_product" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--calls", "5"], "cannot be timed on the CPU device"), (["--save", "x"], "none are taken")],
+)
+def test_times_need_a_gpu_and_calls(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before anything is built or written."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["baselines", "dot_product", "--device", "cpu", "--json", *options])
+    assert result.exit_code != 0
+    assert said in f"{result.output} {result.exception}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_kept_table_is_of_this_suite() -> None:
+    """The committed times are those of all hundred baselines, of every timed case, and none below its floor."""
+    kept = json.loads((Path(__file__).parent.parent / "results" / "h200" / "baselines.json").read_text())
+    times = {(record["task"], record["precision"]): record for record in kept["baselines"]}
+    for task in cards.names():
+        labels = [case.label for case in cards.load(task).cases if case.sweep]
+        for precision in Precision:
+            record = times[task, precision.value]
+            assert record["right"]
+            assert [case["label"] for case in record["timed"]] == labels
+            assert all(case["mean_us"] >= 0.95 * case["floor_us"] for case in record["timed"])
+
+
+@pytest.mark.gpu
+def test_limits_of_the_gpu() -> None:
+    """Bandwidths that a GPU can have, and no less than half of a copy's."""
+    limits = measure(CudaDevice())
+    assert 1e11 < limits.write_bytes_per_s < 2e13
+    assert 1e11 < limits.read_bytes_per_s < 2e13
+    assert limits.multiprocessors > 1
