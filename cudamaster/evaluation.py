@@ -139,7 +139,9 @@ class Workbench:
         if "--calls" not in options:
             command += ["--calls", str(self._calls)]
         if protocol.work_limit is not None:
-            command += ["--work-limit", f"{protocol.work_limit:g}"]
+            # The lightest timed case is run in any case, so that a kernel has a score.
+            lightest = min(case.weight for case in self.card.cases if case.sweep)
+            command += ["--work-limit", f"{max(protocol.work_limit, lightest):g}"]
         command += ["--call-limit", f"{protocol.call_limit_s:g}", *options]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"

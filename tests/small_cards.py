@@ -2,10 +2,10 @@
 
 from cudamaster import cards
 
-_SWEEPS = {"spmv_csr": {"rows": [1024]}, "dot_product": {"N": [65536]}, "sorting": {"N": [1024]}}
+SWEEPS = {"spmv_csr": {"rows": [1024]}, "dot_product": {"N": [65536]}, "sorting": {"N": [1024]}}
 
 
 def small_card(task: str) -> cards.TaskCard:
     """The card with all its verification cases and one timed case."""
     fields = cards.load(task).model_dump()
-    return cards.TaskCard.model_validate({**fields, "sweep": [_SWEEPS[task]]})
+    return cards.TaskCard.model_validate({**fields, "sweep": [SWEEPS[task]]})

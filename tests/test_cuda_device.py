@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_cards import small_card
+from small_cards import SWEEPS, small_card
 
 from cudamaster import cards
 from cudamaster.building import Builder
@@ -116,7 +116,7 @@ def test_kernels_are_built_for_the_gpu_unless_the_agent_says_otherwise(flags: st
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("task", cards.names())
+@pytest.mark.parametrize("task", SWEEPS)
 def test_the_whole_way_on_a_gpu(task: str) -> None:
     """Build, check and time for real."""
     where = Workbench(small_card(task), Precision.BF16, CudaDevice())
