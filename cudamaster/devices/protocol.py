@@ -42,7 +42,7 @@ class Ran:
 class MeasuringProtocol:
     """The measuring protocol of a device: how many calls, and what is too long for it.
 
-    `work_limit` is the largest card weight T of a case that is run beside the lightest timed one, None for no limit. A
+    `work_limit` is the largest card weight T of a timed case that is run beside the lightest one, None for no limit. A
     single call is stopped after `call_limit_s`, or a thousand times the baseline's time if that is longer.
     """
 

@@ -15,7 +15,7 @@ struct Options {
     int warmups = 3, calls = 50;      // per case, of baseline and candidate each; calls = 0: check only
     std::string cases = "all";        // built-in cases to run: all, sweep, verify, none
     std::vector<std::string> extra;   // further verification cases, as "name=value,name=value"
-    double work_limit = 0;            // cases of a larger weight are left out; 0: none is
+    double work_limit = 0;            // timed cases of a larger weight are left out; 0: none is
     double call_limit_s = 2;          // a call is stopped after this or 1000 times the baseline's time
     size_t oracle_elements = 1 << 18; // at most so many elements of an output are asked of the reference ...
     double oracle_operations = 2e7;   // ... for about so many operations
