@@ -7,6 +7,7 @@ checked. It holds no code: kernels and oracles are beside it in bench/.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -107,11 +108,12 @@ class TaskCard(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
-        names = [parameter.name for parameter in self.parameters]
-        for generator in self.inputs:
-            _, arguments = call(generator)
-            if arguments and arguments[0] not in names:
-                raise ValueError(f"input {generator!r} fills {arguments[0]!r}, which is no parameter")
+        if not any(case.sweep for case in self.cases):
+            raise ValueError("there is no timed case: sweep is empty")
+        filled = [name for generator in self.inputs for name in self._filled_by(generator)]
+        wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
+        if sorted(filled) != sorted(wanted):
+            raise ValueError(f"inputs fill {filled}, and what has to be filled once each is {wanted}")
         scalars = [p.name for p in self.parameters if p.role == "scalar"]
         if missing := [name for name in scalars if name not in self.sizes]:
             raise ValueError(f"scalar parameters {missing} have no entry in sizes")
@@ -125,6 +127,22 @@ class TaskCard(_Strict):
                 for expression in (self.floor.bytes_read, self.floor.bytes_written, self.floor.operations):
                     evaluate(expression, {**case.values, "element_bytes": _T_BYTES[precision]})
         return self
+
+    def _filled_by(self, generator: str) -> tuple[str, ...]:
+        """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
+        known, (name, arguments) = generators(), call(generator)
+        if name not in known:
+            raise ValueError(f"there is no input generator {name!r}; there are {', '.join(sorted(known))}")
+        buffers, numbers = known[name]
+        if len(arguments) != buffers + numbers:
+            raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
+        parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
+        for argument in arguments[:buffers]:
+            if argument not in parameters:
+                raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+        for argument in arguments[buffers:]:
+            evaluate(argument, self.cases[0].values)
+        return arguments[:buffers]
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
@@ -252,6 +270,14 @@ def load(name: str) -> TaskCard:
         known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
         raise UsageError(f"Unknown task {name!r}.", f"Choose one of: {', '.join(known)}.")
     return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def generators() -> Mapping[str, tuple[int, int]]:
+    """Input generators that a card can name, as inputs.h declares them: how many buffers and numbers each takes."""
+    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text()
+    found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
+    return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
 
 
 @lru_cache(maxsize=128)

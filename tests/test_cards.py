@@ -74,6 +74,12 @@ def test_declaration(precision: Precision, expected: str) -> None:
         ({"colour": "red"}, "colour"),
         ({"id": 51}, "id"),
         ({"inputs": ["uniform(nothing, -1, 1)"]}, "nothing"),
+        ({"sweep": []}, "no timed case"),
+        ({"inputs": ["unheard_of(x)"]}, "unheard_of"),
+        ({"inputs": ["uniform(x, 1)"]}, "takes 3"),
+        ({"inputs": ["uniform(x, -missing, 1)"]}, "missing"),
+        ({"inputs": ["uniform(x, -1, 1)"]}, "values"),
+        ({"inputs": ["uniform(y, -1, 1)"]}, "no input parameter"),
         ({"verify": [{"cols": 3}]}, "rows"),
         ({"sweep": [{"rows": ["many"]}]}, "sweep"),
         ({"parameters": [], "inputs": []}, "output"),
@@ -97,6 +103,15 @@ def test_a_file_that_is_no_card(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(CardError):
         cards.load(str(path))
+
+
+def test_generators_are_those_of_the_header() -> None:
+    """What a card is held to is read from the harness, so the two cannot drift apart."""
+    known = cards.generators()
+    assert known["uniform"] == (1, 2)
+    assert known["ell"] == (2, 5)
+    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text()
+    assert len(known) == text.count("\nvoid ")
 
 
 def test_unknown_task_lists_the_known() -> None:
