@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,18 +89,19 @@ def check_object(
         return _refuse(f"the object cannot be read: {error}", "Compile the candidate again.")
 
 
-def localise(path: Path, wrapper: str, out: Path) -> None:
-    """Write to `out` an object of which only `wrapper` is visible.
+def localise(path: Path, wrapper: str, out: Path, redirected: Mapping[str, str] | None = None) -> None:
+    """Write to `out` an object of which only `wrapper` is visible; functions that it calls are `redirected` to others.
 
     Groups are dissolved first, so that none of the candidate's inline functions can stand in for the harness's,
     and nvcc's launch stubs, which are global, do not meet their namesakes. DeviceError when binutils is missing.
     """
     plain, whole = out.with_name(out.name + ".plain"), out.with_name(out.name + ".whole")
+    renames = [f"--redefine-sym={name}={other}" for name, other in (redirected or {}).items()]
     try:
         plain.write_bytes(_without_unique(path))
         for command in (
             ["ld", "-r", "--force-group-allocation", "-o", str(whole), str(plain)],
-            ["objcopy", f"--keep-global-symbol={wrapper}", str(whole), str(out)],
+            ["objcopy", f"--keep-global-symbol={wrapper}", *renames, str(whole), str(out)],
         ):
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
             if done.returncode != 0:

@@ -15,6 +15,7 @@
 #include "mskb/compare.h"
 #include "mskb/dump.h"
 #include "mskb/input_set.h"
+#include "mskb/ledger.h"
 #include "mskb/options.h"
 #include "mskb/report.h"
 #include "mskb/timing.h"
@@ -251,7 +252,8 @@ class CaseRun {
     // only when they fail.
     bool check(const Observation& seen, const std::vector<Expected>& expected, bool candidate_last,
                const char* stage) const {
-        bool ok = seen.damage.empty();
+        std::string damage = seen.damage.empty() ? ledger().unsettled() : seen.damage;
+        bool ok = damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (!specs_[i].is_written())
@@ -269,7 +271,7 @@ class CaseRun {
             report_.write(line("check")
                               .add("stage", stage)
                               .add("ok", ok)
-                              .add("damage", seen.damage)
+                              .add("damage", damage)
                               .raw("outputs", "[" + outputs + "]"));
         return ok;
     }
