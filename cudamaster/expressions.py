@@ -1,16 +1,18 @@
 """The small integer expressions of task cards: evaluated here, and written out as C for the harness.
 
-Allowed: numbers, names, + - * // **, max(), min(), log2(), isqrt() (the root of an integer, rounded down). `//` is
-floor division of non-negative integers.
-Nothing else parses, so a card cannot run code.
+Allowed: numbers, names, + - * // **, max(), min(), log2(), isqrt() (the root of an integer, rounded down). `//` rounds
+down and takes no negative numbers, a power is a small constant.
+Nothing else parses, so a card cannot run code. Every value on the way fits C's long long, or is a finite double: what
+is computed here is what the harness computes.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, reduce
 
 Number = int | float
 
@@ -18,14 +20,18 @@ _BINARY: dict[type[ast.operator], tuple[str, Callable[[Number, Number], Number]]
     ast.Add: ("+", lambda a, b: a + b),
     ast.Sub: ("-", lambda a, b: a - b),
     ast.Mult: ("*", lambda a, b: a * b),
-    ast.FloorDiv: ("/", lambda a, b: a // b),
+    ast.FloorDiv: ("/", lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else float(math.floor(a / b))),
 }
 _CALLS: dict[str, tuple[str, Callable[..., Number]]] = {
-    "max": ("std::max<long long>", max),
-    "min": ("std::min<long long>", min),
+    "max": ("std::max", max),
+    "min": ("std::min", min),
     "log2": ("std::log2", math.log2),
     "isqrt": ("mskb::isqrt", math.isqrt),
 }
+_LONGEST = 400  # characters of an expression; a formula of a card has half of that
+_DEEPEST = 40
+_LARGEST_POWER = 63
+_LONG_LONG = 2**63
 
 
 class ExpressionError(ValueError):
@@ -35,16 +41,31 @@ class ExpressionError(ValueError):
 @lru_cache(maxsize=4096)  # a card evaluates the same few expressions for every case
 def parse(text: str) -> ast.expr:
     """Parse one expression; raises ExpressionError naming the offending part."""
+    if len(text) > _LONGEST:
+        raise ExpressionError(f"{text[:40]!r}... has {len(text)} characters, an expression has at most {_LONGEST}")
     try:
-        return ast.parse(text, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python finds odd, `1if 2else 3` say, is refused later
+            tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(f"{text!r} is no expression: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"{text!r} is no expression: {error}") from error
+    if _depth(tree) > _DEEPEST:
+        raise ExpressionError(f"{text!r} is nested more than {_DEEPEST} deep")
+    return tree
 
 
 def evaluate(text: str, names: Mapping[str, Number]) -> Number:
-    """Value of the expression with `names` bound."""
+    """Value of the expression with `names` bound; a number that C can hold, or ExpressionError."""
 
     def value(node: ast.expr) -> Number:
+        found = computed(node)
+        if not _held_by_c(found):
+            raise ExpressionError(f"{text!r} leaves the numbers that the harness computes with")
+        return found
+
+    def computed(node: ast.expr) -> Number:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 return number
@@ -54,11 +75,14 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
                 raise ExpressionError(f"{text!r} names {name!r}; known are {', '.join(sorted(names))}")
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -value(operand)
-            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if power < 64:
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
                 result: Number = value(left) ** power
                 return result
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return _BINARY[type(op)][1](value(left), value(right))
+                first, second = value(left), value(right)
+                if isinstance(op, ast.FloorDiv) and min(first, second) < 0:
+                    raise ExpressionError(f"{text!r} divides a negative number, which C rounds the other way")
+                return _BINARY[type(op)][1](first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
                 return _CALLS[name][1](*(value(argument) for argument in arguments))
         raise ExpressionError(f"{text!r}: {ast.unparse(node)!r} is not allowed in a card's expression")
@@ -71,23 +95,45 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
         raise ExpressionError(f"{text!r} has no value: {error}") from error
 
 
-def to_c(text: str, prefix: Mapping[str, str]) -> str:
-    """The expression as C; `prefix` maps each name to the C expression that holds it (as long long)."""
+def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> str:
+    """The expression as C.
+
+    `prefix` maps each name to the C expression that holds it, as a double where the name is in `real`, else as long
+    long. Raises ExpressionError for what is no expression of a card.
+    """
+
+    def whole(node: ast.expr) -> bool:
+        return not any(
+            (isinstance(part, ast.Name) and (part.id in real or part.id == "log2"))
+            or (isinstance(part, ast.Constant) and isinstance(part.value, float))
+            for part in ast.walk(node)
+        )
 
     def written(node: ast.expr) -> str:
         match node:
-            case ast.Constant(value=int() | float() as number):
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and _held_by_c(number):
                 return repr(number)
             case ast.Name(id=name) if name in prefix:
                 return prefix[name]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return f"-{written(operand)}"
-            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)):
-                return "(" + " * ".join([written(left)] * power) + ")"
+                negated = written(operand)
+                return f"-({negated})" if negated.startswith("-") else f"-{negated}"
+            case ast.BinOp() if whole(node) and not any(isinstance(part, ast.Name) for part in ast.walk(node)):
+                return repr(evaluate(ast.unparse(node), {}))  # C would compute it in int
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if _open(power):
+                base = written(left)
+                if len(base) * power > 10 * _LONGEST:
+                    raise ExpressionError(f"{text!r} has powers of powers that are too long to write out")
+                return "(" + " * ".join([base] * power) + ")"
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if not whole(node):
+                return f"std::floor({written(left)} / static_cast<double>({written(right)}))"
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 return f"({written(left)} {_BINARY[type(op)][0]} {written(right)})"
-            case ast.Call(func=ast.Name(id=name), args=arguments) if name in _CALLS:
-                return f"{_CALLS[name][0]}({', '.join(written(argument) for argument in arguments)})"
+            case ast.Call(func=ast.Name(id="max" | "min" as name), args=arguments, keywords=[]) if arguments:
+                function = f"{_CALLS[name][0]}<{'long long' if whole(node) else 'double'}>"
+                return reduce(lambda first, second: f"{function}({first}, {second})", map(written, arguments))
+            case ast.Call(func=ast.Name(id="log2" | "isqrt" as name), args=[argument], keywords=[]):
+                return f"{_CALLS[name][0]}({written(argument)})"
         raise ExpressionError(f"{text!r}: {ast.unparse(node)!r} cannot be written as C")
 
     text_in_c = written(parse(text))
@@ -100,6 +146,21 @@ def call(text: str) -> tuple[str, tuple[str, ...]]:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return name, tuple(ast.unparse(argument) for argument in arguments)
     raise ExpressionError(f"{text!r} is not of the form generator(argument, ...)")
+
+
+def _open(power: int) -> bool:
+    return not isinstance(power, bool) and 0 < power <= _LARGEST_POWER
+
+
+def _held_by_c(number: Number) -> bool:
+    return abs(number) < _LONG_LONG if isinstance(number, int) else math.isfinite(number)
+
+
+def _depth(node: ast.AST) -> int:
+    depth, level = 0, [node]
+    while level:
+        depth, level = depth + 1, [child for parent in level for child in ast.iter_child_nodes(parent)]
+    return depth
 
 
 def _wraps(text: str) -> bool:

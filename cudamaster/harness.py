@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable
+from functools import partial
 
 import jinja2
 
 from cudamaster import resources
 from cudamaster.cards import Parameter, TaskCard
-from cudamaster.expressions import call, to_c
+from cudamaster.expressions import call, parse, to_c
 from cudamaster.values import Precision
 
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
@@ -20,7 +23,9 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
     Compiled with -DMSKB_SEPARATE_CANDIDATE the region is left out and the wrapper is linked from another object.
     """
     buffers = [p for p in card.parameters if p.length is not None]
-    sizes = {name: f"c.{name}" for name in card.sizes}
+    prefix = {name: f"c.{name}" for name in card.sizes}
+    size_types = {name: _size_type(card, name) for name in card.sizes}
+    written = partial(to_c, prefix=prefix, real=[name for name, kind in size_types.items() if kind == "double"])
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.templates()),
         undefined=jinja2.StrictUndefined,
@@ -38,22 +43,23 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
         declaration=card.declaration(precision),
         wrapper=wrapper,
         element_type="float" if precision is Precision.FP32 else "__nv_bfloat16",
-        size_types={name: _size_type(card, name) for name in card.sizes},
-        defaults={name: None if default is None else to_c(str(default), sizes) for name, default in card.sizes.items()},
+        size_types=size_types,
+        defaults={name: None if default is None else written(str(default)) for name, default in card.sizes.items()},
         buffers=[
             {
                 "index": index,
                 "name": p.name,
                 "type": p.element_type(precision),
-                "length": to_c(str(p.length), sizes),
+                "length": written(str(p.length)),
                 "use": _USES[p.role],
                 "exact": p.check == "exact",
-                "unit": to_c(p.unit, sizes),
-                "cost": to_c(p.cost, sizes),
+                "unit": written(p.unit),
+                "cost": written(p.cost),
+                "width": written(row_width(str(p.length)) or "0"),
             }
             for index, p in enumerate(buffers)
         ],
-        generators=[_generator(text, buffers, sizes) for text in card.inputs],
+        generators=[_generator(text, buffers, written) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
         call_arguments=[
             _scalar(p, precision)
@@ -71,17 +77,28 @@ def baseline_region(card: TaskCard, precision: Precision) -> str:
     return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
 
 
+def row_width(length: str) -> str | None:
+    """Elements of a row of a matrix with that many elements: the last factor of the product, None for a vector.
+
+    Buffers are stored row by row, so `N * C * H * W` has rows of W elements.
+    """
+    match parse(length):
+        case ast.BinOp(op=ast.Mult(), right=last):
+            return ast.unparse(last)
+    return None
+
+
 def _size_type(card: TaskCard, name: str) -> str:
     kinds = {p.name: p.type for p in card.parameters if p.role == "scalar"}
     whole = all(isinstance(case.values[name], int) for case in card.cases)
     return "long long" if kinds.get(name, "int") == "int" and whole else "double"
 
 
-def _generator(text: str, buffers: list[Parameter], sizes: dict[str, str]) -> str:
+def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str]) -> str:
     name, arguments = call(text)
     filled = {p.name for p in buffers}
-    written = [argument if argument in filled else to_c(argument, sizes) for argument in arguments]
-    return f"mskb::{name}({', '.join(['inputs', *written])})"
+    passed = [argument if argument in filled else written(argument) for argument in arguments]
+    return f"mskb::{name}({', '.join(['inputs', *passed])})"
 
 
 def _scalar(p: Parameter, precision: Precision) -> str:

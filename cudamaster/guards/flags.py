@@ -19,6 +19,7 @@ OBJECT = "candidate.o"
 
 _LIMIT = 4096
 _SHELL = re.compile(r"[;|&$`<>(){}!*?~^#\n\r\x00\\]")
+_ODD = re.compile(r"[^\x20-\x7e\t\n\r\x00]")
 _SHAPE = "Write: nvcc <flags> -c candidate.cu -o candidate.o"
 _ARCH = re.compile(r"native|(?:sm|compute)_(\d{2,3})([af]?)")
 _GENCODE = re.compile(r"arch=compute_(\d{2,3}[af]?),code=\[?(?:(?:sm|compute)_(\d{2,3}[af]?),?)+\]?")
@@ -137,6 +138,9 @@ def _words(command: str) -> list[str] | Refusal:
     command = command.strip()
     if not command or len(command) > _LIMIT:
         return _refuse("the command is empty or too long", _SHAPE)
+    odd = _ODD.search(command)  # Python would take digits of every script for numbers
+    if odd:
+        return _refuse(f"the command holds {ascii(odd.group())}", "Use plain ASCII letters, digits and blanks.")
     shell = _SHELL.search(command)
     if shell:
         return _refuse(f"the command holds {shell.group()!r}, which only a shell understands", _SHAPE + ", on one line")
