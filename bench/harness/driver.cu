@@ -60,17 +60,27 @@ __global__ void gather_kernel(const void* data, Kind kind, const size_t* wanted,
         out[j] = element(data, kind, wanted[j]);
 }
 
-__global__ void compare_kernel(const void* got, const void* other, Kind kind, size_t n, double slack,
-                               double ulps, Difference* result) {
+__device__ bool is_apart(double have, double want, Kind kind, const Tolerance& tolerance) {
+    return !(have == want) && !(fabs(have - want) <= tolerance.at(want, kind));
+}
+
+__global__ void compare_kernel(const void* got, const void* other, Kind kind, size_t n, Tolerance tolerance,
+                               Difference* result) {
     for (size_t i = thread_index(); i < n; i += thread_count()) {
-        double want = element(other, kind, i), have = element(got, kind, i);
-        if (have == want || fabs(have - want) <= slack + ulps * ulp(kind, want))
+        if (!is_apart(element(got, kind, i), element(other, kind, i), kind, tolerance))
             continue;
         unsigned long long place = atomicAdd(&result->count, 1ull);
         if (place < Difference::kKept)
             result->kept[place] = i;
-        atomicMin(&result->first, static_cast<unsigned long long>(i));
-        atomicMax(&result->last, static_cast<unsigned long long>(i));
+    }
+}
+
+__global__ void flaws_kernel(const void* got, const void* other, Kind kind, size_t begin, size_t n,
+                             Tolerance tolerance, Flaw* found) {
+    for (size_t i = thread_index(); i < n; i += thread_count()) {
+        double have = element(got, kind, begin + i);
+        found[i] = is_apart(have, element(other, kind, begin + i), kind, tolerance) ? flaw_of(have, kind)
+                                                                                    : Flaw::kNone;
     }
 }
 
@@ -145,16 +155,27 @@ std::vector<double> gather(const void* data, const BufferSpec& spec, const std::
     return out;
 }
 
-Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec, double slack,
-                             double ulps) {
+Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec,
+                             const Tolerance& tolerance) {
     size_t n = static_cast<size_t>(spec.length);
-    Difference found{0, ~0ull, 0, {}};
+    Difference found{};
     DeviceBuffer result(sizeof found);
     MSKB_CUDA(cudaMemcpy(result.get(), &found, sizeof found, cudaMemcpyHostToDevice));
     Difference* on_device = static_cast<Difference*>(result.get());
-    compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, slack, ulps, on_device);
+    compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, tolerance, on_device);
     MSKB_CUDA(cudaGetLastError());
     MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
+    return found;
+}
+
+std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
+                        const Tolerance& tolerance, size_t begin, size_t count) {
+    std::vector<Flaw> found(count);
+    DeviceBuffer result(count);
+    Flaw* on_device = static_cast<Flaw*>(result.get());
+    flaws_kernel<<<blocks_for(count), kThreads>>>(got, other, spec.kind, begin, count, tolerance, on_device);
+    MSKB_CUDA(cudaGetLastError());
+    MSKB_CUDA(cudaMemcpy(found.data(), on_device, count, cudaMemcpyDeviceToHost));
     return found;
 }
 

@@ -34,7 +34,6 @@ constexpr size_t kGuardBytes = 0;
 #else
 constexpr size_t kGuardBytes = 4096;
 #endif
-constexpr int kPoison = 0xFF; // as every byte: NaN in fp32 and bf16, -1 in int
 constexpr unsigned char kGuardPattern[4] = {0xC3, 0xFF, 0xA5, 0x7F};
 
 inline const unsigned char* guard_image() {

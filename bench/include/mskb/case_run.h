@@ -33,6 +33,7 @@ constexpr double kFreshSeconds = 0.5;   // structure is made anew for as many tu
 constexpr double kFreshMemory = 0.125;  // ... and that part of the free device memory
 constexpr int kCheckedCalls = 6;        // about so many timed calls of a candidate are checked
 constexpr double kTimedPart = 0.25;     // of the work of the reference for a check is done for a timed call
+constexpr double kAskedPart = 0.1;      // and so much for elements that are far from the baseline's
 constexpr double kSlowest = 1000;       // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineError = 1e-4; // a baseline further off than this, in units of scale, is wrong
 constexpr int kFaultExit = 70;          // the device is unusable after a fault
@@ -128,12 +129,19 @@ class CaseRun {
         double budget = part * options_.oracle_operations;
         size_t limit = static_cast<size_t>(part * static_cast<double>(options_.oracle_elements));
         std::vector<Expected> expected;
+        for (const BufferSpec& spec : specs_)
+            expected.emplace_back(spec.is_written() ? spec.length : 0, spec.unit, spec.cost, budget, limit,
+                                  rng_);
+        answer(expected);
+        return expected;
+    }
+
+    // The reference's values of the elements that are wanted, of the inputs that are in place.
+    void answer(std::vector<Expected>& expected) const {
         std::vector<const void*> pointers;
         host_.resize(std::max(host_.size(), specs_.size()));
         for (size_t i = 0; i < specs_.size(); ++i) {
             const BufferSpec& spec = specs_[i];
-            expected.emplace_back(spec.is_written() ? spec.length : 0, spec.unit, spec.cost, budget, limit,
-                                  rng_);
             size_t bytes = spec.is_read() ? spec.bytes() : 0;
             void* host = host_[i].room(bytes);
             MSKB_CUDA(cudaMemcpy(host, working_[i].get(), bytes, cudaMemcpyDeviceToHost));
@@ -146,7 +154,6 @@ class CaseRun {
                                 " undefined");
         if (!options_.dump.empty() && sets_.empty())
             dump(options_.dump, index_, specs_, pointers, expected);
-        return expected;
     }
 
     // Whether a call of the baseline was right; the worst error goes into the bound.
@@ -247,6 +254,25 @@ class CaseRun {
         return check(observe(set.inputs, set.expected), set.expected, true, stage);
     }
 
+    // The elements of output `i` at `places`, held against the reference.
+    Comparison compare_at(const std::vector<size_t>& places, size_t i, const void* got) const {
+        std::vector<Expected> asked;
+        for (size_t k = 0; k < specs_.size(); ++k)
+            asked.emplace_back(specs_[k].is_written() ? specs_[k].length : 0, specs_[k].unit,
+                               k == i ? places : std::vector<size_t>());
+        answer(asked);
+        return compare(gather(got, specs_[i], asked[i].wanted), specs_[i], asked[i], worst_[i]);
+    }
+
+    // Elements of output `i` that the reference can be asked about beside its sample; none where an input is gone.
+    size_t most_asked(size_t i) const {
+        for (const BufferSpec& spec : specs_)
+            if (spec.use == Use::kInOut)
+                return 0;
+        return static_cast<size_t>(kAskedPart * options_.oracle_operations / std::max(specs_[i].cost, 1.0)) +
+               4;
+    }
+
     // Whether a call of the candidate was right. Of the outputs that the reference does not cover, the working buffers
     // have the candidate's and kept_ the baseline's, or the other way round. Checks are reported, those of timed calls
     // only when they fail.
@@ -261,11 +287,15 @@ class CaseRun {
             Comparison comparison = compare(seen.outputs[i], specs_[i], expected[i], worst_[i]);
             if (expected[i].sampled()) {
                 const void *working = working_[i].get(), *kept = kept_[i]->get();
-                compare_with_baseline(comparison, candidate_last ? working : kept,
-                                      candidate_last ? kept : working, specs_[i], expected[i]);
+                const void *got = candidate_last ? working : kept,
+                           *baseline = candidate_last ? kept : working;
+                auto ask = [&](const std::vector<size_t>& places) { return compare_at(places, i, got); };
+                compare_with_baseline(comparison, got, baseline, specs_[i], expected[i], most_asked(i), ask);
+            } else {
+                describe(comparison, specs_[i]);
             }
             ok = ok && comparison.mismatches == 0;
-            outputs += (outputs.empty() ? "" : ",") + json(specs_[i].name, comparison, worst_[i]);
+            outputs += (outputs.empty() ? "" : ",") + json(specs_[i], comparison, worst_[i]);
         }
         if (!ok || std::strcmp(stage, "check") == 0)
             report_.write(line("check")

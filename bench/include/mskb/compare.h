@@ -7,14 +7,20 @@
 //
 // The second term is the rounding of the result to the output type, which no kernel can avoid; keeping it
 // apart leaves the first one as tight as fp32 accumulation. Every comparison is written so that NaN fails.
+//
+// Where the reference takes a sample, every element is held against the baseline's too. The scale of most is not known
+// then, so that comparison only finds suspects: the reference is asked about them, and has the last word.
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 #include "mskb/device_work.h"
 #include "mskb/expected.h"
 #include "mskb/number.h"
+#include "mskb/pattern.h"
 #include "mskb/report.h"
 
 namespace mskb {
@@ -34,44 +40,17 @@ inline double error_in_scale(double got, double expected, double scale, Kind kin
     return std::isnan(error) ? INFINITY : error;
 }
 
-struct Mismatch {
-    size_t element;
-    double expected, got, allowed;
-};
-
 // Result of comparing one output of one call.
 struct Comparison {
-    size_t elements = 0, oracle_elements = 0, mismatches = 0;
-    double worst = 0; // in units of scale
-    double bound = 0;
-    std::vector<Mismatch> first; // at most kKept
-    size_t first_bad = 0, last_bad = 0;
-
     static constexpr size_t kKept = 5;
 
-    void mismatch(const Mismatch& m) {
-        if (mismatches == 0)
-            first_bad = m.element;
-        first_bad = std::min(first_bad, m.element);
-        last_bad = std::max(last_bad, m.element);
-        if (++mismatches <= kKept)
-            first.push_back(m);
-    }
-
-    // The shape of what is wrong, in words that help to find the fault.
-    std::string pattern() const {
-        if (mismatches == 0)
-            return "none";
-        std::string range = std::to_string(first_bad) + ".." + std::to_string(last_bad);
-        if (mismatches == 1)
-            return "one element, " + std::to_string(first_bad);
-        if (mismatches >= oracle_elements)
-            return "every element";
-        if (mismatches == last_bad - first_bad + 1)
-            return last_bad + 1 == elements ? "a tail, elements " + range
-                                            : "a contiguous run, elements " + range;
-        return "scattered, " + std::to_string(mismatches) + " elements within " + range;
-    }
+    size_t elements = 0, oracle_elements = 0;
+    double worst = 0; // of what the reference covers, in units of scale
+    double bound = 0;
+    std::vector<Mismatch> wrong; // of what the reference covers, ascending
+    size_t mismatches = 0;       // of all elements
+    std::vector<Mismatch> first; // of them, at most kKept
+    std::string pattern = "none";
 };
 
 // Worst error of the baseline's output, in units of scale; what the bound of a case is derived from. `got` are the
@@ -100,36 +79,154 @@ inline Comparison compare(const std::vector<double>& got, const BufferSpec& spec
         if (!spec.exact)
             result.worst = std::max(result.worst, error_in_scale(have, want, scale, spec.kind));
         if (!(have == want) && !(std::abs(have - want) <= allowed))
-            result.mismatch({expected.wanted[j], want, have, allowed});
+            result.wrong.push_back({expected.wanted[j], want, have, allowed, scale});
     }
     return result;
 }
 
-// Where the reference took a sample: hold every element against the baseline's output, within both bounds. Both are
-// on the device.
-inline void compare_with_baseline(Comparison& result, const void* got, const void* baseline,
-                                  const BufferSpec& spec, const Expected& expected) {
-    double largest_scale = *std::max_element(expected.scale.begin(), expected.scale.end());
-    double slack = 2 * result.bound * largest_scale, ulps = spec.exact ? 0.0 : 2 * kOutputUlps;
-    Difference found = compare_on_device(got, baseline, spec, slack, ulps);
-    std::vector<size_t> shown(found.kept,
-                              found.kept + std::min<unsigned long long>(found.count, Difference::kKept));
-    std::sort(shown.begin(), shown.end());
-    std::vector<double> have = gather(got, spec, shown), want = gather(baseline, spec, shown);
-    for (size_t k = 0; k < shown.size(); ++k)
-        result.mismatch({shown[k], want[k], have[k], slack + ulps * ulp(spec.kind, want[k])});
-    if (found.count > 0) {
-        result.mismatches += found.count - shown.size();
-        result.first_bad = std::min<size_t>(result.first_bad, found.first);
-        result.last_bad = std::max<size_t>(result.last_bad, found.last);
+// Fills in mismatches and pattern by what the reference covers.
+inline void describe(Comparison& result, const BufferSpec& spec) {
+    const std::vector<Mismatch>& wrong = result.wrong;
+    result.mismatches = wrong.size();
+    result.first.assign(wrong.begin(), wrong.begin() + std::min(wrong.size(), Comparison::kKept));
+    if (wrong.empty())
+        return;
+    Shape shape(result.elements, spec.width);
+    Values values;
+    for (const Mismatch& m : wrong) {
+        shape.add(m.element);
+        values.count(flaw_of(m.got, spec.kind));
+        values.look_at(m);
     }
+    std::string which = shape.words();
+    if (result.oracle_elements < result.elements) // of a sample, only what holds for all of it is said
+        which = wrong.size() == result.oracle_elements ? "every element that the reference was asked about"
+                                                       : "of " + std::to_string(result.oracle_elements) +
+                                                             " elements that the reference was asked about";
+    std::string what = values.words(spec.kind);
+    result.pattern = which + (what.empty() ? "" : "; " + what);
 }
 
-inline std::string json(const char* name, const Comparison& c, double baseline_worst) {
+// How far two kernels that are both within the bound may be apart, as far as the sample tells: the scale of an element is
+// taken to be the largest one seen at values of its size, give or take a power of two.
+inline Tolerance tolerance_of(const BufferSpec& spec, const Expected& expected, double bound) {
+    Tolerance tolerance{};
+    if (spec.exact)
+        return tolerance;
+    tolerance.ulps = 2 * kOutputUlps;
+    std::map<int, double> seen; // largest scale by the bin of the value
+    for (size_t j = 0; j < expected.wanted.size(); ++j) {
+        double& largest = seen[Tolerance::bin(expected.value[j])];
+        largest = std::max(largest, expected.scale[j]);
+    }
+    for (int bin = 0; bin < Tolerance::kBins; ++bin) {
+        auto above = seen.upper_bound(bin), at = seen.find(bin), below = seen.lower_bound(bin);
+        double scale = at == seen.end() ? 0 : at->second; // and of the nearest bins on either side
+        if (above != seen.end())
+            scale = std::max(scale, above->second);
+        if (below != seen.begin())
+            scale = std::max(scale, std::prev(below)->second);
+        tolerance.slack[bin] = 2 * bound * scale;
+    }
+    return tolerance;
+}
+
+// Fills in mismatches and pattern by the comparison with the baseline; of the `known` elements the reference has said
+// what is wrong with them, or that nothing is.
+inline void describe(Comparison& result, const void* got, const void* baseline, const BufferSpec& spec,
+                     const Tolerance& tolerance, const std::map<size_t, Flaw>& known) {
+    constexpr size_t kChunk = 1 << 22, kLookedAt = 1 << 12;
+    Shape shape(result.elements, spec.width);
+    Values values;
+    std::vector<size_t> looked_at;
+    size_t every = 1;
+    auto next = known.begin();
+    for (size_t begin = 0; begin < result.elements; begin += kChunk) {
+        size_t end = std::min(begin + kChunk, result.elements);
+        std::vector<Flaw> found = flaws(got, baseline, spec, tolerance, begin, end - begin);
+        for (; next != known.end() && next->first < end; ++next)
+            found[next->first - begin] = next->second;
+        for (size_t e = begin; e < end; ++e) {
+            if (found[e - begin] == Flaw::kNone)
+                continue;
+            if (shape.count() % every == 0)
+                looked_at.push_back(e);
+            shape.add(e);
+            values.count(found[e - begin]);
+            if (looked_at.size() == kLookedAt) { // every second is enough
+                for (size_t k = 0; 2 * k < looked_at.size(); ++k)
+                    looked_at[k] = looked_at[2 * k];
+                looked_at.resize((looked_at.size() + 1) / 2);
+                every *= 2;
+            }
+        }
+    }
+    std::vector<double> have = gather(got, spec, looked_at), want = gather(baseline, spec, looked_at);
+    for (size_t k = 0; k < looked_at.size(); ++k) {
+        double slack = tolerance.slack[Tolerance::bin(want[k])];
+        Mismatch m{looked_at[k], want[k], have[k], tolerance.at(want[k], spec.kind),
+                   slack / (2 * result.bound)};
+        values.look_at(m);
+        if (result.first.size() < Comparison::kKept)
+            result.first.push_back(m);
+    }
+    result.mismatches = shape.count();
+    std::string what = values.words(spec.kind);
+    result.pattern = shape.words() + (what.empty() ? "" : "; " + what);
+}
+
+// Where the reference took a sample: finds what is wrong among all elements of `got`, from the baseline's; both are on
+// the device. `ask` compares the elements at the places that it is given with the reference, `most` of them at a time; 0
+// where the reference cannot be asked.
+template <class Ask>
+void compare_with_baseline(Comparison& result, const void* got, const void* baseline, const BufferSpec& spec,
+                           const Expected& expected, size_t most, const Ask& ask) {
+    const Tolerance tolerance = tolerance_of(spec, expected, result.bound);
+    const bool can_ask = most > 0 && !spec.exact;
+    std::map<size_t, Flaw> known;
+    bool found = false;
+    Tolerance wider = tolerance;
+    for (int step = 0; step < 32 && !found; ++step) {
+        Difference apart = compare_on_device(got, baseline, spec, wider);
+        size_t count = std::min({static_cast<size_t>(apart.count), most, size_t{Difference::kKept}});
+        if (!can_ask || count == 0) {
+            found = apart.count > 0;
+            break;
+        }
+        std::vector<size_t> suspects(apart.kept, apart.kept + count);
+        Comparison asked = ask(suspects);
+        for (size_t suspect : suspects)
+            known[suspect] = Flaw::kNone;
+        for (const Mismatch& m : asked.wrong)
+            known[m.element] = flaw_of(m.got, spec.kind);
+        result.worst = std::max(result.worst, asked.worst);
+        found = !asked.wrong.empty();
+        if (count == apart.count)
+            break;
+        // All that the reference was asked about are right, but there are more: those furthest off are next.
+        for (double& slack : wider.slack)
+            slack *= 16;
+    }
+    if (!found)
+        return describe(result, spec);
+    for (const Mismatch& m : result.wrong)
+        known[m.element] = flaw_of(m.got, spec.kind);
+    describe(result, got, baseline, spec, tolerance, known);
+    if (!can_ask)
+        return;
+    std::vector<size_t> shown;
+    for (const Mismatch& m : result.first)
+        shown.push_back(m.element);
+    std::vector<Mismatch> wrong = ask(shown).wrong;
+    if (!wrong.empty())
+        result.first.assign(wrong.begin(), wrong.begin() + std::min(wrong.size(), Comparison::kKept));
+}
+
+inline std::string json(const BufferSpec& spec, const Comparison& c, double baseline_worst) {
     Line line("output");
-    line.add("name", name).add("elements", c.elements).add("oracle_elements", c.oracle_elements);
-    line.add("mismatches", c.mismatches).add("worst_error", c.worst);
-    line.add("baseline_worst_error", baseline_worst).add("bound", c.bound).add("pattern", c.pattern());
+    line.add("name", spec.name).add("elements", c.elements).add("oracle_elements", c.oracle_elements);
+    line.add("width", spec.width).add("mismatches", c.mismatches).add("worst_error", c.worst);
+    line.add("baseline_worst_error", baseline_worst).add("bound", c.bound).add("pattern", c.pattern);
     std::string first;
     for (const Mismatch& m : c.first)
         first += (first.empty() ? "" : ",") + Line("mismatch")

@@ -16,11 +16,25 @@ struct Fill {
     double a, b;  // the generator's arguments
 };
 
-// Elements of an output that are further from the baseline's than both bounds allow.
+// How far an element may be from the baseline's: a slack for values of about the baseline's size, and so many of its
+// ulps.
+struct Tolerance {
+    static constexpr int kLeast = -128, kBins = 256; // binary exponents of values
+    double slack[kBins];
+    double ulps;
+
+    MSKB_HD static int bin(double value) {
+        int exponent = value == 0.0 ? kLeast : ilogb(value);
+        return exponent < kLeast ? 0 : exponent >= kLeast + kBins ? kBins - 1 : exponent - kLeast;
+    }
+    MSKB_HD double at(double value, Kind kind) const { return slack[bin(value)] + ulps * ulp(kind, value); }
+};
+
+// Elements of an output that are further from the baseline's.
 struct Difference {
-    static constexpr int kKept = 5;
-    unsigned long long count, first, last;
-    unsigned long long kept[kKept]; // indices of some of them
+    static constexpr int kKept = 64;
+    unsigned long long count;
+    unsigned long long kept[kKept]; // indices of some of them, in no order
 };
 
 void fill(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule);
@@ -30,9 +44,13 @@ bool differs(const DeviceBuffer& data, const DeviceBuffer& other);
 // Elements `wanted` of a buffer as numbers, on the host.
 std::vector<double> gather(const void* data, const BufferSpec& spec, const std::vector<size_t>& wanted);
 
-// Holds every element of `got` against `other`: |got - other| <= slack + ulps * ulp(other).
-Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec, double slack,
-                             double ulps);
+// Holds every element of `got` against `other`. NaN differs from everything.
+Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec,
+                             const Tolerance& tolerance);
+
+// What is wrong with the elements begin .. begin + count - 1 of `got` by the same comparison.
+std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
+                        const Tolerance& tolerance, size_t begin, size_t count);
 
 // The least that a call can be: one launch of a kernel that does nothing.
 void empty_launch();

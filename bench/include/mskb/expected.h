@@ -40,6 +40,17 @@ class Expected {
         scale.assign(wanted.size(), NAN);
     }
 
+    // Of `elements` elements, the units of `unit` elements that hold those at `places`.
+    Expected(size_t elements, size_t unit, std::vector<size_t> places) : elements_(elements) {
+        std::sort(places.begin(), places.end());
+        for (size_t place : places)
+            for (size_t e = place / unit * unit; e < std::min((place / unit + 1) * unit, elements); ++e)
+                if (wanted.empty() || e > wanted.back())
+                    wanted.push_back(e);
+        value.assign(wanted.size(), NAN);
+        scale.assign(wanted.size(), NAN);
+    }
+
     void set(size_t position, double expected, double sum_of_absolute_terms) {
         value[position] = expected;
         scale[position] = sum_of_absolute_terms;

@@ -1,6 +1,8 @@
-// Element types as numbers: conversion to and from double, and the spacing of representable values.
+// Element types as numbers: conversion to and from double, the spacing of representable values, and what can stand in
+// an element that no kernel wrote.
 #pragma once
 #include <cmath>
+#include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -46,17 +48,51 @@ inline size_t bytes_of(Kind kind) {
     return kind == Kind::kBf16 ? 2 : 4;
 }
 
+// Outputs are filled with these bytes before a call: NaN in fp32 and bf16, -1 in int.
+constexpr int kPoison = 0xFF;
+
+// The poison as a number. As a floating-point one it is a NaN with the same bits, all ones, so that it can be told from
+// the NaN of an operation.
+MSKB_HD double poison() {
+    unsigned long long bits = ~0ull;
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+MSKB_HD bool is_poison(double number, Kind kind) {
+    unsigned long long bits;
+    memcpy(&bits, &number, sizeof bits);
+    return kind == Kind::kInt ? number == -1 : bits == ~0ull;
+}
+
 // Value of element `i` of a raw buffer.
 MSKB_HD double element(const void* data, Kind kind, size_t i) {
     switch (kind) {
     case Kind::kFloat:
-        return static_cast<const float*>(data)[i];
+        return static_cast<const unsigned int*>(data)[i] == 0xFFFFFFFFu ? poison()
+                                                                        : static_cast<const float*>(data)[i];
     case Kind::kBf16:
-        return to_double(static_cast<const __nv_bfloat16*>(data)[i]);
+        return static_cast<const unsigned short*>(data)[i] == 0xFFFFu
+                   ? poison()
+                   : to_double(static_cast<const __nv_bfloat16*>(data)[i]);
     case Kind::kInt:
         return static_cast<const int*>(data)[i];
     }
     return NAN;
+}
+
+// What is wrong with an element; kUnwritten: it is as it was before the call.
+enum class Flaw : unsigned char { kNone, kOff, kZero, kInfinite, kNaN, kUnwritten };
+constexpr int kFlaws = 6;
+
+// What is wrong with `got`, which is not what it should be.
+MSKB_HD Flaw flaw_of(double got, Kind kind) {
+    if (is_poison(got, kind))
+        return Flaw::kUnwritten;
+    if (!(got == got))
+        return Flaw::kNaN;
+    return fabs(got) > 1.7976931348623157e308 ? Flaw::kInfinite : got == 0 ? Flaw::kZero : Flaw::kOff;
 }
 
 // Distance between neighbouring representable values at |v|: 24 significant bits in fp32, 8 in bf16.

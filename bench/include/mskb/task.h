@@ -18,9 +18,10 @@ struct BufferSpec {
     Kind kind;
     long long length; // elements
     Use use;
-    bool exact;     // outputs: compared exactly instead of within a bound
-    long long unit; // outputs: consecutive elements that the reference makes together
-    double cost;    // outputs: operations of the reference for one unit
+    bool exact;      // outputs: compared exactly instead of within a bound
+    long long unit;  // outputs: consecutive elements that the reference makes together
+    double cost;     // outputs: operations of the reference for one unit
+    long long width; // outputs: elements of a row where they are a matrix, 0 for a vector
 
     size_t bytes() const { return static_cast<size_t>(length) * bytes_of(kind); }
     bool is_read() const { return use != Use::kOutput; }
