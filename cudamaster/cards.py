@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from cudamaster import resources
 from cudamaster.errors import CardError, UsageError
 from cudamaster.expressions import ExpressionError, Number, call, evaluate
+from cudamaster.held_out import Block, check_blocks
 from cudamaster.values import Precision, content_hash
 
 ELEMENT_BYTES = {"float": 4, "int": 4}
@@ -80,16 +81,24 @@ class Floor(_Strict):
 
 
 class Case(_Strict):
-    """One set of sizes. `values` holds every size, derived ones too; `sweep` cases are timed and scored."""
+    """One set of sizes. `values` holds every size, derived ones too; `sweep` cases are timed and scored.
+
+    A `held_out` case is in no card: it was drawn for one evaluation.
+    """
 
     values: Mapping[str, Number]
     sweep: bool
     label: str
     weight: float
+    held_out: bool = False
 
 
 class TaskCard(_Strict):
-    """One of the fifty tasks (paper table 7)."""
+    """One of the fifty tasks (paper table 7).
+
+    `held_out` and `held_out_large` are how further cases are drawn for every evaluation: small ones, and such as are
+    near the largest timed one. held_out.py says how they are written.
+    """
 
     id: int = Field(ge=1, le=50)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
@@ -103,6 +112,8 @@ class TaskCard(_Strict):
     inputs: tuple[str, ...]
     sweep: tuple[Mapping[str, list[Number] | Number], ...]
     verify: tuple[Mapping[str, list[Number] | Number], ...]
+    held_out: tuple[Block, ...]
+    held_out_large: tuple[Block, ...]
     weight: str
     floor: Floor
 
@@ -126,6 +137,7 @@ class TaskCard(_Strict):
                     self.reference_unit(parameter, case)
                 for expression in (self.floor.bytes_read, self.floor.bytes_written, self.floor.operations):
                     evaluate(expression, {**case.values, "element_bytes": _T_BYTES[precision]})
+        check_blocks(self)
         return self
 
     def _filled_by(self, generator: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cudamaster import held_out
 from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device
@@ -65,7 +66,8 @@ class Workbench:
     def evaluate(self, candidate: Candidate, *, check_only: bool = False) -> Verdict:
         """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
 
-        With `check_only` the verification cases alone are run and nothing is timed, so there is no score.
+        With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
+        it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py).
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate, check_only=check_only)
@@ -90,7 +92,8 @@ class Workbench:
         assert build.executable is not None
         if check_only:
             return self._told(verdict, self._verify(build.executable, seed))
-        judgement = self._run(build.executable, self.card.cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
+        judgement = self._run(build.executable, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
@@ -107,11 +110,14 @@ class Workbench:
     def check_baseline(self, *, calls: int = 0) -> Judgement:
         """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
 
-        A device that only emulates runs the verification cases alone, under its memory checker.
+        A device that only emulates runs the verification cases and small held-out ones alone, under its memory checker.
         """
         executable = self._builder.baseline_executable()
         seed = secrets.randbits(63) if self._seed is None else self._seed
         cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
+        cases += held_out.draw(self.card, seed)
+        if not self.device.emulated:
+            cases += self._large(seed)
         options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
         return self._run(executable, cases, options, seed, _RUN_LIMIT_S)
 
@@ -120,9 +126,22 @@ class Workbench:
         return None if build.debug is None else self._verify(build.debug, seed, reversed_threads=True)
 
     def _verify(self, executable: Path, seed: int, *, reversed_threads: bool = False) -> Judgement:
-        cases = [case for case in self.card.cases if not case.sweep]
+        cases = [*(case for case in self.card.cases if not case.sweep), *held_out.draw(self.card, seed)]
         options = ["--cases", "verify", "--calls", "0"]
         return self._run(executable, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
+
+    def _large(self, seed: int) -> list[Case]:
+        """Held-out cases near the largest timed one, as far as they are no heavier than what the device times."""
+        timed = [case.weight for case in self.card.cases if case.sweep]
+        limit = self._work_limit()
+        heaviest = max(weight for weight in timed if limit is None or weight <= limit)
+        return [case for case in held_out.draw(self.card, seed, largest=True) if case.weight <= heaviest]
+
+    def _work_limit(self) -> float | None:
+        """Weight of the heaviest timed case that is run: the lightest one is in any case, so that there is a score."""
+        limit = self.device.protocol.work_limit
+        lightest = min(case.weight for case in self.card.cases if case.sweep)
+        return None if limit is None else max(limit, lightest)
 
     def _run(
         self,
@@ -138,11 +157,12 @@ class Workbench:
         command = [str(executable), "--seed", str(seed), "--warmups", str(protocol.warmups)]
         if "--calls" not in options:
             command += ["--calls", str(self._calls)]
-        if protocol.work_limit is not None:
-            # The lightest timed case is run in any case, so that a kernel has a score.
-            lightest = min(case.weight for case in self.card.cases if case.sweep)
-            command += ["--work-limit", f"{max(protocol.work_limit, lightest):g}"]
+        if (limit := self._work_limit()) is not None:
+            command += ["--work-limit", f"{limit:.17g}"]
         command += ["--call-limit", f"{protocol.call_limit_s:g}", *options]
+        for case in cases:
+            if case.held_out:
+                command += ["--case", held_out.argument(case)]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
             ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads)

@@ -67,6 +67,7 @@ def _size(count: int) -> str:
 
 def _show(card: object, as_json: bool) -> None:
     from cudamaster.cards import TaskCard
+    from cudamaster.held_out import in_words
     from cudamaster.values import Precision
 
     assert isinstance(card, TaskCard)
@@ -102,6 +103,11 @@ def _show(card: object, as_json: bool) -> None:
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
+    out.print("Held-out cases, drawn afresh for every evaluation:")
+    for kind, blocks in (("small", card.held_out), ("large", card.held_out_large)):
+        for block in blocks:
+            out.print(f"  {kind}: {in_words(block)}")
+    out.print()
     for p in card.parameters:
         if p.role in ("output", "inout"):
             out.print(f"{p.name}: {_EXACT if p.check == 'exact' else _BOUNDED}")
