@@ -74,7 +74,10 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         if isinstance(data, str) and data in _SPECIAL:
             return _SPECIAL[data]
         _expect(isinstance(data, int | float) and not isinstance(data, bool), where, "a number", data)
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError as error:
+            raise RecordError(f"{where}: a number beyond all floats") from error
     _expect(type(data) is kind, where, kind.__name__, data)
     return data
 

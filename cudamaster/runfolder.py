@@ -12,7 +12,8 @@
 
 Each file is written beside its place, flushed to the disk and renamed, so a reader sees all of it or nothing,
 and a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears whole,
-with its run.json.
+with its run.json. What is read back carries a hash of itself (candidates: their id), so that a figure that changed
+since is damage and never a result.
 
 Resume is replay: strategies do the same given the same replies and verdicts, so they run again from the start
 while `recording` hands out what is stored here.
@@ -36,7 +37,7 @@ from cudamaster.models.protocol import Reply, Request
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Verdict, content_hash
 
-FORMAT = 1
+FORMAT = 2
 T = TypeVar("T")
 _FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."
@@ -106,7 +107,7 @@ def read_manifest(path: Path) -> Manifest:
             f"{path / 'run.json'} has format {raw.get('format')}, this version reads format {FORMAT}.",
             "Resume it with the version that wrote it, or start a fresh run.",
         )
-    return _decoded(Manifest, raw, path / "run.json")
+    return _decoded(Manifest, path / "run.json")
 
 
 class RunFolder:
@@ -135,7 +136,7 @@ class RunFolder:
         try:
             for name in _FOLDERS:
                 (staged / name).mkdir()
-            _write_json(staged / "run.json", to_json(manifest))
+            _write_record(staged / "run.json", manifest)
             staged.rename(path)
             _flush_folder(path.parent)
         except OSError as error:
@@ -155,11 +156,17 @@ class RunFolder:
         names the file.
         """
         manifest = read_manifest(path)
-        lock = _locked(path)
+        try:
+            lock = _locked(path)
+        except OSError as error:
+            raise _unusable(path / "lock", error) from error
         folder = cls(path, manifest, lock)
         try:
             folder._remove_half_written()
             folder._check()
+        except OSError as error:
+            folder.close()
+            raise _unusable(error.filename or path, error) from error
         except BaseException:
             folder.close()
             raise
@@ -182,21 +189,18 @@ class RunFolder:
     def exchange(self, number: int) -> Exchange | None:
         """The stored exchange with that number, from 1."""
         found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
-        return self._read_exchange(found[0]) if found else None
+        return _decoded(Exchange, found[0]) if found else None
 
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""
         exchange = Exchange(number, request_hash(request), request, reply)
-        _write_json(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", to_json(exchange))
+        _write_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Store a candidate's text and command, unless they are there."""
+        """Store a candidate's text and command."""
         code = self.path / "candidates" / f"{candidate.id}.cu"
-        if not code.exists():
-            _write(code, candidate.code)
-        command = code.with_suffix(".command")
-        if not command.exists():
-            _write(command, candidate.command)
+        _write(code, candidate.code)
+        _write(code.with_suffix(".command"), candidate.command)
 
     def save_build_log(self, candidate: str, log: str) -> None:
         """Store what compiler and linker said of a candidate."""
@@ -205,20 +209,20 @@ class RunFolder:
     def verdict(self, candidate: str) -> Verdict | None:
         """The stored verdict of a candidate."""
         path = self.path / "verdicts" / f"{candidate}.json"
-        return _tied(_decoded(Verdict, _read_json(path), path), candidate, path) if path.exists() else None
+        return _tied(_decoded(Verdict, path), candidate, path) if path.exists() else None
 
     def save_verdict(self, verdict: Verdict) -> None:
         """Store a verdict under the id of its candidate."""
-        _write_json(self.path / "verdicts" / f"{verdict.candidate}.json", to_json(verdict))
+        _write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
 
     def findings(self, candidate: str) -> Findings | None:
         """The stored findings of a candidate."""
         path = self.path / "findings" / f"{candidate}.json"
-        return _tied(_decoded(Findings, _read_json(path), path), candidate, path) if path.exists() else None
+        return _tied(_decoded(Findings, path), candidate, path) if path.exists() else None
 
     def save_findings(self, findings: Findings) -> None:
         """Store findings under the id of their candidate."""
-        _write_json(self.path / "findings" / f"{findings.candidate}.json", to_json(findings))
+        _write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
 
     def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
         """Replace best.cu and best.json by a new best. best.json names the candidate that it speaks of."""
@@ -242,12 +246,6 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "summary.json").exists()
 
-    def _read_exchange(self, path: Path) -> Exchange:
-        exchange = _decoded(Exchange, _read_json(path), path)
-        if exchange.request_hash != request_hash(exchange.request):
-            raise RunFolderError(f"{path} was changed: its request does not have its hash.", _AFRESH)
-        return exchange
-
     def _remove_half_written(self) -> None:
         for folder in (self.path, *(self.path / name for name in _FOLDERS)):
             for leftover in folder.glob(".*.tmp"):
@@ -257,23 +255,32 @@ class RunFolder:
         for name in _FOLDERS:
             if not (self.path / name).is_dir():
                 raise RunFolderError(f"{self.path / name} is missing.", _AFRESH)
-        for expected, path in enumerate(sorted((self.path / "exchanges").glob("*.json")), start=1):
-            if self._read_exchange(path).number != expected or not path.name.startswith(f"{expected:04d}_"):
+        exchanges = (self.path / "exchanges").glob("*.json")
+        in_order = sorted(exchanges, key=lambda path: (len(path.name.partition("_")[0]), path))  # 9999 before 10000
+        for expected, path in enumerate(in_order, start=1):
+            if _decoded(Exchange, path).number != expected or not path.name.startswith(f"{expected:04d}_"):
                 raise RunFolderError(f"Exchange {expected} is missing before {path}.", _AFRESH)
         for path in sorted((self.path / "verdicts").glob("*.json")):
             self.verdict(path.stem)
-            self._check_candidate(path.stem)
+            code = self.path / "candidates" / f"{path.stem}.cu"
+            for part in (code, code.with_suffix(".command")):
+                if not part.exists():
+                    raise RunFolderError(f"{part} is missing, though it has a verdict.", _AFRESH)
         for path in sorted((self.path / "findings").glob("*.json")):
             self.findings(path.stem)
+        for path in sorted((self.path / "candidates").glob("*.command")):
+            self._check_candidate(path.with_suffix(".cu"))
 
-    def _check_candidate(self, candidate: str) -> None:
-        code = self.path / "candidates" / f"{candidate}.cu"
-        try:
-            text, command = _read_text(code), _read_text(code.with_suffix(".command"))
-        except FileNotFoundError as error:
-            raise RunFolderError(f"{error.filename} is missing, though it has a verdict.", _AFRESH) from error
-        if Candidate(self.manifest.task, self.manifest.precision, text, command).id != candidate:
+    def _check_candidate(self, code: Path) -> None:
+        if not code.exists():
+            return
+        text, command = _read_text(code), _read_text(code.with_suffix(".command"))
+        if Candidate(self.manifest.task, self.manifest.precision, text, command).id != code.stem:
             raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
+
+
+def _unusable(path: Path | str, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be used: {error.strerror}.", _AFRESH)
 
 
 def _cannot_make(path: Path, error: OSError) -> RunFolderError:
@@ -316,11 +323,18 @@ def _tied(value: T, candidate: str, path: Path) -> T:
     return value
 
 
-def _decoded(kind: type[T], raw: Any, path: Path) -> T:
+def _decoded(kind: type[T], path: Path) -> T:
+    raw = _read_json(path)
+    if isinstance(raw, dict) and raw.pop("hash", None) != _hash(raw):
+        raise RunFolderError(f"{path} was changed: it does not have its hash.", _AFRESH)
     try:
         return from_json(kind, raw)
     except RecordError as error:
         raise RunFolderError(f"{path} is damaged: {error}.", _AFRESH) from error
+
+
+def _hash(record: Mapping[str, Any]) -> str:
+    return content_hash(json.dumps(record, sort_keys=True))
 
 
 def _read_text(path: Path) -> str:
@@ -333,8 +347,14 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read: {error.strerror}.", _AFRESH) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged: {error}.", _AFRESH) from error
+
+
+def _write_record(path: Path, record: object) -> None:
+    """Write a dataclass with the hash that `_decoded` holds it to."""
+    content = to_json(record)
+    _write_json(path, {**content, "hash": _hash(content)})
 
 
 def _write_json(path: Path, value: Any) -> None:

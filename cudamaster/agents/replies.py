@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from cudamaster.agents.asking import Misfit
 
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.DOTALL | re.M)
-_OPENING = re.compile(r"^[ \t]*(?:`{3,}|~{3,})", re.M)
+_TRIES = 1000  # braces that are tried for the start of an object; each costs time in proportion to the whole text
+_FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<words>[^`]*)")
 
 
 class Form(BaseModel):
@@ -43,12 +43,15 @@ def json_object(text: str, form: type[F]) -> F:
     decoder = json.JSONDecoder(strict=False)
     reason: str | None = None
     text = _without_thoughts(text)
-    start = text.find("{")
-    while start >= 0:
+    start, tries = text.find("{"), 0
+    while start >= 0 and tries < _TRIES:
+        tries += 1
         try:
             value, end = decoder.raw_decode(text, start)
         except json.JSONDecodeError:
             end = start + 1
+        except RecursionError:
+            break  # thousands of open braces; looking at each of them would take minutes
         else:
             try:
                 return form.model_validate(value)
@@ -68,13 +71,13 @@ def code_block(text: str, wrapper: str) -> str:
     more than one that could be meant is found.
     """
     text = _without_thoughts(text)
-    blocks = [match["body"] for match in _FENCE.finditer(text)]
+    blocks, closed = _fenced(text)
     if len(blocks) > 1:
         blocks = [block for block in blocks if re.search(rf"\b{re.escape(wrapper)}\s*\(", block)]
         if len(blocks) != 1:
             raise Misfit(f"there are several code blocks, and not exactly one of them defines {wrapper}.")
     if not blocks:
-        if _OPENING.search(text):
+        if not closed:
             raise Misfit("the code block is not closed; the reply may have been cut off.")
         if not _is_bare_code(text, wrapper):
             raise Misfit("there is no fenced code block in it.")
@@ -98,6 +101,22 @@ def command_line(text: str, program: str) -> str:
     if len(found) > 1:
         raise Misfit("there is more than one command line; exactly one is wanted.")
     return found[0]
+
+
+def _fenced(text: str) -> tuple[list[str], bool]:
+    """The fenced blocks of a text, and whether the last one is closed."""
+    blocks: list[str] = []
+    opened, body = "", list[str]()
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if not opened:
+            opened, body = fence["fence"] if fence else "", []
+        elif fence and fence["fence"] == opened and not fence["words"].strip():
+            blocks.append("".join(f"{row}\n" for row in body))
+            opened = ""
+        else:
+            body.append(line)
+    return blocks, not opened
 
 
 def _without_thoughts(text: str) -> str:

@@ -140,7 +140,7 @@ def _words(command: str) -> list[str] | Refusal:
         return _refuse("the command is empty or too long", _SHAPE)
     odd = _ODD.search(command)  # Python would take digits of every script for numbers
     if odd:
-        return _refuse(f"the command holds {ascii(odd.group())}", "Use plain ASCII letters, digits and blanks.")
+        return _refuse(f"the command holds {odd.group()!a}", "Use plain ASCII letters, digits and blanks.")
     shell = _SHELL.search(command)
     if shell:
         return _refuse(f"the command holds {shell.group()!r}, which only a shell understands", _SHAPE + ", on one line")
