@@ -131,11 +131,12 @@ class Workbench:
         return self._run(executable, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
 
     def _large(self, seed: int) -> list[Case]:
-        """Held-out cases near the largest timed one, as far as they are no heavier than what the device times."""
-        timed = [case.weight for case in self.card.cases if case.sweep]
-        limit = self._work_limit()
-        heaviest = max(weight for weight in timed if limit is None or weight <= limit)
-        return [case for case in held_out.draw(self.card, seed, largest=True) if case.weight <= heaviest]
+        """Large held-out cases; on a device with a work limit those no heavier than a timed case that is run."""
+        drawn, limit = list(held_out.draw(self.card, seed, largest=True)), self._work_limit()
+        if limit is None:
+            return drawn
+        heaviest = max(case.weight for case in self.card.cases if case.sweep and case.weight <= limit)
+        return [case for case in drawn if case.weight <= heaviest]
 
     def _work_limit(self) -> float | None:
         """Weight of the heaviest timed case that is run: the lightest one is in any case, so that there is a score."""

@@ -82,7 +82,8 @@ def test_draws_are_legal_and_vary_all_that_reaches_the_wrapper(name: str) -> Non
         for fixed in card.fixed:
             assert {case.values[fixed] for case in cases} == {card.sizes[fixed]}
         if largest:
-            assert all(case.weight <= heaviest for case in cases)
+            # Of fft every power of two up to four times the largest timed one is listed.
+            assert all(case.weight <= (32 if name == "fft" else 1) * heaviest for case in cases)
             assert max(case.weight for case in cases) > heaviest / 2
         else:
             assert max(case.weight for case in cases) <= 1e7
