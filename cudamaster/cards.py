@@ -7,18 +7,19 @@ checked. It holds no code: kernels and oracles are beside it in bench/.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cudamaster import resources
 from cudamaster.errors import CardError, UsageError
-from cudamaster.expressions import ExpressionError, Number, call, evaluate
+from cudamaster.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.held_out import Block, check_blocks
 from cudamaster.values import Precision, content_hash
 
@@ -26,6 +27,13 @@ ELEMENT_BYTES = {"float": 4, "int": 4}
 _T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster, where it is there
 _T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
+# Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
+_LONGEST_FILE = 16 * 1024
+_MOST_CASES = 500
+_WHOLE = 2**53  # the harness holds sizes as doubles
+# What is written into the harness as it stands: names, and the words of its comment.
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]+$")]
 
 
 class _Strict(BaseModel):
@@ -39,7 +47,7 @@ class Parameter(_Strict):
     case where all of them would take too long, it is asked for some of the units.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z_]\w*$")
+    name: _Name
     type: Literal["T", "float", "int"]
     meaning: str
     role: Literal["scalar", "input", "output", "inout"] = "scalar"
@@ -102,11 +110,11 @@ class TaskCard(_Strict):
 
     id: int = Field(ge=1, le=50)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    title: str
+    title: _Line
     category: Literal["dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"]
     summary: str
-    formula: str
-    sizes: Mapping[str, Number | str | None]
+    formula: _Line
+    sizes: Mapping[_Name, Number | str | None]
     fixed: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...]
     inputs: tuple[str, ...]
@@ -130,15 +138,42 @@ class TaskCard(_Strict):
             raise ValueError(f"scalar parameters {missing} have no entry in sizes")
         if not any(p.role in ("output", "inout") for p in self.parameters):
             raise ValueError("no parameter is an output")
+        if len({p.name for p in self.parameters}) < len(self.parameters):
+            raise ValueError("two parameters have the same name")
+        if unknown := [name for name in self.fixed if name not in self.sizes]:
+            raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
+        self._check_written()
         for case in self.cases:
-            for precision in Precision:
-                self.footprint_bytes(case, precision)
-                for parameter in self.parameters:
-                    self.reference_unit(parameter, case)
-                for expression in (self.floor.bytes_read, self.floor.bytes_written, self.floor.operations):
-                    evaluate(expression, {**case.values, "element_bytes": _T_BYTES[precision]})
+            self._check_case(case)
         check_blocks(self)
         return self
+
+    def _check_written(self) -> None:
+        """What the harness holds as C can be written as C, those defaults included that no case takes."""
+        for position, default in enumerate(self.sizes.values()):
+            if default is not None:
+                to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
+        for parameter in self.parameters:
+            for text in (parameter.length, parameter.unit, parameter.cost):
+                if text is not None:
+                    to_c(text, dict.fromkeys(self.sizes, "c"))
+
+    def _check_case(self, case: Case) -> None:
+        """Lengths, units, costs, weight and floor of a case are numbers that make sense."""
+        if not (case.weight > 0 if case.sweep else case.weight >= 0):
+            raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
+        real = {p.name for p in self.parameters if p.role == "scalar" and p.type != "int"}
+        names = {name: float(value) if name in real else value for name, value in case.values.items()}
+        for parameter in self.parameters:
+            for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
+                number = least if text is None else evaluate(text, names)
+                if not isinstance(number, int) or not least <= number <= _WHOLE:
+                    raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
+            if self.reference_unit(parameter, case)[1] < 0:
+                raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        for precision in Precision:
+            if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
+                raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
 
     def _filled_by(self, generator: str) -> tuple[str, ...]:
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
@@ -154,11 +189,20 @@ class TaskCard(_Strict):
                 raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
         for argument in arguments[buffers:]:
             evaluate(argument, self.cases[0].values)
+            to_c(argument, dict.fromkeys(self.sizes, "c"))
         return arguments[:buffers]
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
-        """All cases, verification ones first, in the order in which the harness runs them."""
+        """All cases, verification ones first, in the order in which the harness runs them.
+
+        Raises ValueError for too many.
+        """
+        lists = [
+            [value for value in block.values() if isinstance(value, list)] for block in (*self.verify, *self.sweep)
+        ]
+        if (number := sum(math.prod(map(len, crossed)) for crossed in lists)) > _MOST_CASES:
+            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
         return tuple(
             self.case(values, sweep=sweep)
             for sweep, blocks in ((False, self.verify), (True, self.sweep))
@@ -169,7 +213,7 @@ class TaskCard(_Strict):
     def case(self, given: Mapping[str, Number], *, sweep: bool = False) -> Case:
         """A case from the sizes given; the others take their default or are derived.
 
-        Raises ValueError for a size that is unknown or missing.
+        Raises ValueError for a size that is unknown, missing or no finite number.
         """
         if unknown := [name for name in given if name not in self.sizes]:
             raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
@@ -181,6 +225,9 @@ class TaskCard(_Strict):
                 raise ValueError(f"case {dict(given)} lacks the size {name!r}")
             else:
                 values[name] = evaluate(default, values) if isinstance(default, str) else default
+        for name, value in values.items():
+            if not (abs(value) <= _WHOLE if isinstance(value, int) else math.isfinite(value)):
+                raise ValueError(f"case {dict(given)}: {name} is no number that a double holds exactly")
         label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                          for name, value in given.items())  # fmt: skip
         return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
@@ -278,7 +325,11 @@ def load(name: str) -> TaskCard:
     Raises UsageError for an unknown task, CardError for a card that cannot be used.
     """
     path = Path(name) if name.endswith(".yaml") else resources.bench() / "tasks" / f"{name}.yaml"
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # a name too long for a file
+        there = False
+    if not there:
         known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
         raise UsageError(f"Unknown task {name!r}.", f"Choose one of: {', '.join(known)}.")
     return _read(path, path.stat().st_mtime_ns)
@@ -296,10 +347,10 @@ def generators() -> Mapping[str, tuple[int, int]]:
 def _read(path: Path, _changed: int) -> TaskCard:
     fix = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/cards.py."
     try:
-        content = yaml.load(path.read_text(), _LOADER)
+        with path.open(encoding="utf-8") as file:
+            content = _content(file.read(_LONGEST_FILE + 1))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise CardError(f"The card {path} cannot be read: {reason}.", fix) from error
+        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", fix) from error
     if not isinstance(content, dict):
         raise CardError(f"The card {path} is no mapping of fields.", fix)
     try:
@@ -307,9 +358,49 @@ def _read(path: Path, _changed: int) -> TaskCard:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "card"
-        raise CardError(f"The card {path} is wrong at {where}: {first['msg']}.", fix) from error
+        raise CardError(f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", fix) from error
     except (ExpressionError, ValueError) as error:
-        raise CardError(f"The card {path} is wrong: {error}.", fix) from error
+        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", fix) from error
+
+
+def _one_line(said: object, longest: int = 600) -> str:
+    text = " ".join(str(said).split())
+    return text if len(text) <= longest else f"{text[:longest]} ..."
+
+
+def _content(text: str) -> Any:
+    """What YAML text says. Raises YAMLError, also for what a card has no use for and a mistake or an attack has."""
+    if len(text) > _LONGEST_FILE:
+        raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
+    loader = _LOADER(text)
+    try:
+        root = loader.get_single_node()
+        _check_plain(root)
+        return None if root is None else loader.construct_document(root)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
+        raise yaml.YAMLError(f"a value makes no sense: {error}") from error
+    finally:
+        loader.dispose()
+
+
+def _check_plain(root: yaml.Node | None) -> None:
+    """No aliases, a few of which stand for millions of values, and no key twice, of which one would be lost."""
+    seen: set[int] = set()
+    left = [root] if root is not None else []
+    while left:
+        node = left.pop()
+        line = node.start_mark.line + 1
+        if id(node) in seen:
+            raise yaml.YAMLError(f"line {line} is meant twice: write it out instead of an alias")
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                raise yaml.YAMLError(f"the mapping in line {line} has the key {twice} twice")
+            left.extend(part for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
 
 
 def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:
