@@ -15,6 +15,7 @@ from typing import Any
 from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import BaselineError
+from cudamaster.explaining import explain, most_telling
 from cudamaster.toollogs import readable, summary
 from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 
@@ -74,7 +75,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         if "index" in line:
             by_index.setdefault(int(line["index"]), []).append(line)
     verdicts = tuple(_case(case, by_index[i]) for i, case in enumerate(cases) if i in by_index)
-    status, detail, log = _overall(lines, ran, verdicts)
+    status, detail, log = _overall(lines, ran, verdicts, cases)
     if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
@@ -107,7 +108,9 @@ def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
             )
 
 
-def _overall(lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[CaseVerdict]) -> tuple[Status, str, str]:
+def _overall(
+    lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[CaseVerdict], cases: Sequence[Case]
+) -> tuple[Status, str, str]:
     failed = [v for v in verdicts if v.status not in (None, Status.CORRECT)]
     fault = next((line for line in lines if line["event"] == "fault"), None)
     where = f" in case {verdicts[-1].label}" if verdicts else ""
@@ -127,22 +130,10 @@ def _overall(lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[Ca
     if any(line.get("baseline_ok") is False for line in lines):
         return Status.FAULT, "the baseline's result is wrong after the candidate ran: memory was overwritten", ""
     if failed:
-        first = next((v for v in failed if v.status is Status.FAULT), failed[0])
-        ran_cases = sum(v.skipped is None for v in verdicts)
-        log = [f"{len(failed)} of {ran_cases} cases failed."]
-        log += [line for v in failed[:6] for line in _explain(v)]
-        return first.status or Status.WRONG, f"{first.detail} (case {first.label})", "\n".join(log)
+        first = next((v for v in failed if v.status is Status.FAULT), most_telling(failed)[0])
+        log = explain(verdicts, {case.label: case.values for case in cases})
+        return first.status or Status.WRONG, f"{first.detail} (case {first.label})", log
     return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
-
-
-def _explain(verdict: CaseVerdict) -> list[str]:
-    lines = [f"case {verdict.label}: {verdict.detail}"]
-    for output in verdict.outputs:
-        lines += [
-            f"  {output.name}[{m.element}]: expected {m.expected:.9g}, got {m.got:.9g}, allowed error {m.allowed:.3g}"
-            for m in output.first
-        ]
-    return lines
 
 
 def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
@@ -159,8 +150,8 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
         wrong = [
             f"{o.name}: {o.mismatches} of {o.elements} elements wrong, {o.pattern}" for o in outputs if o.mismatches
         ]
-        timed = " at a timed call" if bad["stage"] == "timed" else ""
-        detail = (str(bad["damage"]) or "; ".join(wrong)) + timed
+        when = " at a timed call" if bad["stage"] == "timed" else _when(checks)
+        detail = (str(bad["damage"]) or "; ".join(wrong)) + when
     timing = None
     if times is not None and bad is None and times["candidate_us"]:
         timing = Timing(tuple(times["baseline_us"]), tuple(times["candidate_us"]))
@@ -178,6 +169,14 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
     )
 
 
+def _when(checks: Sequence[Mapping[str, Any]]) -> str:
+    """Which of the calls of a case were wrong, where not all were: each has inputs of its own."""
+    wrong = [number for number, line in enumerate(checks, 1) if not line["ok"]]
+    if len(wrong) == len(checks):
+        return ""
+    return f" (in call {', '.join(map(str, wrong))} of {len(checks)}, each on other inputs)"
+
+
 def _output(line: Mapping[str, Any]) -> OutputCheck:
     return OutputCheck(
         name=str(line["name"]),
@@ -188,6 +187,7 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
         baseline_worst_error=float(line["baseline_worst_error"]),
         bound=float(line["bound"]),
         pattern=str(line["pattern"]),
+        width=int(line.get("width", 0)) or None,
         first=tuple(
             Mismatch(int(m["element"]), float(m["expected"]), float(m["got"]), float(m["allowed"]))
             for m in line["first"]

@@ -90,7 +90,8 @@ class OutputCheck:
     """What the check of one output buffer of one case found.
 
     Errors and bound are in units of the element's scale, the sum of the absolute terms that made it;
-    for exactly compared outputs the bound is 0.
+    for exactly compared outputs the bound is 0. `pattern` says which elements are wrong and what their values have
+    in common; `width` is the length of a row where the output is a matrix.
     """
 
     name: str
@@ -102,6 +103,7 @@ class OutputCheck:
     bound: float
     pattern: str
     first: tuple[Mismatch, ...] = ()
+    width: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """From report lines to a verdict: what a process did is called what it was."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from cudamaster import cards
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import DeviceError
+from cudamaster.explaining import explain
 from cudamaster.judging import Judgement, judge, parse
-from cudamaster.values import Status
+from cudamaster.values import CaseVerdict, Status
 
 CARD = cards.load("spmv_csr")
 CASES = [next(c for c in CARD.cases if not c.sweep), *[c for c in CARD.cases if c.sweep][-2:]]
@@ -76,7 +78,7 @@ def test_a_mismatch_is_wrong_and_explained() -> None:
     assert result.score is None
     assert "a tail" in result.detail
     assert CASES[1].label in result.detail
-    assert "y[3]: expected 0.5, got nan" in result.log
+    assert result.log.splitlines()[-1].split() == ["y[3]", "0.5", "nan", "0.001"]
 
 
 def test_one_bad_set_among_good_ones_is_wrong() -> None:
@@ -145,3 +147,57 @@ def test_a_cut_last_line_is_left_out() -> None:
     """A report that was cut by a kill is read as far as it is whole."""
     text = json.dumps(BEGIN) + "\n" + json.dumps(END)[:7]
     assert parse(text) == [BEGIN]
+
+
+SIZES = [1, 2, 3, 5, 8, 16, 31, 33, 36, 64, 96, 127, 129, 256, 1009, 1024, 2051]
+RULES: dict[str, tuple[Callable[[int, float], bool], str]] = {
+    "too many rows": (lambda n, _: n >= 1000, "where rows >= 1009 (up to 256 it passes)"),
+    "too few rows": (lambda n, _: n < 8, "where rows <= 5 (from 8 on it passes)"),
+    "full groups alone": (lambda n, _: n % 8 != 0, "where rows is not a multiple of 8"),
+    "full groups not": (lambda n, _: n % 32 == 0, "where rows is a multiple of 32"),
+    "a constant built in": (lambda _, epsilon: epsilon != 1e-5, "epsilon is not 1e-05, its usual value; in those that"),
+    "large with the constant": (lambda n, epsilon: n >= 64 and epsilon != 1e-5, "so it is in 2 of the"),
+    "no rule at all": (lambda n, _: n in (3, 33, 256), ""),
+    "one case": (lambda n, _: n == 31, ""),
+    "all cases": (lambda *_: True, ""),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_sizes_that_tell_failing_cases_from_others(name: str) -> None:
+    """A rule is said when it holds for all failing and no passing cases; of too few cases nothing is said."""
+    fails, said = RULES[name]
+    sizes = {f"rows={n}": {"rows": n, "epsilon": 1e-5, "nnz": 10 * n} for n in SIZES}
+    sizes |= {f"rows={n},epsilon={e:g}": {"rows": n, "epsilon": e, "nnz": 10 * n}
+              for n, e in ((5, 0.1), (8, 0.01), (64, 0.1), (127, 1e-3), (1009, 1e-6), (2051, 0.1))}  # fmt: skip
+    verdicts = [
+        CaseVerdict(label, False, 1.0, Status.WRONG if fails(s["rows"], s["epsilon"]) else Status.CORRECT)
+        for label, s in sizes.items()
+    ]
+    rule = next((line for line in explain(verdicts, sizes).splitlines()[1:2] if line.startswith(("They", "In"))), "")
+    assert said in rule
+    assert bool(said) == bool(rule)
+
+
+def test_a_case_in_which_some_elements_are_right_comes_first() -> None:
+    """Where everything is wrong there is no pattern to see."""
+    lines = [
+        *case(0, 1, ok=False, outputs=[output(8, pattern="every element")]),
+        *case(1, 2, ok=False, outputs=[output(5)]),
+    ]
+    result = judged([BEGIN, *lines, *case(2, 4), {**END, "ok": False}], ran(1))
+    assert result.detail.startswith("y: 5 of 8")
+    assert result.log.index("5 of 8") < result.log.index("8 of 8")
+
+
+def test_elements_of_a_matrix_have_rows_and_columns() -> None:
+    """Element 3 of rows of two is y[1, 1]."""
+    result = judged([BEGIN, *case(0, 1, ok=False, outputs=[output(1, width=2)]), *case(1, 2), *case(2, 3), END], ran(1))
+    assert "y[1, 1]" in result.log
+    assert result.cases[0].outputs[0].width == 2
+
+
+def test_calls_that_were_right_before_one_was_wrong_are_told() -> None:
+    """A result kept from the call before is wrong at the second."""
+    lines = [BEGIN, *case(0, 1), case(0, 1, ok=False, outputs=[output(1)])[-1], case(0, 1)[-1], END]
+    assert "(in call 2 of 3, each on other inputs)" in judged(lines).detail

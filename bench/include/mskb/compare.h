@@ -107,13 +107,14 @@ inline void describe(Comparison& result, const BufferSpec& spec) {
     result.pattern = which + (what.empty() ? "" : "; " + what);
 }
 
-// How far two kernels that are both within the bound may be apart, as far as the sample tells: the scale of an element is
-// taken to be the largest one seen at values of its size, give or take a power of two.
+// How far from the baseline's an element is a suspect: both kernels may be off by the bound, one of them by the rounding
+// of the result. The scale of an element is taken to be the largest one that was sampled at values of its size, give or
+// take a power of two.
 inline Tolerance tolerance_of(const BufferSpec& spec, const Expected& expected, double bound) {
     Tolerance tolerance{};
     if (spec.exact)
         return tolerance;
-    tolerance.ulps = 2 * kOutputUlps;
+    tolerance.ulps = kOutputUlps;
     std::map<int, double> seen; // largest scale by the bin of the value
     for (size_t j = 0; j < expected.wanted.size(); ++j) {
         double& largest = seen[Tolerance::bin(expected.value[j])];

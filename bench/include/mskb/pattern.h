@@ -265,13 +265,15 @@ class Values {
     }
 
     std::string small_errors() const {
+        if (seen_.size() < kEnough)
+            return "";
         double largest = 0;
         for (const Mismatch& p : seen_)
             largest = std::max(largest, p.scale > 0 ? std::abs(p.got - p.expected) / p.scale : INFINITY);
         if (!(largest > 0 && largest <= 0x1.0p-7))
             return "";
         return "small errors, at most 2^" + number("%.0f", std::ceil(std::log2(largest))) +
-               " of the sum of absolute terms: lost precision, a term left out, or a constant slightly off";
+               " of the absolute terms: lost precision, a term left out, or a constant slightly off";
     }
 
     size_t of_[kFlaws] = {};
