@@ -217,10 +217,12 @@ class Builder:
         """Folder for what is built for this device, compiler and architecture."""
         return resources.cache() / self.device.name / self.device.fingerprint
 
+    def key(self, candidate: Candidate) -> str:
+        """Hash of what an executable is made of: the candidate and the harness that it is linked to."""
+        return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, self._driver)
+
     def _folder(self, candidate: Candidate) -> Path:
-        # The executable holds the harness too: another harness, another folder.
-        key = content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, self._driver)
-        folder = self.device_cache() / "candidates" / key
+        folder = self.device_cache() / "candidates" / self.key(candidate)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

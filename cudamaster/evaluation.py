@@ -14,14 +14,14 @@ from pathlib import Path
 from cudamaster import held_out
 from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
-from cudamaster.devices.protocol import Device
+from cudamaster.devices.protocol import Device, MeasuringProtocol
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict, content_hash
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -38,16 +38,18 @@ class Workbench:
         *,
         seed: int | None = None,
         calls: int | None = None,
+        protocol: MeasuringProtocol | None = None,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
-        `calls` is how many calls per case are timed, by default what the device's protocol says.
+        `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
         """
         self.card = card
         self.precision = precision
         self.device = device
         self._seed = seed
-        self._calls = device.protocol.calls if calls is None else calls
+        self._protocol = protocol or device.protocol
+        self._calls = self._protocol.calls if calls is None else calls
         self._builder = Builder(card, precision, device)
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
@@ -63,11 +65,16 @@ class Workbench:
         """The device in figures."""
         return self.device.hardware()
 
-    def evaluate(self, candidate: Candidate, *, check_only: bool = False) -> Verdict:
+    def key(self, candidate: Candidate) -> str:
+        """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
+        return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint)
+
+    def evaluate(self, candidate: Candidate, *, check_only: bool = False, first_failure: bool = False) -> Verdict:
         """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
 
         With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
-        it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py).
+        it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py). With
+        `first_failure` the cases behind the first that is not right are left out.
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate, check_only=check_only)
@@ -86,14 +93,15 @@ class Workbench:
         )
         if build.status is not None:
             return verdict
-        checked = self._check_memory(build, seed)
+        stop = ["--first-failure"] if first_failure else []
+        checked = self._check_memory(build, seed, stop)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
         assert build.executable is not None
         if check_only:
-            return self._told(verdict, self._verify(build.executable, seed))
+            return self._told(verdict, self._verify(build.executable, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        judgement = self._run(build.executable, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+        judgement = self._run(build.executable, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
@@ -121,13 +129,13 @@ class Workbench:
         options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
         return self._run(executable, cases, options, seed, _RUN_LIMIT_S)
 
-    def _check_memory(self, build: Build, seed: int) -> Judgement | None:
+    def _check_memory(self, build: Build, seed: int, options: Sequence[str]) -> Judgement | None:
         """Verification cases under the memory checker and in reversed thread order, where the device has that."""
-        return None if build.debug is None else self._verify(build.debug, seed, reversed_threads=True)
+        return None if build.debug is None else self._verify(build.debug, seed, options, reversed_threads=True)
 
-    def _verify(self, executable: Path, seed: int, *, reversed_threads: bool = False) -> Judgement:
+    def _verify(self, executable: Path, seed: int, more: Sequence[str], *, reversed_threads: bool = False) -> Judgement:
         cases = [*(case for case in self.card.cases if not case.sweep), *held_out.draw(self.card, seed)]
-        options = ["--cases", "verify", "--calls", "0"]
+        options = ["--cases", "verify", "--calls", "0", *more]
         return self._run(executable, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
 
     def _large(self, seed: int) -> list[Case]:
@@ -140,7 +148,7 @@ class Workbench:
 
     def _work_limit(self) -> float | None:
         """Weight of the heaviest timed case that is run: the lightest one is in any case, so that there is a score."""
-        limit = self.device.protocol.work_limit
+        limit = self._protocol.work_limit
         lightest = min(case.weight for case in self.card.cases if case.sweep)
         return None if limit is None else max(limit, lightest)
 
@@ -154,19 +162,19 @@ class Workbench:
         *,
         reversed_threads: bool = False,
     ) -> Judgement:
-        protocol = self.device.protocol
-        command = [str(executable), "--seed", str(seed), "--warmups", str(protocol.warmups)]
+        command = [str(executable), "--seed", str(seed), "--warmups", str(self._protocol.warmups)]
         if "--calls" not in options:
             command += ["--calls", str(self._calls)]
         if (limit := self._work_limit()) is not None:
             command += ["--work-limit", f"{limit:.17g}"]
-        command += ["--call-limit", f"{protocol.call_limit_s:g}", *options]
+        command += ["--call-limit", f"{self._protocol.call_limit_s:g}", *options]
         for case in cases:
             if case.held_out:
                 command += ["--case", held_out.argument(case)]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
-            ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads)
+            alone = command[command.index("--calls") + 1] != "0"
+            ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads, alone=alone)
             lines = parse(report.read_text()) if report.is_file() else []
         return judge(lines, ran, cases)
 

@@ -170,9 +170,17 @@ class CudaDevice:
                    "-o", str(executable)]  # fmt: skip
         return self._call(command, executable.parent, executable)
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
+    def run(
+        self,
+        command: Sequence[str],
+        report: Path,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+        alone: bool = True,
+    ) -> Ran:
         """Run a harness while holding the GPU. Thread order cannot be chosen on a GPU."""
-        with self.held() as lock:
+        with self.held(alone=alone) as lock:
             return run_limited([*command, "--report", str(report)], limit_s, environment=_environment(), held=[lock])
 
     def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:
@@ -180,12 +188,12 @@ class CudaDevice:
         return ncu.profile(self.run, executable, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
-    def held(self) -> Iterator[int]:
+    def held(self, *, alone: bool = True) -> Iterator[int]:
         """Hold the GPU against other measuring processes of this machine; gives the descriptor of the lock."""
         path = Path(tempfile.gettempdir()) / f"cudamaster-{self.gpu.uuid}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             yield descriptor
         finally:
             os.close(descriptor)

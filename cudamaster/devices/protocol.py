@@ -124,8 +124,19 @@ class Device(Protocol):
         """Link harness and candidate objects with the device's runtime; `object` is the executable."""
         ...
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
-        """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile."""
+    def run(
+        self,
+        command: Sequence[str],
+        report: Path,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+        alone: bool = True,
+    ) -> Ran:
+        """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile.
+
+        What measures runs `alone` on the device; checks may share it with each other.
+        """
         ...
 
     def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:

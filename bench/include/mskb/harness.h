@@ -55,7 +55,7 @@ inline int run(int argc, char** argv) {
     {
         Watchdog watchdog(report);
         std::vector<HostBuffer> host;
-        for (size_t i = 0; i < rows.size(); ++i)
+        for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
             ok = CaseRun(options, report, watchdog, flush, host, static_cast<int>(i), rows[i]).run(ok) && ok;
     }
     report.write(Line("end").add("ok", ok));

@@ -21,6 +21,7 @@ struct Options {
     double oracle_operations = 2e7;   // ... for about so many operations
     std::string dump;                 // folder for the inputs and expected outputs of every case
     bool baseline_only = false;
+    bool first_failure = false; // stop at the first case that is not right
     int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
 };
 
@@ -29,7 +30,8 @@ inline void usage(const char* program) {
         stderr,
         "usage: %s [--cases all|sweep|verify|none] [--case NAME=VALUE,...]... [--calls N] [--warmups N]\n"
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
-        "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--profile CALLS]\n"
+        "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
+        "          [--profile CALLS]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -42,8 +44,8 @@ inline Options parse_options(int argc, char** argv) {
     o.seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
     for (int i = 1; i < argc; ++i) {
         std::string key = argv[i];
-        if (key == "--baseline-only") {
-            o.baseline_only = true;
+        if (key == "--baseline-only" || key == "--first-failure") {
+            (key == "--baseline-only" ? o.baseline_only : o.first_failure) = true;
             continue;
         }
         const char* value = i + 1 < argc ? argv[++i] : nullptr;

@@ -111,16 +111,24 @@ class CpuDevice:
         ok, log = _call(command)
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, reversed_threads: bool = False) -> Ran:
+    def run(
+        self,
+        command: Sequence[str],
+        report: Path,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+        alone: bool = True,
+    ) -> Ran:
         """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
 
-        `reversed_threads` runs threads and blocks in descending order. Only one harness runs at a time; waiting
-        for another one does not count.
+        `reversed_threads` runs threads and blocks in descending order. Nothing else runs beside a harness that is to
+        be `alone`; waiting for another one does not count.
         """
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         if reversed_threads:
             environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
-        with _device_lock() as lock:
+        with _device_lock(alone=alone) as lock:
             return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
 
     def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> NoProfile:
@@ -129,12 +137,12 @@ class CpuDevice:
 
 
 @contextmanager
-def _device_lock() -> Iterator[int]:
+def _device_lock(*, alone: bool) -> Iterator[int]:
     """Holds the device: a lock that the system frees when its holders die. Gives its descriptor."""
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cpu.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield file.fileno()
 
 
