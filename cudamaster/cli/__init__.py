@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import cudamaster
+from cudamaster.cli.audit import audit
 from cudamaster.cli.bench import baselines, harness
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
@@ -92,5 +93,5 @@ def main() -> None:
     """
 
 
-for command in (optimize, evaluate, tasks, doctor, baselines, harness):
+for command in (optimize, evaluate, tasks, doctor, baselines, harness, audit):
     main.add_command(command)

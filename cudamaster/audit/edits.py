@@ -1,0 +1,56 @@
+"""Edits of a baseline's kernels: the same kernels on a stream, left early, with other sums or other exponentials."""
+
+from __future__ import annotations
+
+import re
+
+_KERNEL = re.compile(r"(__global__ void \w+\([^)]*\)\s*\{)")
+_ADDING_LOOP = re.compile(
+    r"for \((?P<type>int|size_t|long long) (?P<i>\w+) = (?P<low>0|\w+); (?P=i) < (?P<high>[^;]+); \+\+(?P=i)\)"
+    r"(?=\s*\{?\s*(?:\w+ )?sum \+=)"
+)
+
+
+def honest(baseline: str, wrapper: str, edit: str | None) -> str | None:
+    """The baseline (under `_optimized` names, without includes) with its wrapper as the static function `honest`.
+
+    None when the edit finds nothing to change.
+    """
+    text = baseline.replace(f'extern "C" void {wrapper}(', "static void honest(")
+    if edit is None:
+        return text
+    edited = {
+        "stream": _on_stream,
+        "unless_hit": _unless_hit,
+        "bf16_sums": _bf16_sums,
+        "reversed_sums": _reversed_sums,
+        "fast_exponentials": _fast_exponentials,
+    }[edit](text)
+    return None if edited == text else edited
+
+
+def _on_stream(text: str) -> str:
+    text = re.sub(r"(static void honest\([^)]*)\)", r"\1, cudaStream_t stream)", text)
+    text = re.sub(r"<<<([^<>]*)>>>", r"<<<\1, 0, stream>>>", text)
+    text = re.sub(r"\bcuda(Memset|Memcpy|Malloc)\((.*)\);", r"cuda\1Async(\2, stream);", text)
+    return re.sub(r"\bcudaFree\((.*)\);", r"cudaFreeAsync(\1, stream);", text)
+
+
+def _unless_hit(text: str) -> str:
+    return _KERNEL.sub(r"\1\n    if (hit)\n        return;", text)
+
+
+def _bf16_sums(text: str) -> str:
+    """Every addition to a sum rounded to bf16."""
+    return re.sub(
+        r"\b(sum|squares) \+= ([^;]*);", r"\1 = __bfloat162float(__float2bfloat16(\1 + (\2)));", text, flags=re.DOTALL
+    )
+
+
+def _reversed_sums(text: str) -> str:
+    """Loops that do nothing but add, from their end to their begin."""
+    return _ADDING_LOOP.sub(r"for (\g<type> \g<i> = \g<high>; \g<i>-- > \g<low>;)", text)
+
+
+def _fast_exponentials(text: str) -> str:
+    return re.sub(r"\bexpf\(", "__expf(", text)

@@ -1,0 +1,207 @@
+"""Writes the region of a kind for a task: Jinja text of the corpus over the task's parameters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from cudamaster.audit import corpus
+from cudamaster.audit.corpus import Kind
+from cudamaster.audit.edits import honest
+from cudamaster.cards import Case, Parameter, TaskCard
+from cudamaster.expressions import to_c
+from cudamaster.harness import baseline_region
+from cudamaster.values import Precision
+
+_INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
+_ROOM = "kRoom"  # of corpus/parts/kept.cu
+
+_NEEDS = {
+    "input_like_output": "no input has an output's type",
+    "several_outputs": "there is one output element",
+    "scalar": "there is no scalar but sizes",
+    "integer_scalar": "no size reaches the wrapper",
+    "input": "nothing is input alone",
+    "known_input": "no floating-point input's length is known to the wrapper",
+    "floating_output": "the first output holds integers",
+    "structure": "there is no sparse structure",
+}
+
+
+@dataclass(frozen=True)
+class NoCheat:
+    """Why a kind is no cheat for a task, or cannot be tried on it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A pointer parameter: its element's type in C, and its length as an expression over the wrapper's parameters, None
+    where the wrapper cannot know it."""
+
+    name: str
+    type: str
+    length: str | None
+    role: str
+
+    @property
+    def floating(self) -> bool:
+        """Whether its elements are no integers."""
+        return self.type != "int"
+
+
+def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> str | NoCheat:
+    """The region of a kind for a task. `heaviest` are the timed cases that count as the largest."""
+    if card.name in kind.lawful:
+        return NoCheat(kind.lawful[card.name])
+    if kind.precision not in (None, precision):
+        return NoCheat(f"it is about {kind.precision} tasks")
+    names = _names(kind, card, precision, heaviest)
+    present = {
+        "input_like_output": any(names["like"](b) for b in names["outputs"]),
+        "several_outputs": any(b.length != "1" for b in names["outputs"]),
+        "scalar": bool(names["usual_scalars"]),
+        "integer_scalar": any(p.type == "int" for p in card.parameters if p.role == "scalar"),
+        "input": bool(names["inputs"]),
+        "known_input": bool(names["known_inputs"]),
+        "floating_output": names["outputs"][0].floating,
+        "structure": bool(names["structure"]),
+    }
+    if missing := next((need for need in kind.needs if not present[need]), None):
+        return NoCheat(_NEEDS[missing])
+    if kind.text is not None:
+        return _rendered(kind.text, names)
+    baseline = re.sub(r"#include[^\n]*\n", "", baseline_region(card, precision))
+    kernels = honest(baseline, names["wrapper"], kind.edit)
+    if kernels is None:
+        return NoCheat(f"its kernels have nothing to change: {(kind.edit or '').replace('_', ' ')}")
+    body = kind.body if kind.body is not None else f"{kind.before}\n{{{{ call() }}}}\n{kind.after}"
+    parts = [
+        f"// {kind.title[:1].upper()}{kind.title[1:]}.\n{_INCLUDES}",
+        *(corpus.part(name) for name in kind.use),
+        _rendered(kind.globals, names),
+        kernels,
+        f"{names['signature']} {{\n{_indented(_rendered(body, names))}\n}}",
+    ]
+    return "\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> dict[str, Any]:
+    buffers = [Buffer(p.name, p.element_type(precision), _length(card, p), p.role) for p in card.parameters if p.length]
+    outputs = [b for b in buffers if b.role != "input"]
+    read = [b for b in buffers if b.role != "output" and b.length is not None]
+    known, structure = [b for b in read if b.floating], [b for b in read if not b.floating]
+    integers = [p.name for p in card.parameters if p.role == "scalar" and p.type == "int"]
+
+    def call(replaced: Mapping[str, str] | None = None) -> str:
+        arguments = [(replaced or {}).get(p.name, p.name) for p in card.parameters]
+        return f"honest({', '.join(arguments + (['stream'] if kind.edit == 'stream' else []))});"
+
+    return {
+        "kind": kind,
+        "card": card,
+        "wrapper": card.wrapper(precision, optimized=True),
+        "baseline_wrapper": card.wrapper(precision),
+        "signature": card.declaration(precision),
+        "arguments": ", ".join(p.name for p in card.parameters),
+        "outputs": outputs,
+        "inputs": [b for b in buffers if b.role == "input"],
+        "known_inputs": known,
+        "structure": structure,
+        "in_place": any(b.role == "inout" for b in buffers),
+        "first_buffer": buffers[0].name,
+        "prologue": _prologue(card),
+        "call": call,
+        "usual_scalars": _usual_scalars(card, precision),
+        "prefixed": lambda prefix: {b.name: prefix + b.name for b in known},
+        "prefixed_structure": lambda prefix: {b.name: prefix + b.name for b in structure},
+        "like": lambda out: next((b for b in read if b.type == out.type and b.role == "input"), None),
+        "fits": lambda some: " && ".join(f"{b.length} <= {_ROOM}" for b in some),
+        "size_key": f"({' + '.join(['7ull', *(f'{name} * {31 ** (k + 1)}ull' for k, name in enumerate(integers))])})",
+        "heaviest": heaviest,
+        "among": lambda cases: _among(integers, cases),
+    }  # fmt: skip
+
+
+def _among(integers: Sequence[str], cases: Sequence[Case]) -> str:
+    """A condition in C: the sizes that reach the wrapper are those of one of the cases."""
+    sizes = dict.fromkeys(tuple(case.values[name] for name in integers) for case in cases)
+    listed = (" && ".join(f"{name} == {value}" for name, value in zip(integers, one, strict=True)) for one in sizes)
+    return " || ".join(f"({one})" for one in listed) or "false"
+
+
+def _usual_scalars(card: TaskCard, precision: Precision) -> dict[str, str]:
+    """What scalars other than sizes have in the timed cases, as literals."""
+    usual = next(case for case in card.cases if case.sweep).values
+    literals = {p.name: f"{float(usual[p.name])!r}f" for p in card.parameters if p.role == "scalar" and p.type != "int"}
+    bf16 = {p.name for p in card.parameters if p.element_type(precision) == "__nv_bfloat16"}
+    return {name: f"__float2bfloat16({value})" if name in bf16 else value for name, value in literals.items()}
+
+
+@cache
+def _in_scalars(card_name: str, sizes: tuple[tuple[str, str | None], ...], given: frozenset[str],
+                scalars: frozenset[str], fixed: frozenset[str]) -> Mapping[str, str]:  # fmt: skip
+    """Sizes as C over the wrapper's parameters: those that reach it, fixed ones, and those that always derive from
+    these."""
+    known = {name: f"(long long){name}" for name in scalars}
+    for name, default in sizes:
+        if name in known or default is None or (name in given and name not in fixed):
+            continue
+        used = {node.id for node in ast.walk(ast.parse(default)) if isinstance(node, ast.Name)}
+        if used - {"max", "min", "isqrt"} <= known.keys():
+            known[name] = f"({to_c(default, known)})"
+    return known
+
+
+def _sizes_in_c(card: TaskCard) -> Mapping[str, str]:
+    blocks = [*card.sweep, *card.verify]
+    return _in_scalars(
+        card.name,
+        tuple((name, None if default is None else str(default)) for name, default in card.sizes.items()),
+        frozenset(name for block in blocks for name in block),
+        frozenset(p.name for p in card.parameters if p.role == "scalar" and p.type == "int"),
+        frozenset(card.fixed),
+    )
+
+
+def _length(card: TaskCard, parameter: Parameter) -> str | None:
+    sizes = dict(_sizes_in_c(card))
+    if _offsets(card) is not None:
+        sizes.setdefault("nnz", "nnz")
+    used = {node.id for node in ast.walk(ast.parse(str(parameter.length))) if isinstance(node, ast.Name)}
+    return to_c(str(parameter.length), sizes) if used <= sizes.keys() else None
+
+
+def _offsets(card: TaskCard) -> Parameter | None:
+    """The offsets of a compressed matrix, whose last element is nnz where that does not reach the wrapper."""
+    if any(p.name == "nnz" for p in card.parameters):
+        return None
+    return next((p for p in card.parameters if p.name.endswith("_offsets")), None)
+
+
+def _prologue(card: TaskCard) -> str:
+    offsets = _offsets(card)
+    if offsets is None:
+        return ""
+    last = to_c(f"{offsets.length} - 1", _sizes_in_c(card))
+    return f"int nnz = 0;\ncudaMemcpy(&nnz, {offsets.name} + ({last}), sizeof(int), cudaMemcpyDeviceToHost);\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+
+
+def _rendered(text: str, names: Mapping[str, Any]) -> str:
+    return _environment().from_string(text).render(names)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line.strip() else "" for line in text.strip("\n").split("\n"))

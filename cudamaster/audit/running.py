@@ -1,0 +1,154 @@
+"""Goes through kinds and tasks, several at once, and writes each outcome down the moment it is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from time import monotonic
+
+from cudamaster.audit.corpus import Expect, Kind
+from cudamaster.audit.outcomes import Outcome, Result, outcome
+from cudamaster.audit.regions import NoCheat, region
+from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.protocol import Device
+from cudamaster.errors import UsageError
+from cudamaster.evaluation import Workbench
+from cudamaster.records import from_json, to_json
+from cudamaster.values import Candidate, Precision, Verdict, content_hash
+
+TIMED_CALLS = 10  # a candidate that is to be seen in timed calls
+CALL_LIMIT_S = 10.0  # of a call on a device that only emulates
+VARIED = ("spmv_csr", "triangle_attention", "layer_norm", "sorting", "dot_product")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A task in one precision on a device."""
+
+    card: TaskCard
+    precision: Precision
+    device: Device
+
+    @cached_property
+    def timed_cases(self) -> tuple[Case, ...]:
+        """Timed cases that the device runs in an audit: all, or the lightest where it only emulates."""
+        timed = tuple(case for case in self.card.cases if case.sweep)
+        return (min(timed, key=lambda case: case.weight),) if self.device.emulated else timed
+
+    @cached_property
+    def heaviest(self) -> tuple[Case, ...]:
+        """Those of them that count as the largest."""
+        largest = max(case.weight for case in self.timed_cases)
+        return tuple(case for case in self.timed_cases if case.weight == largest)
+
+    def is_timed(self, kind: Kind) -> bool:
+        """Whether a kind is timed: to see it at all, or to see that nothing is gained, which a few tasks show."""
+        gains = kind.expect is Expect.HARMLESS and not self.device.emulated and self.card.name in VARIED
+        return kind.shows == "in timed calls" or gains
+
+    def verdict(self, kind: Kind, made: Candidate) -> Verdict:
+        """What the harness says of a candidate, having looked at as much as its kind asks for."""
+        check_only = self.device.emulated and kind.shows == "at once"
+        return self.bench(kind).evaluate(made, check_only=check_only, first_failure=True)
+
+    def bench(self, kind: Kind) -> Workbench:
+        """The workbench for a kind."""
+        protocol = self.device.protocol
+        if self.device.emulated:
+            protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S)
+        calls = TIMED_CALLS if self.is_timed(kind) else 0
+        return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol)
+
+
+def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:
+    """The candidate of a kind for a task."""
+    code = region(kind, subject.card, subject.precision, subject.heaviest)
+    if isinstance(code, NoCheat):
+        return code
+    command = kind.command or subject.device.default_command
+    return Candidate(subject.card.name, subject.precision, code, command)
+
+
+def subjects(cards: Sequence[TaskCard], precisions: Sequence[Precision], device: Device) -> list[Subject]:
+    """Every task in every precision."""
+    return [Subject(card, precision, device) for card in cards for precision in precisions]
+
+
+def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool) -> list[tuple[Kind, Subject]]:
+    """What to try: kinds to which a task makes no difference on the VARIED tasks alone, unless `everywhere`.
+
+    What is timed comes last: it waits for the device to be its own.
+    """
+    work = [
+        (kind, subject)
+        for subject in subjects
+        for kind in kinds
+        if everywhere or kind.everywhere or subject.card.name in VARIED
+    ]
+    return sorted(work, key=lambda one: one[1].is_timed(one[0]))
+
+
+def run(
+    work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome], jobs: int, tell: Callable[[Outcome, bool], None]
+) -> list[Outcome]:
+    """Outcomes of the work, those `known` by their key taken over; `tell` hears each, and whether it is new."""
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        todo = [pool.submit(_one, kind, subject, known) for kind, subject in work]
+        try:
+            for done in as_completed(todo):
+                outcome, new = done.result()
+                outcomes.append(outcome)
+                tell(outcome, new)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return outcomes
+
+
+def _one(kind: Kind, subject: Subject, known: Mapping[str, Outcome]) -> tuple[Outcome, bool]:
+    made, started = candidate(kind, subject), monotonic()
+    if isinstance(made, NoCheat):
+        where = (kind.name, subject.card.name, subject.precision, subject.device.name)
+        return Outcome(*where, key="", result=Result.NO_CHEAT, detail=made.reason), False
+    key = content_hash(kind.name, kind.shows, str(subject.is_timed(kind)), subject.bench(kind).key(made))
+    if key in known:
+        return known[key], False
+    verdict = subject.verdict(kind, made)
+    return outcome(kind, subject.precision, subject.card.name, key, verdict, monotonic() - started), True
+
+
+class Log:
+    """Outcomes on disk, one JSON object a line; what is there already is read first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known = {found.key: found for found in self._read()}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+")
+            text = path.read_text()
+            self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))  # a line that was cut short by a kill
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another file with --out.") from error
+
+    def add(self, result: Outcome) -> None:
+        """Write one outcome down."""
+        self._file.write(json.dumps(to_json(result)) + "\n")
+        self._file.flush()
+
+    def _read(self) -> Iterator[Outcome]:
+        try:
+            text = self.path.read_text() if self.path.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self.path} cannot be read: {error}.", "Give another file with --out.") from error
+        for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+            try:
+                yield from_json(Outcome, json.loads(line))
+            except ValueError as error:
+                fix = "Remove the line, or give another file with --out."
+                raise UsageError(f"Line {number} of {self.path} is no outcome of an audit.", fix) from error

@@ -1,0 +1,147 @@
+"""`cudamaster audit`: does a wrong kernel pass?"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from cudamaster.audit.corpus import Kind
+
+
+@click.command()
+@click.argument("tasks", nargs=-1)
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@options.device
+@click.option("--kind", "patterns", multiple=True, metavar="GLOB", help="Kinds to try, by name; all by default.")
+@click.option("--list", "listed", is_flag=True, help="Show the kinds and stop.")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Candidates at once; the number of cores by default.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/audit.jsonl"),
+    show_default=True,
+    help="Outcomes, a line each; what is there is not tried again.",
+)
+@click.option("--save", type=click.Path(path_type=Path), help="Write the table to SAVE.md.")
+@options.as_json
+def audit(
+    tasks: tuple[str, ...],
+    precision: str,
+    device: str,
+    patterns: tuple[str, ...],
+    listed: bool,
+    jobs: int | None,
+    out: Path,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Try a corpus of dishonest candidates on TASKS, all fifty by default, and honest but unusual ones.
+
+    Says what was let through, what was refused and by which check. Kinds to which a task makes no difference are
+    tried on five varied tasks. An audit that was stopped goes on when it is started again. Exits with 1 when a
+    cheat passed or gained anything, or an honest candidate was refused.
+    """
+    from cudamaster import cards
+    from cudamaster.audit import corpus, running, table
+    from cudamaster.devices.choose import choose
+    from cudamaster.values import Precision
+
+    kinds = _chosen(corpus.load(), patterns)
+    if listed:
+        _show(kinds, as_json=as_json)
+        return
+    wanted = [cards.load(name) for name in tasks or cards.names()]
+    precisions = list(Precision) if precision == "both" else [Precision(precision)]
+    chosen = choose(device)
+    subjects = running.subjects(wanted, precisions, chosen)
+    log, started = running.Log(out), monotonic()
+    with _progress(console(), hidden=as_json) as progress:
+        work = running.plan(kinds, subjects, everywhere=bool(tasks))
+        bar = progress.add_task("candidates", total=len(work))
+
+        def tell(outcome: Any, new: bool) -> None:
+            if new:
+                log.add(outcome)
+            progress.advance(bar)
+
+        outcomes = running.run(work, log.known, jobs or os.cpu_count() or 1, tell)
+    wrong = table.unexpected(kinds, outcomes)
+    hardware = chosen.hardware()
+    about = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "device": hardware.name,
+        "tasks": f"{len(wanted)} in {' and '.join(precisions)}",
+        "seconds": f"{monotonic() - started:.0f}",
+    }
+    if save is not None:
+        _write(save.with_name(f"{save.name}.md"), table.to_markdown(kinds, outcomes, about))
+    if as_json:
+        print_json({"about": about, "outcomes": outcomes, "unexpected": wrong})
+    else:
+        _print(kinds, outcomes, wrong, out)
+    click.get_current_context().exit(1 if wrong else 0)
+
+
+def _chosen(kinds: tuple[Kind, ...], patterns: tuple[str, ...]) -> list[Kind]:
+    from cudamaster.errors import UsageError
+
+    for pattern in patterns:
+        if not any(fnmatch.fnmatch(kind.name, pattern) for kind in kinds):
+            raise UsageError(f"No kind is named {pattern!r}.", "`cudamaster audit --list` shows them.")
+    return [kind for kind in kinds if not patterns or any(fnmatch.fnmatch(kind.name, one) for one in patterns)]
+
+
+def _show(kinds: list[Kind], *, as_json: bool) -> None:
+    from cudamaster.cli.output import table
+
+    if as_json:
+        print_json(
+            [{"name": kind.name, "title": kind.title, "expect": kind.expect, "group": kind.group} for kind in kinds]
+        )
+    else:
+        console().print(table(["name", "what it does", "has to be"], [[k.name, k.title, k.expect] for k in kinds]))
+
+
+def _progress(out: Any, *, hidden: bool) -> Any:
+    from rich import progress
+
+    shown = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    return progress.Progress(*shown, console=out, disable=hidden, transient=True)
+
+
+def _print(kinds: list[Kind], outcomes: Any, wrong: Any, out: Path) -> None:
+    from cudamaster.audit import table
+    from cudamaster.cli.output import table as printed
+
+    show = console()
+    show.print(printed(table.COLUMNS, table.rows(kinds, outcomes), right=table.COLUMNS[1:5]))
+    show.print(table.sentence(kinds, outcomes))
+    for one in wrong:
+        show.print(f"should not be: {one.kind}, {one.task} {one.precision}: {table.told(one)}")
+    show.print(f"Outcomes: {out}")
+
+
+def _write(path: Path, text: str) -> None:
+    from cudamaster.errors import UsageError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error

@@ -1,0 +1,139 @@
+"""The audit's corpus, on the CPU device: no dishonest kernel passes, every honest one does.
+
+The whole corpus on five varied tasks, and eight kinds, the forbidden precision among them, on all hundred.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cudamaster import cards
+from cudamaster.audit import corpus, running, table
+from cudamaster.audit.corpus import Expect, Kind
+from cudamaster.audit.outcomes import Outcome, Result
+from cudamaster.audit.regions import NoCheat
+from cudamaster.cli import main
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.values import Precision
+
+KINDS = {kind.name: kind for kind in corpus.load()}
+VARIED = [
+    ("spmv_csr", Precision.FP32),
+    ("triangle_attention", Precision.FP32),
+    ("layer_norm", Precision.BF16),
+    ("sorting", Precision.FP32),
+    ("dot_product", Precision.BF16),
+]
+EVERYWHERE = [
+    "nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result",
+    "tf32", "bf16", "fp8", "bf16_sums",
+]  # fmt: skip
+
+
+@cache
+def subject(task: str, precision: Precision) -> running.Subject:
+    """A task on the CPU device."""
+    return running.Subject(cards.load(task), precision, CpuDevice())
+
+
+def outcome(kind: Kind, where: running.Subject) -> Outcome:
+    """What becomes of a kind on a task."""
+    (found,) = running.run([(kind, where)], {}, 1, lambda _outcome, _new: None)
+    return found
+
+
+@pytest.mark.parametrize(("task", "precision"), VARIED, ids=lambda value: str(value))
+@pytest.mark.parametrize("name", KINDS)
+def test_the_whole_corpus_on_varied_tasks(name: str, task: str, precision: Precision) -> None:
+    """Refused, right or without gain, as the kind has to be."""
+    found = outcome(KINDS[name], subject(task, precision))
+    assert found.as_expected(KINDS[name].expect), table.told(found)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("task", cards.names())
+def test_eight_kinds_on_every_task(task: str, precision: Precision) -> None:
+    """No task lets these through; the kinds of the other precision are no cheat here."""
+    where = subject(task, precision)
+    for name in EVERYWHERE:
+        found = outcome(KINDS[name], where)
+        assert found.result in (Result.REFUSED, Result.NO_CHEAT), f"{name}: {table.told(found)}"
+
+
+def test_most_kinds_are_tried_on_most_tasks() -> None:
+    """The audit is no empty one: of the kinds for every task, few are no cheat for a task."""
+    everywhere = [kind for kind in KINDS.values() if kind.everywhere]
+    made = [
+        running.candidate(kind, subject(task, precision))
+        for kind in everywhere
+        for task, precision in VARIED
+        if kind.precision in (None, precision)
+    ]
+    assert sum(isinstance(one, NoCheat) for one in made) < len(made) / 5
+
+
+def test_every_kind_is_a_candidate_somewhere() -> None:
+    for kind in KINDS.values():
+        made = [running.candidate(kind, subject(task, precision)) for task, precision in VARIED]
+        made.append(running.candidate(kind, subject("softmax", kind.precision or Precision.FP32)))
+        made.append(running.candidate(kind, subject("conv_2d", kind.precision or Precision.FP32)))
+        assert not all(isinstance(one, NoCheat) for one in made), kind.name
+
+
+def result(**fields: object) -> Outcome:
+    """An outcome made by hand."""
+    plain = {"kind": "zeros", "task": "relu", "precision": Precision.FP32, "device": "cuda", "key": "k"}
+    return Outcome(**{**plain, "result": Result.PASSED, **fields})  # type: ignore[arg-type]
+
+
+def test_what_is_expected() -> None:
+    """A cheat that passes, a harmless one that gains, an honest one that is refused: each is unexpected."""
+    assert not result().as_expected(Expect.REFUSED)
+    assert result(result=Result.REFUSED).as_expected(Expect.REFUSED)
+    assert result(score=1.05).as_expected(Expect.HARMLESS)
+    assert not result(score=1.3).as_expected(Expect.HARMLESS)
+    assert not result(result=Result.REFUSED).as_expected(Expect.RIGHT)
+    assert result(result=Result.UNSUPPORTED).as_expected(Expect.RIGHT)
+
+
+def test_an_audit_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Outcomes are on disk as they come; a line cut short by a kill is tried again, the others are not."""
+    out = tmp_path / "audit.jsonl"
+    command = ["audit", "relu", "--precision", "fp32", "--device", "cpu", "--kind", "environment", "--kind", "local_*",
+               "--out", str(out), "--json"]  # fmt: skip
+    first = CliRunner().invoke(main, command)
+    assert first.exit_code == 0, first.output
+    lines = out.read_text().splitlines(keepends=True)
+    assert len(lines) == 2
+    out.write_text(lines[0] + lines[1][:40])
+    second = CliRunner().invoke(main, command)
+    assert second.exit_code == 0, second.output
+    assert out.read_text().splitlines(keepends=True)[0] == lines[0]
+    kinds = {json.loads(line)["kind"] for line in out.read_text().splitlines()}
+    assert kinds == {"environment", "local_state"}
+
+
+def test_what_passes_fails_the_command(tmp_path: Path) -> None:
+    """Exit code 1 and the reason: here a copy is called a cheat for the task that is a copy."""
+    zeros = KINDS["zeros"].model_copy(update={"body": None, "name": "honest_in_disguise"})
+    found = outcome(zeros, subject("matrix_copy", Precision.FP32))
+    assert found.result is Result.PASSED
+    assert table.unexpected([zeros], [found]) == [found]
+    assert "matrix_copy" in table.to_markdown([zeros], [found], {})
+
+
+def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
+    said = CliRunner().invoke(main, ["audit", "--kind", "sleeps", "--out", str(tmp_path / "a.jsonl")])
+    assert said.exit_code == 2
+    assert "sleeps" in said.output
+
+
+def test_a_damaged_file_of_outcomes_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "audit.jsonl"
+    out.write_text("{}\n")
+    said = CliRunner().invoke(main, ["audit", "relu", "--device", "cpu", "--kind", "zeros", "--out", str(out)])
+    assert said.exit_code == 2
+    assert "Line 1" in said.output
