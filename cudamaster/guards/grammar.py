@@ -65,13 +65,12 @@ class Parsed:
         Those of a lambda that lies in between are its own, unless that lambda is the `owner`.
         """
         found = set()
-        for offset, name in self.marks:
-            if start <= offset < end:
-                around = self.root.descendant_for_byte_range(offset, offset + len(name))
-                while around is not None and around.type != "lambda_expression":
-                    around = around.parent
-                if around is None or around == owner or around.start_byte < start:
-                    found.add(name)
+        for offset, name in self.marks[bisect_left(self.marks, (start,)) : bisect_left(self.marks, (end,))]:
+            around = self.root.descendant_for_byte_range(offset, offset + len(name))
+            while around is not None and around.type != "lambda_expression":
+                around = around.parent
+            if around is None or around == owner or around.start_byte < start:
+                found.add(name)
         return frozenset(found)
 
     def head_marks(self, node: Node, end: int) -> frozenset[str]:
@@ -160,6 +159,21 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(current.children))
 
 
+def depth(root: Node) -> int:
+    """How deep a tree nests."""
+    cursor = root.walk()
+    level = deepest = 0
+    while True:
+        deepest = max(deepest, level)
+        if cursor.goto_first_child():
+            level += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return deepest
+            level -= 1
+
+
 def body_of(function: Node) -> Node | None:
     """The braces of a function or lambda; None for `= default`, `= delete` and what is no function."""
     body = function.child_by_field_name("body")
@@ -206,7 +220,7 @@ def _launch_end(code: Sequence[Token], index: int) -> int:
     for at in range(index + 3, len(code)):
         text = code[at].text if code[at].kind is Kind.PUNCTUATION else ""
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
-        if depth < 0 or text == ";":
+        if depth < 0 or text == ";" or _launches(code, at):
             break
         if depth == 0 and all(_is(code, at + step, ">") for step in range(3)) and _is(code, at + 3, "("):
             return at + 2

@@ -2,7 +2,7 @@
 
 The guards need what no parser gives them: directives in branches that are not taken, tokens that a grammar
 stumbles over, and the certainty of seeing strings and comments where the compiler sees them. Nothing here
-judges; text that cannot be lexed yields a token of kind BAD.
+judges; a comment or raw string without an end is one token of kind BAD, as it is for the compiler.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TOKEN = re.compile(
     (?P<blank>[ \t\f\v]+|//[^\n]*|/\*.*?\*/)
   | (?P<newline>\n)
   | (?P<raw>(?:u8|u|U|L)?R"(?P<delimiter>[^\s()\\]{0,16})\(.*?\)(?P=delimiter)")
-  | (?P<bad>/\*|(?:u8|u|U|L)?R")
+  | (?P<bad>(?:/\*|(?:u8|u|U|L)?R").*)
   | (?P<string>(?:u8|u|U|L)?"(?:\\.|[^"\\\n])*")
   | (?P<character>(?:u8|u|U|L)?'(?:\\.|[^'\\\n])+')
   | (?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster.guards.headers import ALLOWED
-from cudamaster.guards.lexer import directives, lex
+from cudamaster.guards.lexer import Kind, directives, lex
 from cudamaster.guards.refusal import Refusal
 
 REGION_FILE = "candidate.cu"
@@ -187,7 +187,10 @@ def _restored(text: str) -> str:
 
 def _opens_closed_files(code: str) -> bool:
     """Whether the region asks for a file that is not open: the source guard refuses it, and it is not even read."""
-    for directive in directives(lex(code).tokens):
+    tokens = lex(code).tokens
+    if any(token.kind is Kind.BAD for token in tokens):
+        return True  # what follows it was not looked at
+    for directive in directives(tokens):
         name = "".join(token.text for token in directive.rest)
         plain = name[:1] in ("<", '"') and name[1:-1] in ALLOWED
         if directive.name in _OPENING and not (directive.name == "include" and plain):

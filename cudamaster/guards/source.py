@@ -13,7 +13,7 @@ import re
 from tree_sitter import Node
 
 from cudamaster.guards import text as text_checks
-from cudamaster.guards.grammar import Parsed, body_of, parse, text_of, walk
+from cudamaster.guards.grammar import Parsed, body_of, depth, parse, text_of, walk
 from cudamaster.guards.lexer import lex, split, words
 from cudamaster.guards.preprocess import REGION_FILE, Region, region_of
 from cudamaster.guards.refusal import Refusal
@@ -27,6 +27,7 @@ _DECLARING = words(
     """
 )
 _REGION_LIMIT = 512 * 1024  # characters after preprocessing; a region without macro games is far below
+_DEPTH_LIMIT = 250  # ten times what kernels written by hand take; climbing a tree costs time with its depth squared
 _KERNEL_SUFFIX = "_kernel_optimized"
 _FOREIGN_NAMESPACES = frozenset({"std", "cuda", "nv", "nvcuda", "cooperative_groups", "__gnu_cxx", "cudaraft"})
 _SCOPES = words(
@@ -95,6 +96,8 @@ def _region(code: str, preprocessed: str | None) -> Region:
 
 
 def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
+    if depth(parsed.root) > _DEPTH_LIMIT:
+        return Refusal("source", "the region nests too deep", None, "Use loops, and statements of their own.")
     for attribute in parsed.attributes:
         if not attribute.harmless:
             return Refusal(

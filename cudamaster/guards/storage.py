@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -242,6 +243,7 @@ def _constexpr_functions(root: Node) -> frozenset[str]:
     return frozenset(names)
 
 
+@lru_cache(maxsize=4)  # asked for each declaration of the same function
 def _local_names(function: Node) -> frozenset[str]:
     names = set(_parameters(function))
     for node in walk(function):
@@ -250,6 +252,7 @@ def _local_names(function: Node) -> frozenset[str]:
     return frozenset(names)
 
 
+@lru_cache(maxsize=4)
 def _parameters(function: Node) -> frozenset[str]:
     names: set[str] = set()
     body = body_of(function)

@@ -14,9 +14,7 @@ from cudamaster.guards.refusal import Refusal
 
 SIZE_LIMIT = 128 * 1024
 
-_MARKER = re.compile(
-    r"(?:>{2,}|<{2,})\s*(?:END\s+OF\s+)?CANDIDATE[\s_]+REGION|CANDIDATE[\s_]+REGION\s*(?:>{2,}|<{2,})", re.I
-)
+_MARKER = re.compile(r"(?:>>|<<)\s*(?:END\s+OF\s+)?CANDIDATE[\s_]+REGION|CANDIDATE[\s_]+REGION\s*(?:>>|<<)", re.I)
 _LINE_MARKER = re.compile(r"^[ \t]*#[ \t]*(?:line\b|\d)", re.M)
 _DIGRAPH = ("%:", "<%", "%>", "<:", ":>")
 _TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
@@ -67,7 +65,7 @@ def check_characters(code: str) -> Refusal | None:
 
 def check_lexing(text: Text) -> Refusal | None:
     """Tokens that the guard and a compiler could read differently."""
-    for token, after in zip(text.tokens, (*text.tokens[1:], None), strict=True):
+    for token, after in itertools.zip_longest(text.tokens, text.tokens[1:]):
         if token.kind is Kind.BAD or (token.kind is Kind.PUNCTUATION and token.text in "\"'\\"):
             return _refusal(
                 f"an unfinished string, comment or stray {token.text}", token.line, "Close it, or remove it."
