@@ -175,7 +175,7 @@ class Workbench:
             report = Path(folder) / "report.jsonl"
             alone = command[command.index("--calls") + 1] != "0"
             ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads, alone=alone)
-            lines = parse(report.read_text()) if report.is_file() else []
+            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
         return judge(lines, ran, cases)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:

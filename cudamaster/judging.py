@@ -7,11 +7,11 @@ harness itself fails, that is our fault or the machine's, and a BaselineError.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cudamaster import reportlines
 from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import BaselineError
@@ -51,14 +51,14 @@ class Judgement:
         return not any(case.sweep and case.skipped for case in self.cases)
 
 
-def parse(report: str) -> list[dict[str, Any]]:
-    """Lines of a report; a last line that was cut short by a kill is left out."""
-    lines = []
-    for text in report.splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
+def parse(report: str) -> list[Mapping[str, Any]]:
+    """Lines of a report up to the first that is no whole line: a kill may have cut it, or something wrote over it."""
+    lines: list[Mapping[str, Any]] = []
+    for text in report.removesuffix("\n").split("\n"):
+        line = reportlines.read(text)
+        if line is None:
+            return _broken_off(lines)
+        lines.append(line)
     return lines
 
 
@@ -68,14 +68,19 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
     `cases` are those the process was asked to run, in order. Raises BaselineError when the harness or the baseline
     failed before the candidate had run at all.
     """
+    # A line on a case that there is not is no line of this report, nor is what follows.
+    known = list(itertools.takewhile(lambda line: line.get("index", 0) < len(cases), lines))
+    lines = known if len(known) == len(lines) else _broken_off(known)
     begin = next((line for line in lines if line["event"] == "begin"), None)
-    _blame_ourselves(lines, ran)
+    _blame_ourselves(lines, ran, cases)
     by_index: dict[int, list[Mapping[str, Any]]] = {}
     for line in lines:
         if "index" in line:
             by_index.setdefault(int(line["index"]), []).append(line)
     verdicts = tuple(_case(case, by_index[i]) for i, case in enumerate(cases) if i in by_index)
     status, detail, log = _overall(lines, ran, verdicts, cases)
+    if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
+        status, detail, log = Status.FAULT, gap, _tail(ran)
     if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
@@ -91,7 +96,12 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
     return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us, worst)
 
 
-def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
+def _broken_off(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What is left of a report before a line that is none: its end comes last, so one that came before is no end."""
+    return [line for line in lines if line["event"] != "end"]
+
+
+def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> None:
     tail = _tail(ran)
     if ran.exit_code == _HARNESS_FAILED or not any(line["event"] == "begin" for line in lines):
         raise BaselineError(
@@ -99,11 +109,14 @@ def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran) -> None:
             "Run `cudamaster doctor`; if it finds nothing, this is a defect of the harness.",
         )
     candidate_ran = any(line["event"] in ("check", "time") for line in lines)
+    seed = next(line["seed"] for line in lines if line["event"] == "begin")
     for line in lines:
         baseline_fault = line["event"] == "fault" and line["who"] == "baseline"
         if (baseline_fault or line.get("baseline_ok") is False) and not candidate_ran:
+            label = cases[int(line["index"])].label
             raise BaselineError(
-                f"The baseline fails on this device in case {line['index']}: {line.get('detail', 'wrong result')}.",
+                f"The baseline fails on this device in case {label}: {line.get('detail', 'wrong result')} "
+                f"(seed {seed}).",
                 "Run `make -C bench test` to see which baselines fail here.",
             )
 
@@ -136,6 +149,23 @@ def _overall(
     return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
 
 
+def _gap(
+    lines: Sequence[Mapping[str, Any]],
+    ran: Ran,
+    by_index: Mapping[int, Sequence[Mapping[str, Any]]],
+    cases: Sequence[Case],
+) -> str | None:
+    """What is missing in a report without a fault: a candidate is right only where each case was seen to be."""
+    if ran.exit_code != 0 or not all(line["ok"] for line in lines if line["event"] == "end"):
+        return f"the harness ended with exit code {ran.exit_code}, and no line of its report says why"
+    checked = any(line["event"] == "check" for line in lines)  # the baseline alone is not
+    for i, case in enumerate(cases):
+        told = {line["event"] for line in by_index.get(i, ())}
+        if not told & ({"check", "skip"} if checked else {"reference", "skip"}):
+            return f"case {case.label} was not checked"
+    return None
+
+
 def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
     skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
     checks = [line for line in lines if line["event"] == "check"]
@@ -153,8 +183,9 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
         when = " at a timed call" if bad["stage"] == "timed" else _when(checks)
         detail = (str(bad["damage"]) or "; ".join(wrong)) + when
     timing = None
-    if times is not None and bad is None and times["candidate_us"]:
-        timing = Timing(tuple(times["baseline_us"]), tuple(times["candidate_us"]))
+    samples = [tuple(times[key]) for key in ("baseline_us", "candidate_us")] if times is not None else []
+    if samples and bad is None and all(min(calls, default=0) > 0 for calls in samples):
+        timing = Timing(*samples)
     empty = sorted(times["empty_us"]) if times is not None else []
     return CaseVerdict(
         label=case.label,

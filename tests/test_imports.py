@@ -34,8 +34,8 @@ LAYERS: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization"}
-BENCH = ("cards", "building", "evaluation", "judging", "explaining", "harness", "devices", "guards", "profiling",
-         "expressions", "toollogs")  # fmt: skip
+BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
+         "guards", "profiling", "expressions", "toollogs")  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",
