@@ -22,7 +22,7 @@ struct Options {
     std::string dump;                 // folder for the inputs and expected outputs of every case
     bool baseline_only = false;
     bool first_failure = false; // stop at the first case that is not right
-    int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
+    int profile = 0;            // calls of the candidate for a profiler, in place of checks and timing
 };
 
 inline void usage(const char* program) {
