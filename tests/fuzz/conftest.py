@@ -1,6 +1,6 @@
 """Mutated input of every kind: a clear error each, never a traceback, a hang or a wrong verdict.
 
-What is tried is the same in every run. To search further, each test with fifty times the examples, and other ones:
+What is tried is the same in every run of the same tests. To search further, each test with fifty times the examples:
 
     pytest tests/fuzz --hypothesis-profile=long
 """

@@ -127,7 +127,7 @@ def test_nvcc_reads_what_is_let_through_as_flags(tmp_path: Path) -> None:
             seen.add(answer.arguments)
 
     collect()
-    assert len(seen) > 40
+    assert len(seen) > 20
     (tmp_path / SOURCE).write_text("void nothing() {}\n")
     for arguments in sorted(seen):
         words = ["nvcc", *arguments, "-c", SOURCE, "-o", OBJECT, "--dryrun"]
