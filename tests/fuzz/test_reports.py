@@ -71,7 +71,7 @@ def changed(draw: st.DrawFn) -> list[Any]:
             name = draw(st.sampled_from(sorted(line)))
             if kind == "remove":
                 del line[name]
-            elif kind == "output" and line.get("outputs"):
+            elif kind == "output" and line.get("outputs") == [OUTPUT]:
                 output = dict(line["outputs"][0])
                 output[draw(st.sampled_from(sorted(output)))] = draw(st.sampled_from(ODD))
                 line["outputs"] = [output]

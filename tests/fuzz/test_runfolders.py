@@ -109,7 +109,7 @@ def _damage(data: st.DataObject, run: Path) -> None:
     elif victim.suffix == ".json":
         try:
             record = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # damaged before
         victim.write_text(json.dumps(_value(data, record), indent=data.draw(st.sampled_from([None, 1]))))
 
