@@ -44,13 +44,13 @@ def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None 
     """Cases for an evaluation with this seed, none of them timed: small ones, or such as are near the largest timed.
 
     The same seed gives the same cases. Every block comes up where `count` is at least the number of blocks; sizes
-    that the card lists are left out, unless a range holds hardly any others. Raises ValueError, which names the field,
+    that the card lists, or that were drawn before, are left out, unless a range holds hardly any others. Raises ValueError, which names the field,
     the block and the size, where a block cannot be drawn from.
     """
     field, blocks = ("held_out_large", card.held_out_large) if largest else ("held_out", card.held_out)
     stream = random.Random(f"{card.name} {field} {seed}")
     first = _below(stream, len(blocks))
-    listed = {_passed(card, case) for case in card.cases}
+    known = {_passed(card, case) for case in card.cases}
     cases = []
     for k in range((LARGE if largest else SMALL) if count is None else count):
         index = (first + k) % len(blocks)
@@ -59,8 +59,9 @@ def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None 
                 case = card.case(dict(_sizes(card, blocks[index], stream)))
             except (ValueError, ArithmeticError) as error:
                 raise ValueError(f"{field}, block {index + 1}: {error}") from error
-            if _passed(card, case) not in listed:
+            if _passed(card, case) not in known:
                 break
+        known.add(_passed(card, case))
         cases.append(case.model_copy(update={"label": f"{_LABEL}{case.label}", "held_out": True}))
     return tuple(cases)
 

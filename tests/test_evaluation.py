@@ -131,17 +131,12 @@ def test_an_honest_kernel_passes_and_is_scored(task: str, code: str) -> None:
     assert result.seed is not None
 
 
+# The audit's corpus (test_audit.py) has many more; these are what it has no kind for.
 WRONG = {
-    "does nothing": ("spmv_csr", spmv(wrapper="")),
-    "zeros": ("spmv_csr", spmv(body="y[row] = 0.0f * sum;")),
-    "leaves out the last row": ("spmv_csr", spmv(body="if (row < rows - 1) y[row] = sum;")),
-    "one element off": ("spmv_csr", spmv(body="y[row] = row == rows / 2 ? sum * 1.001f + 1e-3f : sum;")),
-    "NaN": ("spmv_csr", spmv(body="y[row] = sum / 0.0f * 0.0f;")),
     "rounds to fewer bits": (
         "spmv_csr",
         spmv(body="y[row] = __int_as_float(__float_as_int(sum) & 0xffffe000);"),
     ),
-    "samples and scales": ("dot_product", dot(count="(N + 1) / 2", store="out[0] = 2.0f * total;")),
     "right at powers of two alone": ("dot_product", dot(count="(N & (N - 1)) ? N - 1 : N")),
     "remembers its first result": (
         "dot_product",
@@ -149,10 +144,6 @@ WRONG = {
             globals="__device__ float kept; __device__ int kept_for;",
             store="if (kept_for != N) { kept = total; kept_for = N; } out[0] = kept;",
         ),
-    ),
-    "skips every second call": (
-        "dot_product",
-        dot(globals="__device__ int calls;", store="if (calls++ % 2 == 0) out[0] = total;"),
     ),
     "forgets ties": ("sorting", SORT.format(tie="false")),
     "has no barrier": ("dot_product", dot(barrier="")),
@@ -201,7 +192,6 @@ FAULTS = {
         dot(barrier="if (threadIdx.x < 63) __syncthreads(); else __syncwarp(0xffffffff);"),
         "",
     ),
-    "aborts": ("dot_product", dot(wrapper="abort();"), ""),
 }
 
 

@@ -57,10 +57,20 @@ class Subject:
 
     def bench(self, kind: Kind) -> Workbench:
         """The workbench for a kind."""
+        return self._timing if self.is_timed(kind) else self._checking
+
+    @cached_property
+    def _timing(self) -> Workbench:
+        return self._bench(TIMED_CALLS)
+
+    @cached_property
+    def _checking(self) -> Workbench:
+        return self._bench(0)
+
+    def _bench(self, calls: int) -> Workbench:
         protocol = self.device.protocol
         if self.device.emulated:
             protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S)
-        calls = TIMED_CALLS if self.is_timed(kind) else 0
         return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol)
 
 
