@@ -44,8 +44,8 @@ def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None 
     """Cases for an evaluation with this seed, none of them timed: small ones, or such as are near the largest timed.
 
     The same seed gives the same cases. Every block comes up where `count` is at least the number of blocks; sizes
-    that the card lists, or that were drawn before, are left out, unless a range holds hardly any others. Raises ValueError, which names the field,
-    the block and the size, where a block cannot be drawn from.
+    that the card lists, or that were drawn before, are left out, unless a range holds hardly any others. Raises
+    ValueError, which names the field, the block and the size, where a block cannot be drawn from.
     """
     field, blocks = ("held_out_large", card.held_out_large) if largest else ("held_out", card.held_out)
     stream = random.Random(f"{card.name} {field} {seed}")
