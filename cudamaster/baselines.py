@@ -11,7 +11,7 @@ from time import monotonic
 from cudamaster.cards import TaskCard
 from cudamaster.errors import BaselineError
 from cudamaster.evaluation import Workbench
-from cudamaster.floors import Limits, floor_us
+from cudamaster.floors import Limits, floor
 from cudamaster.values import Precision, Status
 
 SLOW = 50  # times the floor, above which the table gives a reason
@@ -77,7 +77,7 @@ def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord
                     median_us=statistics.median(times),
                     deviation_us=statistics.pstdev(times),
                     empty_us=verdict.empty_us,
-                    floor_us=floor_us(card, case, bench.precision, limits, verdict.empty_us),
+                    floor_us=floor(card, case, bench.precision, limits).call_us(verdict.empty_us),
                 )
             )
     return BaselineRecord(

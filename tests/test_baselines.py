@@ -1,4 +1,4 @@
-"""The floor, and the table of the baselines' times."""
+"""The table of the baselines' times."""
 
 import json
 from pathlib import Path
@@ -9,31 +9,7 @@ from click.testing import CliRunner
 from cudamaster import cards
 from cudamaster.baselines import BaselineCase, BaselineRecord, naive, to_markdown
 from cudamaster.cli import main
-from cudamaster.devices.cuda import CudaDevice
-from cudamaster.floors import Limits, floor_us, measure
 from cudamaster.values import Precision
-
-LIMITS = Limits(4e12, 3e12, 100, 1000, 50_000_000, "9.0")
-
-
-def heaviest(task: str) -> cards.Case:
-    """The timed case of the largest weight."""
-    return max((case for case in cards.load(task).cases if case.sweep), key=lambda case: case.weight)
-
-
-def test_the_floor_is_the_slowest_of_memory_and_arithmetic() -> None:
-    """Reads, writes beyond the L2 cache and multiply-adds each bound one of these; an empty launch comes on top."""
-    dot = cards.load("dot_product")
-    assert floor_us(dot, heaviest("dot_product"), Precision.FP32, LIMITS, 9.0) == pytest.approx(9 + 8 * 2**20 / 4e6)
-    scaled, case = cards.load("matrix_scalar_mul"), heaviest("matrix_scalar_mul")
-    slow_writes = Limits(1e15, 3e12, 100, 1000, 50_000_000, "9.0")
-    written = 4 * 65536 * 2048 - 50_000_000
-    assert floor_us(scaled, case, Precision.FP32, slow_writes, 0.0) == pytest.approx(written / 3e6)
-    product, case = cards.load("square_matrix_mul"), heaviest("square_matrix_mul")
-    operations = 2 * 4096**3
-    fp32, bf16 = (floor_us(product, case, precision, LIMITS, 0.0) for precision in Precision)
-    assert fp32 == pytest.approx(operations / (256 * 100 * 1e9) * 1e6, rel=1e-3)
-    assert bf16 == pytest.approx(operations / (4096 * 100 * 1e9) * 1e6, rel=1e-3)
 
 
 @pytest.mark.parametrize("task", cards.names())
@@ -88,12 +64,3 @@ def test_the_kept_table_is_of_this_suite() -> None:
             assert record["right"]
             assert [case["label"] for case in record["timed"]] == labels
             assert all(case["mean_us"] >= 0.95 * case["floor_us"] for case in record["timed"])
-
-
-@pytest.mark.gpu
-def test_limits_of_the_gpu() -> None:
-    """Bandwidths that a GPU can have, and no less than half of a copy's."""
-    limits = measure(CudaDevice())
-    assert 1e11 < limits.write_bytes_per_s < 2e13
-    assert 1e11 < limits.read_bytes_per_s < 2e13
-    assert limits.multiprocessors > 1

@@ -1,99 +1,46 @@
-// What the memory of this GPU can do: read and write bandwidth, measured, and the figures that bound arithmetic. One
-// JSON object on stdout.
+// What this GPU can do at best, measured: bandwidths of its memory and rates of its units. One JSON object on stdout.
 //
-// Both are the best of several kernel shapes and repetitions over a buffer far larger than the L2 cache: a floor
-// under times has to be a true one.
-#include <cstdio>
-#include <cstdlib>
-#include <algorithm>
-#include <cuda_runtime.h>
+// Figures are the best of many short launches, since a floor under times has to be a true one. Rates count a
+// multiplication and an addition as two operations; `tensor_by` is the instruction that reached the tensor cores' rate.
+#include "harness/limits/arithmetic.h"
+#include "harness/limits/memory.h"
+#include "harness/limits/tensor.h"
 
 namespace {
 
-void checked(cudaError_t status, const char* what) {
-    if (status == cudaSuccess)
-        return;
-    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-    std::exit(1);
-}
-#define CHECKED(call) checked((call), #call)
-
-template <int kLoads> __global__ void read_kernel(const uint4* data, size_t vectors, unsigned int* result) {
-    unsigned int mixed = 0;
-    size_t threads = static_cast<size_t>(gridDim.x) * blockDim.x;
-    size_t thread = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (size_t first = thread; first < vectors; first += kLoads * threads) {
-        uint4 loaded[kLoads];
-#pragma unroll
-        for (int k = 0; k < kLoads; ++k)
-            loaded[k] = first + k * threads < vectors ? data[first + k * threads] : make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int k = 0; k < kLoads; ++k)
-            mixed |= loaded[k].x | loaded[k].y | loaded[k].z | loaded[k].w;
-    }
-    if (mixed == 0xdeadbeefu) // never: the buffer is zero, and the compiler does not know
-        *result = mixed;
-}
-
-__global__ void write_kernel(uint4* data, size_t vectors, unsigned int value) {
-    size_t threads = static_cast<size_t>(gridDim.x) * blockDim.x;
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < vectors; i += threads)
-        data[i] = make_uint4(value, value, value, value);
-}
-
-// Best bytes per second of several repetitions.
-template <class Launch> double bandwidth(size_t bytes, const Launch& launch) {
-    cudaEvent_t begin, end;
-    CHECKED(cudaEventCreate(&begin));
-    CHECKED(cudaEventCreate(&end));
-    double best = 0;
-    for (int repetition = 0; repetition < 6; ++repetition) {
-        CHECKED(cudaEventRecord(begin));
-        launch();
-        CHECKED(cudaEventRecord(end));
-        CHECKED(cudaEventSynchronize(end));
-        CHECKED(cudaGetLastError());
-        float milliseconds = 0;
-        CHECKED(cudaEventElapsedTime(&milliseconds, begin, end));
-        best = std::max(best, bytes / (milliseconds * 1e-3));
-    }
-    CHECKED(cudaEventDestroy(begin));
-    CHECKED(cudaEventDestroy(end));
-    return best;
+int attribute(cudaDeviceAttr which) {
+    int device = 0, value = 0;
+    CHECKED(cudaGetDevice(&device));
+    CHECKED(cudaDeviceGetAttribute(&value, which, device));
+    return value;
 }
 
 } // namespace
 
 int main() {
-    int device = 0, processors = 0, clock_khz = 0, l2_bytes = 0, major = 0, minor = 0;
-    CHECKED(cudaGetDevice(&device));
-    CHECKED(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    CHECKED(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device));
-    CHECKED(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device));
-    CHECKED(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    CHECKED(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    size_t free_bytes = 0, total_bytes = 0;
-    CHECKED(cudaMemGetInfo(&free_bytes, &total_bytes));
-    size_t vectors = std::min<size_t>(size_t{4} << 30, free_bytes / 2) / sizeof(uint4);
-    size_t bytes = vectors * sizeof(uint4);
-    uint4* data = nullptr;
-    unsigned int* result = nullptr;
-    CHECKED(cudaMalloc(&data, bytes));
-    CHECKED(cudaMalloc(&result, sizeof *result));
-    CHECKED(cudaMemset(data, 0, bytes));
-    double read = 0, write = bandwidth(bytes, [&] { CHECKED(cudaMemsetAsync(data, 0, bytes)); });
-    for (int blocks : {8, 16, 64})
-        for (int threads : {256, 512}) {
-            int grid = processors * blocks;
-            read = std::max(
-                read, bandwidth(bytes, [&] { read_kernel<4><<<grid, threads>>>(data, vectors, result); }));
-            read = std::max(
-                read, bandwidth(bytes, [&] { read_kernel<8><<<grid, threads>>>(data, vectors, result); }));
-            write =
-                std::max(write, bandwidth(bytes, [&] { write_kernel<<<grid, threads>>>(data, vectors, 0); }));
-        }
-    std::printf("{\"read_bytes_per_s\": %.4g, \"write_bytes_per_s\": %.4g, \"multiprocessors\": %d, "
-                "\"clock_mhz\": %d, \"l2_bytes\": %d, \"compute_capability\": \"%d.%d\"}\n",
-                read, write, processors, clock_khz / 1000, l2_bytes, major, minor);
+    int processors = attribute(cudaDevAttrMultiProcessorCount);
+    cudaDeviceProp properties;
+    CHECKED(cudaGetDeviceProperties(&properties, 0));
+    // Twice the clock: memory moves data on both edges.
+    double memory_peak =
+        2e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+    Bandwidths memory = measure_memory(processors);
+    double clock_before = sm_clock_mhz(processors);
+    double fp32 = unit_rate<Fp32>(processors), bf16 = unit_rate<Bf16Pair>(processors);
+    double special = unit_rate<Special>(processors);
+    TensorRate tensor = measure_tensor(processors);
+    double clock_after = sm_clock_mhz(processors);
+    std::printf(
+        "{\"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, \"l2_bytes\": %d, ",
+        properties.name, properties.major, properties.minor, processors, attribute(cudaDevAttrL2CacheSize));
+    std::printf("\"read_bytes_per_s\": %.4g, \"write_bytes_per_s\": %.4g, \"copy_bytes_per_s\": %.4g, "
+                "\"memory_peak_bytes_per_s\": %.4g, ",
+                memory.read, memory.write, memory.copy, memory_peak);
+    std::printf(
+        "\"fp32_per_s\": %.4g, \"bf16_pairs_per_s\": %.4g, \"tensor_per_s\": %.4g, \"tensor_by\": \"%s\", "
+        "\"special_per_s\": %.4g, ",
+        fp32, bf16, tensor.operations_per_s, tensor.by, special);
+    std::printf("\"sm_clock_max_mhz\": %d, \"sm_clock_before_mhz\": %.0f, \"sm_clock_after_mhz\": %.0f}\n",
+                attribute(cudaDevAttrClockRate) / 1000, clock_before, clock_after);
     return 0;
 }

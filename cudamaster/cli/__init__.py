@@ -15,6 +15,7 @@ from cudamaster.cli.audit import audit
 from cudamaster.cli.bench import baselines, harness
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
+from cudamaster.cli.limits import limits
 from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.tasks import tasks
@@ -93,5 +94,5 @@ def main() -> None:
     """
 
 
-for command in (optimize, evaluate, tasks, doctor, baselines, harness, audit):
+for command in (optimize, evaluate, tasks, doctor, baselines, harness, audit, limits):
     main.add_command(command)

@@ -47,12 +47,11 @@ def baselines(
     Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
     checker. Exits with 1 when one fails.
     """
-    from cudamaster import cards
+    from cudamaster import cards, floors
     from cudamaster.baselines import check
     from cudamaster.devices.choose import choose
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
-    from cudamaster.floors import measure
     from cudamaster.values import Precision
 
     named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
@@ -68,7 +67,7 @@ def baselines(
     # On a GPU all are built before the first runs: compilers beside it would disturb the times.
     building = _build(benches, wait=not chosen.emulated, quiet=as_json)
     built_s = monotonic() - started
-    limits = measure(chosen) if calls else None
+    limits = floors.limits(chosen, say=lambda words: click.echo(words, err=True)) if calls else None
     about = {
         "device": chosen.hardware().name,
         **chosen.hardware().figures,
@@ -78,6 +77,7 @@ def baselines(
         about["timed calls per case"] = str(calls)
         about["measured read bandwidth"] = f"{limits.read_bytes_per_s / 1e12:.2f} TB/s"
         about["measured write bandwidth"] = f"{limits.write_bytes_per_s / 1e12:.2f} TB/s"
+        about["limits measured"] = limits.date
     records: list[BaselineRecord] = []
     for bench, ready in zip(benches, building, strict=True):
         ready.result()

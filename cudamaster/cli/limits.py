@@ -1,0 +1,68 @@
+"""`cudamaster limits`: what the GPU can do at best, which floors under times are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from cudamaster.floors import Limits
+
+
+@click.command()
+@options.device
+@click.option("--again", is_flag=True, help="Measure even where limits are kept.")
+@options.as_json
+def limits(device: str, again: bool, as_json: bool) -> None:
+    """Measure once what the GPU can do at best, keep it, and show it.
+
+    Bandwidths of memory and rates of the arithmetic units: the floor under every measured time is made of these.
+    """
+    from cudamaster import floors
+    from cudamaster.devices.choose import choose, why_not_cuda
+    from cudamaster.devices.cuda import CudaDevice
+    from cudamaster.errors import DeviceError, UsageError
+
+    if device == "cpu":
+        raise UsageError("The CPU device has no limits: its times are emulated.", "Leave out --device cpu.")
+    chosen = choose(device)
+    if not isinstance(chosen, CudaDevice):
+        raise DeviceError(
+            f"Limits cannot be measured here: {why_not_cuda()}.",
+            "Run this on a machine with an NVIDIA GPU and nvcc; `cudamaster doctor` says what is missing.",
+        )
+    found = floors.limits(chosen, again=again, say=lambda words: click.echo(words, err=True))
+    assert found is not None  # only emulated devices have none
+    place = floors.place(chosen.gpu)
+    if as_json:
+        print_json({"limits": found, "doubts": found.doubts, "kept_in": str(place)})
+        return
+    out = console()
+    out.print(f"{found.name}, driver {found.driver}, measured {found.date}")
+    out.print(table(["limit", "best", "unit", "how"], rows(found), right=["best"]))
+    for doubt in found.doubts:
+        out.print(f"{doubt} See what else uses the GPU, and measure again with --again.")
+    out.print(f"Kept in {place}")
+
+
+def rows(found: Limits) -> list[list[str]]:
+    """The figures for a person: name, value, unit, and how it was got."""
+    clock = f"{found.sm_clock_before_mhz:.0f} before, {found.sm_clock_after_mhz:.0f} after"
+    made = [
+        ["read", f"{found.read_bytes_per_s / 1e12:.2f}", "TB/s", ""],
+        ["write", f"{found.write_bytes_per_s / 1e12:.2f}", "TB/s", ""],
+        ["copy", f"{found.copy_bytes_per_s / 1e12:.2f}", "TB/s", "bytes read and bytes written"],
+        ["fp32", f"{found.fp32_per_s / 1e12:.1f}", "TFLOP/s", "FFMA"],
+        ["bf16 pairs", f"{found.bf16_pairs_per_s / 1e12:.1f}", "TFLOP/s", "HFMA2"],
+        ["tensor", f"{found.tensor_per_s / 1e12:.0f}", "TFLOP/s", f"bf16 with fp32 sums, {found.tensor_by}"],
+        ["special", f"{found.special_per_s / 1e12:.2f}", "Top/s", "ex2; no part of the floor"],
+        ["SM clock", clock, "MHz", f"at most {found.sm_clock_max_mhz}"],
+    ]
+    if found.tensor_bound_per_s > found.tensor_per_s:
+        bound = f"{found.tensor_bound_per_s / 1e12:.0f}"
+        made.insert(6, ["tensor bound", bound, "TFLOP/s", f"documented: {found.tensor_by} may not reach the peak"])
+    return made
