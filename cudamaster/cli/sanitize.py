@@ -1,0 +1,66 @@
+"""`cudamaster sanitize`: what compute-sanitizer finds in a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
+from cudamaster.cli.output import console, print_json
+
+_INSTEAD = "There, AddressSanitizer is part of every evaluation: use `cudamaster evaluate --check-only --device cpu`."
+
+
+@click.command()
+@click.argument("task")
+@click.argument("file", type=click.Path(path_type=Path))
+@options.precision
+@options.device
+@click.option(
+    "--tool",
+    type=click.Choice(["memcheck", "racecheck", "initcheck", "synccheck", "all"]),
+    default="all",
+    show_default=True,
+    help="Which of compute-sanitizer's tools.",
+)
+@options.as_json
+def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_json: bool) -> None:
+    """Run the kernel in FILE under compute-sanitizer, at the small sizes that TASK is verified at.
+
+    FILE holds what `cudamaster evaluate` takes. Exits with 1 when a tool finds something, and with 4 when one could
+    not say that there is nothing. Warnings of racecheck, about threads of one warp, are shown and fail no kernel.
+    """
+    from cudamaster import cards
+    from cudamaster.devices.choose import choose, why_not_cuda
+    from cudamaster.errors import DeviceError, UsageError
+    from cudamaster.evaluation import Workbench
+    from cudamaster.sanitizers import Tool
+    from cudamaster.values import Candidate, Precision
+
+    card = cards.load(task)
+    code = read_kernel(file)
+    if device == "cpu":
+        raise UsageError("The CPU device has no compute-sanitizer.", _INSTEAD)
+    chosen = choose(device)
+    if chosen.emulated:
+        raise DeviceError(
+            f"compute-sanitizer needs a GPU, and kernels run on the CPU here: {why_not_cuda()}.", _INSTEAD
+        )
+    candidate = Candidate(card.name, Precision(precision), code, chosen.default_command)
+    bench = Workbench(card, Precision(precision), chosen)
+    tools = tuple(Tool) if tool == "all" else (Tool(tool),)
+    if as_json:
+        reports = bench.sanitize(candidate, tools)
+        print_json({"candidate": candidate.id, "clean": all(report.clean for report in reports), "reports": reports})
+    else:
+        out = console()
+        with out.status(f"{card.name} ({precision}): running under {', '.join(tools)}"):
+            reports = bench.sanitize(candidate, tools)
+        for report in reports:
+            out.print(report.explain(code))
+            if not report.clean:
+                out.print(f"({report.tool.value} finds {report.tool.finds})")
+    found, failed = any(report.findings for report in reports), any(report.failure for report in reports)
+    click.get_current_context().exit(1 if found else DeviceError.exit_code if failed else 0)
