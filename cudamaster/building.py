@@ -1,9 +1,9 @@
 """From a candidate to executables: the guards, the compilers and the linker, in the order of design §4.
 
-    flags -> source -> compile -> object -> localise -> link with the cached harness and driver objects
+    flags -> source -> compile -> object -> localise -> link with the cached objects of a worker
 
-Everything lies in one folder per candidate. Two objects are shared and cached by the hash of what they are made of: the
-harness of a task and precision, and the driver, which is the same for all of them.
+A run takes a judge, which knows the task, and a worker each for baseline and candidate (docs/architecture.md). What
+belongs to a candidate lies in a folder of its own. All else is shared and cached by the hash of what it is made of.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import fcntl
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from time import monotonic
 
@@ -31,25 +31,24 @@ from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_source, device_names
 from cudamaster.guards.text import check_characters
-from cudamaster.harness import render
+from cudamaster.harness import baseline_region, render
 from cudamaster.toollogs import without_folders
 from cudamaster.values import Candidate, Precision, Status, content_hash
 
-HARNESS_FLAGS = ("-O2", "-std=c++17", "-DMSKB_SEPARATE_CANDIDATE")
-_DEBUG_FLAGS = (*HARNESS_FLAGS, "-DMSKB_EXACT_BUFFERS")
+_FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
 
 
 @dataclass(frozen=True)
 class Build:
-    """What became of building a candidate: executables, or a status that says why there are none.
+    """What became of building a candidate: its worker, or a status that says why there is none.
 
-    `debug` is the memory-checking build where the device has one. `record` holds the commands and tool logs.
+    `debug` is the memory-checking worker where the device has one. `record` holds the commands and tool logs.
     """
 
     status: Status | None
     detail: str
     log: str
-    executable: Path | None = None
+    worker: Path | None = None
     debug: Path | None = None
     record: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
@@ -65,22 +64,17 @@ class Builder:
 
     @cached_property
     def harness_text(self) -> str:
-        """The rendered harness; the region is compiled out for scoring."""
+        """The rendered harness; for scoring, judge and calls are compiled from it apart, and the region is left out."""
         return render(self.card, self.precision)
 
     @cached_property
     def _reference(self) -> str:
         return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
 
-    @cached_property
-    def _driver(self) -> str:
-        return (resources.bench() / "harness" / "driver.cu").read_text()
-
     def build(self, candidate: Candidate, *, check_only: bool = False) -> Build:
         """Guard, compile and link a candidate. What is wrong with it comes back as a status.
 
-        With `check_only` the memory-checking build alone is linked where the device has one, with a harness that is
-        checked too.
+        With `check_only` the memory-checking worker alone is linked where the device has one.
         """
         started = monotonic()
         folder = self._folder(candidate)
@@ -101,7 +95,7 @@ class Builder:
 
         variants = self._variants
         with ThreadPoolExecutor(2) as pool:
-            shared = pool.submit(self.harness_object, True) if check_only else pool.submit(self.build_shared)
+            shared = pool.submit(self.build_shared)
             compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
             shared.result()
         record = {
@@ -139,8 +133,7 @@ class Builder:
                 continue
             local = result.object.with_suffix(".local.o")
             localise(result.object, wrapper, local, _redirected())
-            objects = [self.driver_object(debug), self.harness_object(check_only), local]
-            linked = self.device.link(objects, folder / "linking", debug=debug)
+            linked = self.device.link([*self._worker_objects(debug), local], folder / "linking", debug=debug)
             if linked.object is None:
                 log = without_folders(linked.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
@@ -150,48 +143,48 @@ class Builder:
             status=None,
             detail="built",
             log="",
-            executable=executables.get(False),
+            worker=executables.get(False),
             debug=executables.get(True),
             record={**record, "folder": str(folder)},
         )
 
     def built(self, candidate: Candidate) -> Build:
-        """The build of a candidate, made again only when its executable is no longer in the cache."""
-        executable = self._folder(candidate) / "run"
-        return Build(None, "built", "", executable) if executable.is_file() else self.build(candidate)
+        """The build of a candidate, made again only when its worker is no longer in the cache."""
+        worker = self._folder(candidate) / "run"
+        return Build(None, "built", "", worker) if worker.is_file() else self.build(candidate)
 
-    def baseline_executable(self) -> Path:
-        """Driver and harness without a candidate, in the memory-checking build where the device has one."""
-        debug = self.device.has_debug_build
-        objects = [self.driver_object(debug), self.harness_object(debug)]
-        executable = objects[1].with_suffix(f".{objects[0].stem}")
-        with _alone(executable.with_suffix(".lock")):
-            if executable.is_file():
-                return executable
-            built = self.device.link(objects, executable.with_suffix(".linking"), debug=debug)
-            if built.object is None:
-                raise DeviceError(
-                    f"The harness of {self.card.name} does not link: {_first_error(built.log)}.",
-                    "Run `cudamaster doctor`; the linker's whole log is: " + built.log.strip()[-1500:],
-                )
-            return built.object.replace(executable)
+    def build_shared(self, *, debug_baseline: bool = False) -> None:
+        """Build what every candidate is judged with, unless it is cached. Raises DeviceError."""
+        with ThreadPoolExecutor(4) as pool:
+            parts: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
+            parts += [partial(self._worker_objects, debug) for debug in self._variants]
+            for done in [pool.submit(part) for part in parts]:
+                done.result()
 
-    def build_shared(self) -> None:
-        """Build what every candidate is linked with, unless it is cached. Raises DeviceError."""
-        self.harness_object(False)
-        for debug in self._variants:
-            self.driver_object(debug)
+    def judge(self) -> Path:
+        """The executable that runs cases and judges, without any kernel of the task. Raises DeviceError."""
+        task = self._object(self._wrapper, self.harness_text, "-DMSKB_JUDGE", reference=self._reference)
+        return self._linked([self._object("judge", _harness_source("judge")), task], debug=False)
 
-    def harness_object(self, debug: bool) -> Path:
-        """The rendered harness without its region as an object file. Raises DeviceError."""
-        return self._object(self.card.wrapper(self.precision), self.harness_text, debug, self._reference)
+    def baseline_worker(self, debug: bool = False) -> Path:
+        """The worker that runs the baseline. Raises DeviceError."""
+        kernels = self._object(f"{self._wrapper}-baseline", baseline_region(self.card, self.precision), debug=debug)
+        return self._linked([*self._worker_objects(debug), kernels], debug=debug)
 
-    def driver_object(self, debug: bool) -> Path:
-        """The driver as an object file. Raises DeviceError."""
-        return self._object("driver", self._driver, debug)
+    def _worker_objects(self, debug: bool) -> list[Path]:
+        """What makes a worker of a kernel: main, and the call of the wrapper."""
+        return [
+            self._object("worker", _harness_source("worker"), "-DMSKB_SEPARATE_CANDIDATE", debug=debug),
+            self._object(f"{self._wrapper}-call", self.harness_text, "-DMSKB_CALL", debug=debug),
+        ]
 
-    def _object(self, name: str, text: str, debug: bool, reference: str = "") -> Path:
-        flags = _DEBUG_FLAGS if debug else HARNESS_FLAGS
+    @property
+    def _wrapper(self) -> str:
+        return self.card.wrapper(self.precision)
+
+    def _object(self, name: str, text: str, *more: str, debug: bool = False, reference: str = "") -> Path:
+        """Object file of a text of ours, from the cache where it is there."""
+        flags = (*_FLAGS, *more)
         key = content_hash(text, _headers_hash(), reference, *flags)
         final = self.device_cache() / "harnesses" / f"{name}-{key}{'-debug' if debug else ''}.o"
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -208,6 +201,20 @@ class Builder:
                     )
                 return built.object.replace(final)
 
+    def _linked(self, objects: Sequence[Path], *, debug: bool) -> Path:
+        """Executable of objects from the cache, kept beside the last of them."""
+        executable = objects[-1].with_suffix("." + content_hash(*(path.name for path in objects)))
+        with _alone(executable.with_suffix(f"{executable.suffix}-lock")):
+            if executable.is_file():
+                return executable
+            built = self.device.link(objects, executable.with_suffix(f"{executable.suffix}-linking"), debug=debug)
+            if built.object is None:
+                raise DeviceError(
+                    f"The harness of {self.card.name} does not link: {_first_error(built.log)}.",
+                    "Run `cudamaster doctor`; the linker's whole log is: " + built.log.strip()[-1500:],
+                )
+            return built.object.replace(executable)
+
     @property
     def _variants(self) -> tuple[bool, ...]:
         """Values of `debug` that a candidate is built with."""
@@ -219,7 +226,7 @@ class Builder:
 
     def key(self, candidate: Candidate) -> str:
         """Hash of what an executable is made of: the candidate and the harness that it is linked to."""
-        return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, self._driver)
+        return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, *_sources())
 
     def _folder(self, candidate: Candidate) -> Path:
         folder = self.device_cache() / "candidates" / self.key(candidate)
@@ -257,6 +264,15 @@ def _alone(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@cache
+def _harness_source(name: str) -> str:
+    return (resources.bench() / "harness" / f"{name}.cu").read_text()
+
+
+def _sources() -> list[str]:
+    return [_harness_source("judge"), _harness_source("worker")]
 
 
 @cache

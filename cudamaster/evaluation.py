@@ -6,25 +6,29 @@ The workbench of one task, precision and device: it builds, runs the harness in 
 from __future__ import annotations
 
 import secrets
+import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cudamaster import held_out
+from cudamaster import floors, held_out, sanitizers
 from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
-from cudamaster.devices.protocol import Device, MeasuringProtocol
+from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.sanitizers import SanitizerReport, Tool
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict, content_hash
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
+_SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
 
 class Workbench:
@@ -69,12 +73,20 @@ class Workbench:
         """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
         return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint)
 
-    def evaluate(self, candidate: Candidate, *, check_only: bool = False, first_failure: bool = False) -> Verdict:
+    def evaluate(
+        self,
+        candidate: Candidate,
+        *,
+        check_only: bool = False,
+        first_failure: bool = False,
+        to_beat: float | None = None,
+    ) -> Verdict:
         """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
 
         With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
         it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py). With
-        `first_failure` the cases behind the first that is not right are left out.
+        `first_failure` the cases behind the first that is not right are left out. A score above `to_beat` counts only
+        where compute-sanitizer finds nothing, on a device that has it.
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate, check_only=check_only)
@@ -97,15 +109,98 @@ class Workbench:
         checked = self._check_memory(build, seed, stop)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
-        assert build.executable is not None
+        assert build.worker is not None
+        workers = self._workers([str(build.worker)])
         if check_only:
-            return self._told(verdict, self._verify(build.executable, seed, stop))
+            return self._told(verdict, self._verify(workers, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        judgement = self._run(build.executable, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S)
+        judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
-        return self._told(verdict, judgement)
+        told = self._with_floors(self._told(verdict, judgement))
+        if told.score is not None and to_beat is not None and told.score > to_beat:
+            return self._sanitized(told, candidate)
+        return told
+
+    def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
+        """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
+
+        Where one is not right, the other's verdict holds as far as it got, and nothing is timed.
+        """
+        checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
+        if not all(verdict.correct for verdict in checked):
+            return checked[0], checked[1]
+        builds = [self._builder.build(candidate) for candidate in (first, second)]
+        workers = [[str(build.worker)] for build in builds]
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
+        alone = self._run(self._workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S)
+        together = [*self._workers(workers[1]), *worker_words("rival", workers[0])]
+        judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+        verdicts = [replace(verdict, seed=seed) for verdict in checked]
+        return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
+
+    def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
+        """What compute-sanitizer's tools say of a candidate at the verification sizes.
+
+        Raises DeviceError where there is no such tool, as on a device that emulates, and UsageError for a candidate
+        that does not build.
+        """
+        path = sanitizers.find()
+        if self.device.emulated or path is None:
+            reason = f"the {self.device.name} device has none" if self.device.emulated else sanitizers.NOT_INSTALLED
+            raise DeviceError(f"compute-sanitizer cannot be run: {reason}.", "`cudamaster doctor` says what is there.")
+        build = self._builder.built(candidate)
+        if build.worker is None:
+            raise UsageError(f"The kernel does not build: {build.detail}", "`cudamaster evaluate` shows the whole log.")
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        return tuple(self._sanitize_with(path, tool, build.worker, seed) for tool in tools)
+
+    def _sanitize_with(self, path: Path, tool: Tool, worker: Path, seed: int) -> SanitizerReport:
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            log = Path(folder) / "log.txt"
+            program = sanitizers.command(path, tool, [str(worker), "--exact", "--unconfined"], log)
+            command = [str(self._builder.judge()), *self._workers(program), "--cases", "verify", "--calls", "0"]
+            command += ["--seed", str(seed), "--call-limit", f"{_SANITIZED_CALL_LIMIT_S:g}"]
+            ran = self.device.run(command, Path(folder) / "report.jsonl", _CHECK_LIMIT_S, alone=False)
+            text = log.read_text("utf-8", "replace") if log.is_file() else ""
+        return sanitizers.parse(text or ran.stderr, tool)
+
+    def _sanitized(self, verdict: Verdict, candidate: Candidate) -> Verdict:
+        """The verdict on a new best, once compute-sanitizer has looked at it too, where it is there."""
+        if self.device.emulated:
+            return verdict
+        if sanitizers.find() is None:
+            return replace(verdict, sanitizers={tool.value: sanitizers.NOT_INSTALLED for tool in sanitizers.GATE})
+        reports = self.sanitize(candidate, sanitizers.GATE)
+        verdict = replace(verdict, sanitizers={report.tool.value: report.summary for report in reports})
+        found = [report for report in reports if report.findings]
+        if not found:
+            return verdict
+        detail = "; ".join(f"{report.tool.value}: {report.summary}" for report in found)
+        log = "\n\n".join(report.explain(candidate.code) for report in found)
+        return replace(verdict, status=Status.FAULT, detail=detail, log=log, score=None, speed=None)
+
+    def _with_floors(self, verdict: Verdict) -> Verdict:
+        """The verdict with the least time of each timed case; a candidate that was faster than that is refused."""
+        limits = None if self.device.emulated else floors.limits(self.device)
+        if limits is None:
+            return verdict
+        by_label = {case.label: case for case in self.card.cases}
+        cases, impossible = [], ""
+        for case in verdict.cases:
+            if (timing := case.timing) is not None and case.empty_us is not None:
+                floor = floors.floor(self.card, by_label[case.label], self.precision, limits)
+                case = replace(case, floor_us=floor.call_us(case.empty_us))
+                time_us = statistics.median(timing.candidate_us)
+                if floor.impossible(time_us) and not impossible:
+                    impossible = f"impossible in case {case.label}: it took {time_us:.1f} µs, and {floor.explain()}"
+            cases.append(case)
+        verdict = replace(verdict, cases=tuple(cases))
+        if verdict.status is not Status.CORRECT or not impossible:
+            return verdict
+        return replace(verdict, status=Status.REJECTED, detail=impossible, log=impossible, score=None, speed=None)
 
     def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""
@@ -113,30 +208,40 @@ class Workbench:
 
     def build_baseline(self) -> None:
         """Build what `check_baseline` runs, unless it is cached."""
-        self._builder.baseline_executable()
+        self._builder.build_shared(debug_baseline=self.device.has_debug_build)
 
     def check_baseline(self, *, calls: int = 0) -> Judgement:
         """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
 
         A device that only emulates runs the verification cases and small held-out ones alone, under its memory checker.
         """
-        executable = self._builder.baseline_executable()
+        debug = self.device.has_debug_build
+        worker = [str(self._builder.baseline_worker(debug)), *(["--exact"] if debug else [])]
         seed = secrets.randbits(63) if self._seed is None else self._seed
         cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
         cases += held_out.draw(self.card, seed)
         if not self.device.emulated:
             cases += self._large(seed)
         options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
-        return self._run(executable, cases, options, seed, _RUN_LIMIT_S)
+        return self._run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
+
+    def _workers(self, candidate: Sequence[str]) -> list[str]:
+        """The judge's options that say who is judged; `candidate` is the command of its worker."""
+        baseline = [str(self._builder.baseline_worker())]
+        return [*worker_words("baseline", baseline), *worker_words("candidate", candidate)]
 
     def _check_memory(self, build: Build, seed: int, options: Sequence[str]) -> Judgement | None:
         """Verification cases under the memory checker and in reversed thread order, where the device has that."""
-        return None if build.debug is None else self._verify(build.debug, seed, options, reversed_threads=True)
+        if build.debug is None:
+            return None
+        return self._verify(self._workers([str(build.debug), "--exact"]), seed, options, reversed_threads=True)
 
-    def _verify(self, executable: Path, seed: int, more: Sequence[str], *, reversed_threads: bool = False) -> Judgement:
+    def _verify(
+        self, workers: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
+    ) -> Judgement:
         cases = [*(case for case in self.card.cases if not case.sweep), *held_out.draw(self.card, seed)]
         options = ["--cases", "verify", "--calls", "0", *more]
-        return self._run(executable, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
+        return self._run(workers, cases, options, seed, _CHECK_LIMIT_S, reversed_threads=reversed_threads)
 
     def _large(self, seed: int) -> list[Case]:
         """Large held-out cases; on a device with a work limit those no heavier than a timed case that is run."""
@@ -154,7 +259,7 @@ class Workbench:
 
     def _run(
         self,
-        executable: Path,
+        workers: Sequence[str],
         cases: Sequence[Case],
         options: Sequence[str],
         seed: int,
@@ -162,7 +267,8 @@ class Workbench:
         *,
         reversed_threads: bool = False,
     ) -> Judgement:
-        command = [str(executable), "--seed", str(seed), "--warmups", str(self._protocol.warmups)]
+        command = [str(self._builder.judge()), *workers]
+        command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
         if "--calls" not in options:
             command += ["--calls", str(self._calls)]
         if (limit := self._work_limit()) is not None:
@@ -188,11 +294,12 @@ class Workbench:
         if not timed:
             return no_profile(candidate.id, "no case was timed, so none was profiled.")
         build = self._builder.built(candidate)
-        if build.executable is None:
+        if build.worker is None:
             return no_profile(candidate.id, f"it could not be built again: {build.detail}.")
         heaviest = max(timed, key=lambda case: case.weight)
         thresholds = load_thresholds()
-        profiled = self.device.profile(build.executable, heaviest.label, candidate.id, thresholds.filtered)
+        judge = [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
+        profiled = self.device.profile(judge, build.worker, heaviest.label, candidate.id, thresholds.filtered)
         if isinstance(profiled, NoProfile):
             return no_profile(candidate.id, f"{profiled.reason}.")
         return filtered(profiled, thresholds)
@@ -205,6 +312,8 @@ class Workbench:
             detail=judgement.detail,
             log=judgement.log,
             score=judgement.score,
+            speed=judgement.speed,
+            notes=judgement.notes,
             complete=judgement.complete,
             cases=judgement.cases,
             hardware=judgement.hardware,

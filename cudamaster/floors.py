@@ -252,7 +252,7 @@ def measure(device: CudaDevice) -> Limits:
         why = f"it took more than {_MEASURING_LIMIT_S:g} s" if ran.expired else said[-500:]
         raise DeviceError(f"The measurement of the GPU's limits failed: {why}.", fix)
     try:
-        return _LIMITS.validate_python({**json.loads(said.splitlines()[-1]), **about})
+        return _LIMITS.validate_json(json.dumps({**json.loads(said.splitlines()[-1]), **about}))
     except (IndexError, TypeError, ValueError) as error:  # ValueError: no JSON, or figures that make no sense
         why = f"{_first_line(error)} in {said[-500:]}"
         raise DeviceError(f"The measurement of the GPU's limits makes no sense: {why}.", fix) from error

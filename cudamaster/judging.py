@@ -7,6 +7,7 @@ harness itself fails, that is our fault or the machine's, and a BaselineError.
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,11 +17,15 @@ from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import BaselineError
 from cudamaster.explaining import explain, most_telling
+from cudamaster.speed import Comparison, compare, overall
 from cudamaster.toollogs import readable, summary
 from cudamaster.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 
 _HARNESS_FAILED = 74
 _TAIL_CHARACTERS = 6000
+# A message may take so much longer for a candidate than for the baseline, and so much of a call.
+_MESSAGE_US = 5.0
+_MESSAGE_PART = 0.02
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,22 @@ class Judgement:
     cases: tuple[CaseVerdict, ...]
     seconds: Seconds
     hardware: Mapping[str, str]
+    notes: tuple[str, ...] = ()
     baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
     worst_baseline_error: float | None = None  # in units of the scale, over all cases
 
     @property
     def score(self) -> float | None:
         """P of paper eq. 2 over the timed cases; None unless every case that ran was right and one was timed."""
-        timed = [case for case in self.cases if case.timing is not None]
-        weight = sum(case.weight for case in timed)
-        if self.status is not Status.CORRECT or weight == 0:
+        return None if self.speed is None else self.speed.ratio
+
+    @property
+    def speed(self) -> Comparison | None:
+        """P with its interval, and what it amounts to."""
+        timed = [(case.weight, case.timing) for case in self.cases if case.timing is not None]
+        if self.status is not Status.CORRECT or sum(weight for weight, _ in timed) == 0:
             return None
-        return sum(case.weight * case.timing.speedup for case in timed if case.timing) / weight
+        return overall([(weight, timing.baseline_us, timing.candidate_us) for weight, timing in timed])
 
     @property
     def complete(self) -> bool:
@@ -85,6 +95,9 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
     hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
+    for line in lines:
+        if line["event"] == "isolation":
+            hardware["isolation"] = line["text"]
     baseline_us = {
         case.label: tuple(float(us) for us in line["baseline_us"])
         for i, case in enumerate(cases)
@@ -93,7 +106,19 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
     }
     errors = [float(line["baseline_worst_error"]) for line in lines if "baseline_worst_error" in line]
     worst = max(errors, default=None)
-    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, baseline_us, worst)
+    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, _notes(lines), baseline_us, worst)
+
+
+def _notes(lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a reader of the times has to know of the GPU meanwhile."""
+    times = [line for line in lines if line["event"] == "time"]
+    turns = sum(len(line["baseline_us"]) + line.get("hot", 0) for line in times)
+    others = sorted({other for line in times for other in line.get("others", [])})
+    notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
+    for key, what in (("hot", "were left out: the GPU was too hot"), ("power_capped", "ran under the power cap")):
+        if count := sum(line.get(key, 0) for line in times):
+            notes.append(f"{count} of {turns} turns {what}")
+    return tuple(notes)
 
 
 def _broken_off(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -132,6 +157,8 @@ def _overall(
         return Status.TIMEOUT, f"stopped{where}: a call took longer than its limit{limit}", _tail(ran)
     if fault is not None:
         detail = f"{fault['error']}{where}: {fault['detail']}"
+        if fault.get("gone"):  # what it said last is more telling than how it ended
+            detail = f"{_fault_line(ran) or fault['detail']}{where}"
         if fault["who"] == "baseline":
             detail = f"the baseline fails after the candidate ran: {detail}"
         return Status.FAULT, detail, "\n".join(part for part in (detail, _tail(ran)) if part)
@@ -184,8 +211,12 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
         detail = (str(bad["damage"]) or "; ".join(wrong)) + when
     timing = None
     samples = [tuple(times[key]) for key in ("baseline_us", "candidate_us")] if times is not None else []
-    if samples and bad is None and all(min(calls, default=0) > 0 for calls in samples):
-        timing = Timing(*samples)
+    if times is not None and bad is None and len(set(map(len, samples))) == 1:
+        if all(min(calls, default=0) > 0 for calls in samples):
+            devices = [tuple(times.get(key, ())) for key in ("baseline_device_us", "candidate_device_us")]
+            timing = Timing(*samples, *devices)
+        if unconfirmed := _unconfirmed(times):
+            status, detail = Status.REJECTED, unconfirmed
     empty = sorted(times["empty_us"]) if times is not None else []
     return CaseVerdict(
         label=case.label,
@@ -196,7 +227,26 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
         detail=detail,
         outputs=outputs,
         timing=timing,
+        speed=None if timing is None else compare(timing.baseline_us, timing.candidate_us),
         empty_us=empty[len(empty) // 2] if empty else None,
+    )
+
+
+def _unconfirmed(times: Mapping[str, Any]) -> str | None:
+    """What is wrong where the candidate's process says that calls were shorter than the harness saw them to be.
+
+    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the baseline.
+    """
+    baseline, candidate = (times.get(f"{who}_outside_us", []) for who in ("baseline", "candidate"))
+    if not baseline or not candidate:
+        return None
+    beyond = statistics.median(candidate) - statistics.median(baseline)
+    allowed = _MESSAGE_US + _MESSAGE_PART * statistics.median(times["candidate_us"])
+    if beyond <= allowed:
+        return None
+    return (
+        f"the candidate's process says that a call took {statistics.median(times['candidate_us']):.1f} µs, "
+        f"and the harness waited {beyond:.1f} µs longer than that explains"
     )
 
 

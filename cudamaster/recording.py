@@ -93,11 +93,11 @@ class RecordedWorkbench:
         """The device as it was when the run began: its figures stand in prompts, which must not change."""
         return self._folder.manifest.hardware
 
-    def evaluate(self, candidate: Candidate) -> Verdict:
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         """The stored verdict, or a new one, stored."""
         self._folder.save_candidate(candidate)
         if self._folder.verdict(candidate.id) is None:
-            verdict = self._inner.evaluate(candidate)
+            verdict = self._inner.evaluate(candidate, to_beat=to_beat)
             if not isinstance(self._inner, ReportsBuilds):
                 self._folder.save_build_log(candidate.id, _build_log(verdict))
             self._folder.save_verdict(verdict)

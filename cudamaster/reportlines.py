@@ -26,6 +26,12 @@ class _Begin(_Line):
     t: _Finite
 
 
+class _Isolation(_Line):
+    event: Literal["isolation"]
+    text: str
+    t: _Finite
+
+
 class _Case(_Line):
     event: Literal["case"]
     index: _Index
@@ -83,20 +89,29 @@ class _Time(_Line):
     baseline_us: list[_Finite]
     candidate_us: list[_Finite]
     empty_us: list[_Finite]
+    baseline_outside_us: list[_Finite] = []
+    candidate_outside_us: list[_Finite] = []
+    baseline_device_us: list[_Finite] = []
+    candidate_device_us: list[_Finite] = []
+    hot: _Count = 0
+    power_capped: _Count = 0
+    others: list[str] = []
     t: _Finite
 
 
 class _Fault(_Line):
     event: Literal["fault"]
     index: _Index
-    who: Literal["baseline", "candidate"]
+    who: Literal["baseline", "candidate", "rival"]
     error: str
     detail: str
+    gone: bool = False
     t: _Finite
 
 
 class _Timeout(_Line):
     event: Literal["timeout"]
+    who: Literal["baseline", "candidate", "rival"] = "candidate"
     limit_s: _Finite
     t: _Finite
 
@@ -109,7 +124,7 @@ class _End(_Line):
 
 _FORMS: TypeAdapter[Any] = TypeAdapter(
     Annotated[
-        _Begin | _Case | _Skip | _Reference | _Check | _Time | _Fault | _Timeout | _End,
+        _Begin | _Isolation | _Case | _Skip | _Reference | _Check | _Time | _Fault | _Timeout | _End,
         Field(discriminator="event"),
     ]
 )

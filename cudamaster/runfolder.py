@@ -37,7 +37,7 @@ from cudamaster.models.protocol import Reply, Request
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Verdict, content_hash
 
-FORMAT = 2
+FORMAT = 3
 T = TypeVar("T")
 _FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cudamaster.speed import Comparison
+
 
 class Precision(StrEnum):
     """Element type of a task: float, or __nv_bfloat16 with fp32 accumulation."""
@@ -108,10 +110,16 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class Timing:
-    """Raw samples of whole wrapper calls, in microseconds, baseline and candidate taken in turn."""
+    """Raw samples of whole wrapper calls, in microseconds, baseline and candidate taken in turn.
+
+    `..._device_us` are a few more calls, timed on the device from the start of the first kernel to the end of the last:
+    what is left of a call without launching and waiting. They enter no score.
+    """
 
     baseline_us: tuple[float, ...]
     candidate_us: tuple[float, ...]
+    baseline_device_us: tuple[float, ...] = ()
+    candidate_device_us: tuple[float, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -123,7 +131,8 @@ class Timing:
 class CaseVerdict:
     """One case: the sizes, what the check said, and the timing where the case is part of the sweep.
 
-    `skipped` is a reason (memory, too long on this device), and then nothing was run.
+    `skipped` is a reason (memory, too long on this device), and then nothing was run. `floor_us` is the least time of
+    a call on the GPU found (floors.py), an empty launch included.
     """
 
     label: str
@@ -134,7 +143,9 @@ class CaseVerdict:
     detail: str = ""
     outputs: tuple[OutputCheck, ...] = ()
     timing: Timing | None = None
+    speed: Comparison | None = None
     empty_us: float | None = None
+    floor_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +161,9 @@ class Seconds:
 class Verdict:
     """What is known of one candidate on one device.
 
-    `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct.
+    `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct. `speed` says how
+    sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what held it back.
+    `sanitizers` holds what each of compute-sanitizer's tools that ran came to, by its name.
     `complete` is False when a sweep case was skipped. `log` is what a Debug agent needs: compiler errors
     with the region's own lines, the fault report, or the mismatch with its pattern.
     """
@@ -163,7 +176,10 @@ class Verdict:
     log: str = ""
     seed: int | None = None
     score: float | None = None
+    speed: Comparison | None = None
     complete: bool = True
+    notes: tuple[str, ...] = ()
+    sanitizers: Mapping[str, str] = field(default_factory=dict)
     cases: tuple[CaseVerdict, ...] = ()
     seconds: Seconds = field(default_factory=Seconds)
     build: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,8 @@ PACKAGE = Path(cudamaster.__file__).parent
 
 # What a part of the package may import of it. The longest prefix counts. `errors` and `values` are open to all.
 LAYERS: dict[str, set[str]] = {
-    "values": set(),
+    "speed": set(),
+    "values": {"speed"},
     "errors": set(),
     "records": set(),
     "toollogs": set(),
@@ -35,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization"}
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
-         "guards", "profiling", "expressions", "toollogs")  # fmt: skip
+         "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",

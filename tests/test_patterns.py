@@ -197,11 +197,22 @@ def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> 
     code = bench.baseline.code.replace(
         "expf(x[j] - largest) / sum;", "exp2f((x[j] - largest) * 1.4426950408889634f) / sum;"
     )
-    build = bench._builder.build(Candidate("softmax", Precision.FP32, code, bench.baseline.command))
-    assert build.executable is not None, build.log
+    builder = bench._builder
+    build = builder.build(Candidate("softmax", Precision.FP32, code, bench.baseline.command))
+    assert build.worker is not None, build.log
+    workers = ["--baseline", builder.baseline_worker(), "--candidate", build.worker]
     for seed in range(4):
         report = tmp_path / f"{seed}.jsonl"
-        command = [build.executable, "--cases", "none", "--case", "N=64,C=1024,low=-40,high=40", "--calls", "0"]
+        command = [
+            builder.judge(),
+            *workers,
+            "--cases",
+            "none",
+            "--case",
+            "N=64,C=1024,low=-40,high=40",
+            "--calls",
+            "0",
+        ]
         command += ["--oracle-elements", "4", "--seed", str(seed), "--report", report]
         assert subprocess.run(command, check=False).returncode == 0, report.read_text()
 

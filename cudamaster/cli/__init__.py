@@ -13,11 +13,13 @@ import click
 import cudamaster
 from cudamaster.cli.audit import audit
 from cudamaster.cli.bench import baselines, harness
+from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.limits import limits
 from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
+from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.tasks import tasks
 from cudamaster.errors import CudaMasterError, DeviceError
 
@@ -27,6 +29,7 @@ Exit codes:
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
   3  a task card cannot be used      130  interrupted; 141 whoever read the output went away
+`cudamaster compare` has codes of its own, see `cudamaster compare --help`.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
 
@@ -94,5 +97,5 @@ def main() -> None:
     """
 
 
-for command in (optimize, evaluate, tasks, doctor, baselines, harness, audit, limits):
+for command in (optimize, evaluate, compare, tasks, doctor, baselines, harness, audit, limits, sanitize):
     main.add_command(command)

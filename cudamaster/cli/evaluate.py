@@ -9,7 +9,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import cases_table, console, print_json, speed, styled
+from cudamaster.cli.output import cases_table, console, print_json, say_speed, styled
 
 if TYPE_CHECKING:
     from cudamaster.values import Verdict
@@ -62,7 +62,10 @@ def evaluate(
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
             complete = "" if verdict.complete else ", incomplete: cases were skipped"
-            out.print(f"P = {speed(verdict.score, emulated=verdict.emulated)}{complete}{_empty_launch(verdict)}")
+            said = "-" if verdict.speed is None else say_speed(verdict.speed, emulated=verdict.emulated)
+            out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
+            for note in verdict.notes:
+                out.print(f"note: {note}")
         elif verdict.log and verdict.log != verdict.detail:
             out.print(verdict.log)
         s = verdict.seconds

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from cudamaster.speed import Comparison
     from cudamaster.values import Verdict
 
 STATUS_STYLES = {
@@ -28,6 +29,9 @@ STATUS_STYLES = {
     "compile_error": "yellow",
     "rejected": "yellow",
     "unsupported": "cyan",
+    "faster": "green",
+    "slower": "red",
+    "unsure": "yellow",
 }
 
 
@@ -104,37 +108,48 @@ def speed(score: float | None, *, emulated: bool) -> str:
     return "-" if score is None else f"{score:.2f}{' (emulated)' if emulated else ''}"
 
 
-def cases_table(verdict: Verdict) -> Any:
-    """Timed cases of a verdict: times in microseconds, speedup, worst error against its bound."""
+def say_speed(comparison: Comparison, *, emulated: bool) -> str:
+    """A speedup with what it amounts to, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
+    marked = speed(comparison.ratio, emulated=emulated)
+    return f"{marked}, {comparison.change.value} (typical turn {_interval(comparison)})"
+
+
+def _interval(comparison: Comparison) -> str:
+    low, high = comparison.interval.low, comparison.interval.high
+    return "not known" if high == float("inf") else f"{low:.2f} to {high:.2f}"
+
+
+def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
+    """Timed cases of a verdict: times in microseconds, the speedup and how sure it is, worst error against its bound.
+
+    Times on the device and over the floor are shown where they were measured.
+    """
     import statistics
 
-    rows = []
-    for case in verdict.cases:
-        if not case.sweep:
-            continue
-        if case.skipped:
-            rows.append([case.label, "-", "-", "-", "-", f"skipped: {case.skipped}"])
+    def middle(samples: Sequence[float]) -> str:
+        return f"{statistics.median(samples):.1f}" if samples else "-"
+
+    sweep = [case for case in verdict.cases if case.sweep]
+    on_device = any(case.timing and case.timing.candidate_device_us for case in sweep)
+    floors = any(case.floor_us for case in sweep)
+    columns = ["case", f"{against} µs", "candidate µs", "speedup", "typical turn", "change"]
+    columns += [f"{against} on device", "candidate on device"] if on_device else []
+    columns += ["over floor"] if floors else []
+    rows: list[list[str | Text]] = []
+    for case in sweep:
+        timing, comparison = case.timing, case.speed
+        if timing is None or comparison is None:
+            why = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            rows.append([case.label, *["-"] * (len(columns) - 1), why])
             continue
         worst = max((o.worst_error for o in case.outputs), default=0.0)
         bound = max((o.bound for o in case.outputs), default=0.0)
-        error = f"{worst:.1e} of {bound:.1e}" if bound else "exact"
-        if case.timing is None:
-            rows.append([case.label, "-", "-", "-", "-", str(case.status)])
-            continue
-        baseline, candidate = (
-            statistics.median(case.timing.baseline_us),
-            statistics.median(case.timing.candidate_us),
-        )
-        quartiles = statistics.quantiles(times, n=4) if len(times := case.timing.candidate_us) > 1 else None
-        rows.append(
-            [
-                case.label,
-                f"{baseline:.1f}",
-                f"{candidate:.1f}",
-                f"{quartiles[2] - quartiles[0]:.1f}" if quartiles else "-",
-                f"{case.timing.speedup:.2f}",
-                error,
-            ]
-        )
-    columns = ["case", "baseline µs", "candidate µs", "IQR µs", "speedup", "error of allowed"]
-    return table(columns, rows, right=columns[1:5])
+        row: list[str | Text] = [case.label, middle(timing.baseline_us), middle(timing.candidate_us)]
+        row += [f"{comparison.ratio:.2f}", _interval(comparison), styled(comparison.change.value)]
+        if on_device:
+            row += [middle(timing.baseline_device_us), middle(timing.candidate_device_us)]
+        if floors:
+            over = case.floor_us and statistics.median(timing.candidate_us) / case.floor_us
+            row.append(f"{over:.1f}" if over else "-")
+        rows.append([*row, f"{worst:.1e} of {bound:.1e}" if bound else "exact"])
+    return table([*columns, "error of allowed"], rows, right=[c for c in columns[1:] if c != "change"])

@@ -18,11 +18,12 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from cudamaster import resources
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, worker_words
 from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
@@ -33,6 +34,7 @@ from cudamaster.values import Hardware, Profile, content_hash
 _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
           "power.limit", "clocks_event_reasons.active")  # fmt: skip
 _COMPILE_LIMIT_S = 300.0
+_PROBE_LIMIT_S = 60.0
 _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
 
 
@@ -71,7 +73,7 @@ def _packaged_nvcc() -> str | None:
 
 @functools.cache
 def find_gpu() -> Gpu | None:
-    """The first GPU that nvidia-smi lists; None when there is none."""
+    """The first GPU that $CUDA_VISIBLE_DEVICES names, else that nvidia-smi lists; None when there is none."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return None
@@ -84,8 +86,19 @@ def find_gpu() -> Gpu | None:
             return None
         rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
         if done.returncode == 0 and rows:
-            return Gpu(*(field.strip() for field in rows[0][:8]))
+            gpus = [Gpu(*(field.strip() for field in row[:8])) for row in rows]
+            return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     return None
+
+
+def visible(gpus: Sequence[Gpu], wanted: str | None) -> Gpu | None:
+    """The first of the GPUs that $CUDA_VISIBLE_DEVICES, by number or by a UUID's beginning, lets a program see."""
+    if wanted is None:
+        return gpus[0]
+    first = wanted.split(",")[0].strip()
+    if first.isdecimal():
+        return gpus[int(first)] if int(first) < len(gpus) else None
+    return next((gpu for gpu in gpus if first and gpu.uuid.startswith(first)), None)
 
 
 class CudaDevice:
@@ -107,6 +120,7 @@ class CudaDevice:
             )
         self.nvcc = nvcc
         self.gpu = gpu
+        self._ended_badly: list[str] | None = None  # the judge's command of the last run, if it did
 
     @property
     def default_command(self) -> str:
@@ -153,12 +167,12 @@ class CudaDevice:
         return ObjectRules(CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE)
 
     def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
-        """Compile with nvcc; the log holds ptxas's resource usage. `debug` adds -lineinfo."""
+        """Compile with nvcc; the log holds ptxas's resource usage. Line numbers, for sanitizers, change no code."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.cu").write_text(source)
         chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
         target = [] if chosen else [f"-arch={self.gpu.architecture}"]
-        command = [str(self.nvcc), *flags, *target, *(["-lineinfo"] if debug else []), "-Xptxas=-v",
+        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v",
                    f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
         return self._call(command, folder, folder / f"{name}.o")
@@ -179,13 +193,42 @@ class CudaDevice:
         reversed_threads: bool = False,
         alone: bool = True,
     ) -> Ran:
-        """Run a harness while holding the GPU. Thread order cannot be chosen on a GPU."""
-        with self.held(alone=alone) as lock:
-            return run_limited([*command, "--report", str(report)], limit_s, environment=_environment(), held=[lock])
+        """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
-    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:
+        After a run that ended badly the GPU is tried first: what it does not survive is the machine's trouble, and no
+        fault of the next candidate. DeviceError when it does not answer.
+        """
+        with self.held(alone=alone) as lock:
+            if self._ended_badly is not None:
+                self._probe(self._ended_badly, lock)
+                self._ended_badly = None
+            ran = self._run([*command, "--report", str(report)], limit_s, lock)
+        if "--baseline" in command and ran.exit_code not in (0, 1):
+            self._ended_badly = _without_candidate(command)
+        return ran
+
+    def _run(self, command: Sequence[str], limit_s: float, lock: int) -> Ran:
+        return run_limited(command, limit_s, environment=_environment(self.gpu), held=[lock])
+
+    def _probe(self, judge: Sequence[str], lock: int) -> None:
+        """A judge without cases: contexts of two processes, memory that they share, a launch."""
+        for wait_s in (1, 5, 20, None):
+            ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, lock)
+            if ran.exit_code == 0:
+                return
+            if wait_s is not None:
+                time.sleep(wait_s)
+        raise DeviceError(
+            f"{self.gpu.name} ({self.gpu.uuid}) does not answer after a candidate ended badly: {ran.stderr[-300:]}.",
+            "Look at it with nvidia-smi and in the system's log (Xid); it may have to be reset. A run goes on with "
+            "--resume.",
+        )
+
+    def profile(
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+    ) -> Profile | NoProfile:
         """Profile with Nsight Compute, holding the GPU."""
-        return ncu.profile(self.run, executable, candidate=candidate, case=case, metrics=metrics)
+        return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
     def held(self, *, alone: bool = True) -> Iterator[int]:
@@ -211,6 +254,13 @@ class CudaDevice:
         )
 
 
-def _environment() -> dict[str, str]:
-    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TMPDIR")
-    return {key: os.environ[key] for key in kept if key in os.environ}
+def _environment(gpu: Gpu) -> dict[str, str]:
+    """What a judge and its workers see: no key of a model, and the one GPU that is held."""
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
+    return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
+
+
+def _without_candidate(command: Sequence[str]) -> list[str]:
+    """The judge of a command with the baseline's worker alone."""
+    words = (word for option, word in pairwise(command) if option == "--baseline")
+    return [command[0], *worker_words("baseline", list(words))]

@@ -62,6 +62,11 @@ class ObjectRules:
     state: frozenset[str] | None
 
 
+def worker_words(who: str, command: Sequence[str]) -> list[str]:
+    """The judge's options that say how the worker `who` (baseline, candidate, rival) is started."""
+    return [word for part in command for word in (f"--{who}", part)]
+
+
 class Device(Protocol):
     """A place to build and run candidates."""
 
@@ -139,6 +144,11 @@ class Device(Protocol):
         """
         ...
 
-    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> Profile | NoProfile:
-        """Profile one call of a linked candidate at the case with that label; why there is no profile, otherwise."""
+    def profile(
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+    ) -> Profile | NoProfile:
+        """Profile one call of a candidate's worker at the case with that label; why there is no profile, otherwise.
+
+        `judge` is the judge's command without the candidate.
+        """
         ...

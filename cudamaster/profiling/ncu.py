@@ -1,8 +1,8 @@
 """Nsight Compute: the command line that profiles a candidate's launches, and the reading of what it writes.
 
-The profiled program is the rendered harness itself in its profiling mode: it warms up, and brackets a few calls of
-the candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection
-starts off, so that no other launch is seen, and kernels are kept by their suffix.
+The profiled program is the candidate's worker, asked by the judge: it warms up, and brackets a few calls of the
+candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection starts off,
+so that no other launch is seen, and kernels are kept by their suffix.
 
 The device that holds the GPU runs it, and clocks are left as they are.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster.devices.protocol import Ran
+from cudamaster.devices.protocol import Ran, worker_words
 from cudamaster.values import KernelProfile, Profile
 
 SOURCE = "Nsight Compute"
@@ -31,6 +31,8 @@ NOT_INSTALLED = (
 
 _MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3,
                  "s": 1e6, "second": 1e6}  # fmt: skip
+# The profiler saves and restores what a kernel writes, which has to be the worker's own, and starts processes.
+_WORKER_OPTIONS = ("--exact", "--unconfined")
 _PERMISSION = "ERR_NVGPUCTRPERM"
 
 
@@ -53,7 +55,7 @@ def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
 
 
 def command(ncu: Path, metrics: Collection[str], program: Sequence[str], log: Path) -> list[str]:
-    """The command that profiles `program`, a harness with its options; the tables go to the file `log`.
+    """The command that profiles `program`, a worker with its options; the tables go to the file `log`.
 
     The caches are flushed before every replay of a kernel, which is Nsight Compute's default: a kernel finds the
     L2 cache as cold as the harness's timing does, but also when an earlier kernel of the call has filled it.
@@ -68,7 +70,8 @@ def command(ncu: Path, metrics: Collection[str], program: Sequence[str], log: Pa
 
 def profile(
     run: Callable[[Sequence[str], Path, float], Ran],
-    executable: Path,
+    judge: Sequence[str],
+    worker: Path,
     *,
     candidate: str,
     case: str,
@@ -76,7 +79,7 @@ def profile(
     calls: int = 1,
     limit_s: float = 120.0,
 ) -> Profile | NoProfile:
-    """Profile a linked harness at one case.
+    """Profile a candidate's worker at one case; `judge` is the judge's command without a candidate.
 
     `run` is the device's: it runs a command within a limit in seconds, and a harness writes its report to the path.
     """
@@ -85,8 +88,9 @@ def profile(
         return NoProfile(NOT_INSTALLED)
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
         log = Path(folder) / "ncu.csv"
-        program = [str(executable), *harness_options(case, calls)]
-        ran = run(command(ncu, metrics, program, log), Path(folder) / "report.jsonl", limit_s)
+        profiled = command(ncu, metrics, [str(worker), *_WORKER_OPTIONS], log)
+        whole = [*judge, *worker_words("candidate", profiled), *harness_options(case, calls)]
+        ran = run(whole, Path(folder) / "report.jsonl", limit_s)
         text = log.read_text(errors="replace") if log.is_file() else ""
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")

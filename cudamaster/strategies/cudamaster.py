@@ -67,6 +67,7 @@ class _Search:
         self.meter = Meter(observer.asking)
         self.models = {role: self.meter.model(models[role]) for role in Role}
         self.brief = brief_of(workbench)
+        self.best_score = 1.0
 
     def run(self, rounds: int) -> Result:
         baseline = self._measured_baseline()  # lines 1 and 2
@@ -105,6 +106,7 @@ class _Search:
                 outcome = _outcome(number, plan, verdict, best.score, accepted=winner is not None)
             if winner is not None:  # lines 21 and 22
                 best = winner
+                self.best_score = best.score
                 self.observer.improved(best.candidate, best.verdict, best.findings, best.score)
             # Line 24: a scheme that was not accepted stays in the history as failed, where the Planner sees
             # it.
@@ -168,7 +170,7 @@ class _Search:
         candidate = Candidate(self.brief.task, self.brief.precision, code, command)
         self.observer.written(number, debug_try, candidate)
         self.observer.evaluating(candidate)
-        verdict = self.workbench.evaluate(candidate)
+        verdict = self.workbench.evaluate(candidate, to_beat=self.best_score)
         attempts.append(Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis))
         self.observer.judged(number, debug_try, candidate, verdict)
         return candidate, verdict

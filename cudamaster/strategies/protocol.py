@@ -67,8 +67,11 @@ class Workbench(Protocol):
         """The device in words and figures."""
         ...
 
-    def evaluate(self, candidate: Candidate) -> Verdict:
-        """Build, check and time a candidate. A candidate that fails is a verdict, not an exception."""
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        """Build, check and time a candidate. A candidate that fails is a verdict, not an exception.
+
+        One whose score is above `to_beat`, a new best, is looked at harder where the device can do that.
+        """
         ...
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:

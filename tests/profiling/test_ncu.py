@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -147,10 +148,8 @@ def test_kernel_names(printed: str) -> None:
 
 
 def test_command_profiles_only_what_is_bracketed() -> None:
-    """Collection starts off, kernels are chosen by suffix, clocks are left alone, the harness comes last."""
-    made = ncu.command(
-        Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./harness", *ncu.harness_options("N=8", 2)], Path("l")
-    )
+    """Collection starts off, kernels are chosen by suffix, clocks are left alone, the worker comes last."""
+    made = ncu.command(Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./worker", "--exact"], Path("l"))
     assert made[0] == "/opt/ncu"
     for option, value in (
         ("--profile-from-start", "off"),
@@ -161,7 +160,7 @@ def test_command_profiles_only_what_is_bracketed() -> None:
         ("--log-file", "l"),
     ):
         assert made[made.index(option) + 1] == value
-    assert made[made.index("./harness") :] == ["./harness", "--cases", "none", "--case", "N=8", "--profile", "2"]
+    assert made[made.index("./worker") :] == ["./worker", "--exact"]
 
 
 class TestProfile:
@@ -172,11 +171,14 @@ class TestProfile:
     ) -> Profile | NoProfile:
         def run(command: Sequence[str], report: Path, limit_s: float) -> Ran:
             if log is not None:
-                Path(command[command.index("--log-file") + 1]).write_text(log)
+                words = [word for option, word in pairwise(command) if option == "--candidate"]
+                assert command[0] == "judge"
+                assert words[-3:] == ["worker", "--exact", "--unconfined"]
+                Path(words[words.index("--log-file") + 1]).write_text(log)
             return Ran(exit_code=0, signal=None, expired=expired, stderr="", seconds=1.0)
 
         monkeypatch.setattr(ncu, "find_ncu", lambda: Path("/opt/ncu"))
-        return ncu.profile(run, Path("harness"), candidate="c0ffee", case="N=65536", metrics=METRICS)
+        return ncu.profile(run, ["judge"], Path("worker"), candidate="c0ffee", case="N=65536", metrics=METRICS)
 
     def test_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The log file is what is read."""
@@ -196,7 +198,8 @@ class TestProfile:
     def test_not_installed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Without ncu nothing is run, and the reason says where it comes from."""
         monkeypatch.setattr(ncu, "find_ncu", lambda: None)
-        result = ncu.profile(lambda *_: pytest.fail("ran"), tmp_path, candidate="c", case="k", metrics=METRICS)
+        nothing = lambda *_: pytest.fail("ran")  # noqa: E731
+        result = ncu.profile(nothing, ["judge"], tmp_path, candidate="c", case="k", metrics=METRICS)
         assert isinstance(result, NoProfile)
         assert "CUDA toolkit" in result.reason
 

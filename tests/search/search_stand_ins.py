@@ -68,7 +68,7 @@ class ScriptedWorkbench:
         self.profiled: list[str] = []
         self._delay = delay
 
-    def evaluate(self, candidate: Candidate) -> Verdict:
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         self.evaluated.append(candidate.id)
         self._delay()
         _, status, score, tag = candidate.code.split("\n", 1)[0].split(" ", 3)

@@ -22,14 +22,14 @@ HEADER = "// idea: {idea}\n// why: it is {idea}\n// and\n//      more\n// flags:
 class MarkedWorkbench(ScriptedWorkbench):
     """Reads the verdict from the first line after the playbook header."""
 
-    def evaluate(self, candidate):  # type: ignore[no-untyped-def]
+    def evaluate(self, candidate, *, to_beat=None):  # type: ignore[no-untyped-def]
         """Judge by the first line after the header."""
         body = candidate.code.split("// flags:", 1)[-1].split("\n", 1)[-1] if "// flags:" in candidate.code else None
         if body is None:
-            return super().evaluate(candidate)
+            return super().evaluate(candidate, to_beat=to_beat)
         from dataclasses import replace
 
-        return replace(super().evaluate(replace(candidate, code=body)), candidate=candidate.id)
+        return replace(super().evaluate(replace(candidate, code=body), to_beat=to_beat), candidate=candidate.id)
 
 
 @pytest.fixture

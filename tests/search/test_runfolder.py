@@ -190,12 +190,12 @@ def test_a_workbench_can_hand_over_build_logs_before_its_verdict(tmp_path: Path)
     class Reporting(ScriptedWorkbench):
         on_build: Callable[[str, str], None] | None = None
 
-        def evaluate(self, candidate: Candidate) -> Verdict:
+        def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
             """Report, look, and judge."""
             assert self.on_build is not None
             self.on_build(candidate.id, "nvcc said nothing")
             seen.append((path / "builds" / f"{candidate.id}.log").read_text() == "nvcc said nothing")
-            return super().evaluate(candidate)
+            return super().evaluate(candidate, to_beat=to_beat)
 
     optimize(path, Reporting(), ScriptedModel(SCRIPT).for_all(), SETTINGS)
     assert seen == [True] * 3

@@ -1,9 +1,10 @@
-// What the harness does on the device beside calling wrappers: filling inputs, comparing outputs. So an output of
-// gigabytes stays where it is. The kernels are in driver.cu.
+// What the judge does on the device: filling inputs, comparing outputs. So an output of gigabytes stays where it is.
+// The kernels are in judge.cu.
 #pragma once
 #include <cstdint>
 #include <vector>
 #include "mskb/buffers.h"
+#include "mskb/task.h"
 
 namespace mskb {
 
@@ -37,9 +38,9 @@ struct Difference {
     unsigned long long kept[kKept]; // indices of some of them, in no order
 };
 
-void fill(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule);
-bool differs(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule);
-bool differs(const DeviceBuffer& data, const DeviceBuffer& other);
+void fill(void* data, const BufferSpec& spec, const Fill& rule);
+bool differs(const void* data, const BufferSpec& spec, const Fill& rule);
+bool differs(const void* data, const void* other, size_t bytes);
 
 // Elements `wanted` of a buffer as numbers, on the host.
 std::vector<double> gather(const void* data, const BufferSpec& spec, const std::vector<size_t>& wanted);
@@ -51,8 +52,5 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
 // What is wrong with the elements begin .. begin + count - 1 of `got` by the same comparison.
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
                         const Tolerance& tolerance, size_t begin, size_t count);
-
-// The least that a call can be: one launch of a kernel that does nothing.
-void empty_launch();
 
 } // namespace mskb

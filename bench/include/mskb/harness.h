@@ -1,6 +1,8 @@
-// The driver of a rendered harness: runs the cases of a task one after the other (case_run.h) and reports on each.
+// The judge of a rendered harness: starts the workers, runs the cases of a task one after the other (case_run.h) and
+// reports on each.
 #pragma once
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 #ifdef __linux__
@@ -10,6 +12,8 @@
 #include "mskb/given.h"
 
 namespace mskb {
+
+constexpr size_t kContextBytes = size_t{1} << 30; // of device memory, about what the workers' contexts take
 
 inline void report_begin(const Report& report, const Options& options, const char* task,
                          const char* precision) {
@@ -33,12 +37,39 @@ inline void report_begin(const Report& report, const Options& options, const cha
                      .add("runtime", runtime));
 }
 
+// Starts the command as a worker; without one, this executable itself.
+inline void start(std::optional<Contestant>& worker, const char* who, std::vector<std::string> command) {
+    if (command.empty())
+        command = {"/proc/self/exe", "--work", who};
+    worker.emplace(who, std::move(command));
+}
+
+// Gives a worker its memory. One that does not come up has failed before its first case.
+inline void admit(const Report& report, Contestant& worker, const SharedMemory& memory,
+                  std::string& isolation) {
+    Outcome outcome = worker.start(memory, isolation);
+    if (outcome.ended == Ended::kDone)
+        return;
+    std::string why =
+        outcome.ended == Ended::kTimeout ? "it did not start in time" : outcome.error + ", " + outcome.detail;
+    if (std::string(worker.who()) == "baseline")
+        harness_failure("the baseline's worker failed at its start: " + why);
+    report.write(Line("fault")
+                     .add("index", 0)
+                     .add("who", worker.who())
+                     .add("error", "failed at its start")
+                     .add("detail", why)
+                     .add("gone", outcome.gone));
+    std::_Exit(kFaultExit);
+}
+
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout.
 inline int run(int argc, char** argv) {
     Options options = parse_options(argc, argv);
 #ifdef __linux__
     if (!options.report.empty())
         prctl(PR_SET_PDEATHSIG, SIGKILL); // a killed caller leaves no harness behind
+    prctl(PR_SET_DUMPABLE, 0);            // no other process looks into this one
 #endif
     Report report(options.report);
     if (!report.ok())
@@ -49,15 +80,39 @@ inline int run(int argc, char** argv) {
             rows.push_back(row);
     for (const std::string& text : options.extra)
         rows.push_back(row_of(text));
+    // Workers come up while this process does.
+    std::optional<Contestant> baseline, candidate, rival;
+    start(baseline, "baseline", options.baseline);
+    if (!options.baseline_only)
+        start(candidate, "candidate", options.candidate);
+    if (!options.rival.empty())
+        start(rival, "rival", options.rival);
     report_begin(report, options, task().name(), task().precision());
-    CacheFlush flush;
-    bool ok = true;
-    {
-        Watchdog watchdog(report);
-        std::vector<HostBuffer> host;
-        for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
-            ok = CaseRun(options, report, watchdog, flush, host, static_cast<int>(i), rows[i]).run(ok) && ok;
+    size_t free_bytes = 0, total_bytes = 0, shared_bytes = 1;
+    MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    free_bytes -= std::max(free_bytes / 16, std::min(free_bytes / 2, kContextBytes));
+    for (const Row& row : rows) {
+        std::vector<BufferSpec> specs = task().buffers(row.sizes);
+        if (CaseRun::footprint(specs) <= free_bytes)
+            shared_bytes = std::max(shared_bytes, Layout(specs).bytes);
     }
+    SharedMemory memory = SharedMemory::create(shared_bytes);
+    std::string isolation;
+    for (std::optional<Contestant>* worker : {&baseline, &rival, &candidate})
+        if (worker->has_value())
+            admit(report, **worker, memory, isolation);
+    report.write(Line("isolation").add("text", isolation));
+    Workers workers{&*baseline, candidate ? &*candidate : nullptr, rival ? &*rival : nullptr};
+    GpuState gpu;
+    std::vector<HostBuffer> host;
+    bool ok = true;
+    for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
+        ok = CaseRun(options, report, workers, gpu, memory, host, free_bytes, static_cast<int>(i), rows[i])
+                 .run(ok) &&
+             ok;
+    for (std::optional<Contestant>* worker : {&baseline, &rival, &candidate})
+        if (worker->has_value())
+            (*worker)->leave(); // all at once: the end of a context takes a while
     report.write(Line("end").add("ok", ok));
     return ok ? 0 : 1;
 }

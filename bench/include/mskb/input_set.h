@@ -2,10 +2,10 @@
 #pragma once
 #include <map>
 #include <vector>
+#include "mskb/arena.h"
 #include "mskb/buffers.h"
 #include "mskb/device_work.h"
 #include "mskb/random.h"
-#include "mskb/timing.h"
 
 namespace mskb {
 
@@ -58,10 +58,10 @@ class Inputs {
     }
 
     // Puts the inputs into the working buffers and poisons outputs.
-    void place(const std::vector<DeviceBuffer>& working) const {
+    void place(const std::vector<WorkingBuffer>& working) const {
         for (size_t i = 0; i < specs_.size(); ++i) {
             if (auto found = rules_.find(i); found != rules_.end())
-                fill(working[i], specs_[i], found->second);
+                fill(working[i].get(), specs_[i], found->second);
             else if (auto made = made_.find(i); made != made_.end())
                 MSKB_CUDA(cudaMemcpyAsync(working[i].get(), made->second->get(), specs_[i].bytes(),
                                           cudaMemcpyDeviceToDevice));
@@ -71,10 +71,10 @@ class Inputs {
     }
 
     // Whether the input is no longer what `place` put there.
-    bool changed(size_t buffer, const DeviceBuffer& working) const {
+    bool changed(size_t buffer, const void* working) const {
         auto found = rules_.find(buffer);
         return found != rules_.end() ? differs(working, specs_[buffer], found->second)
-                                     : differs(working, *made_.at(buffer));
+                                     : differs(working, made_.at(buffer)->get(), specs_[buffer].bytes());
     }
 
   private:

@@ -22,7 +22,9 @@ struct Options {
     std::string dump;                 // folder for the inputs and expected outputs of every case
     bool baseline_only = false;
     bool first_failure = false; // stop at the first case that is not right
-    int profile = 0;            // calls of the candidate for a profiler, in place of checks and timing
+    // Commands of the workers, a word each; by default this executable itself, and no rival.
+    std::vector<std::string> baseline, candidate, rival;
+    int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
 };
 
 inline void usage(const char* program) {
@@ -31,7 +33,7 @@ inline void usage(const char* program) {
         "usage: %s [--cases all|sweep|verify|none] [--case NAME=VALUE,...]... [--calls N] [--warmups N]\n"
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
-        "          [--profile CALLS]\n"
+        "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -64,6 +66,12 @@ inline Options parse_options(int argc, char** argv) {
             o.cases = value;
         else if (key == "--case")
             o.extra.push_back(value);
+        else if (key == "--baseline")
+            o.baseline.push_back(value);
+        else if (key == "--candidate")
+            o.candidate.push_back(value);
+        else if (key == "--rival")
+            o.rival.push_back(value);
         else if (key == "--work-limit")
             o.work_limit = std::atof(value);
         else if (key == "--call-limit")

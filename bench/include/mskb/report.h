@@ -29,6 +29,12 @@ class Line {
             list += (list.size() > 1 ? "," : "") + number(value);
         return raw(key, list + "]");
     }
+    Line& add(const char* key, const std::vector<std::string>& texts) {
+        std::string list = "[";
+        for (const std::string& text : texts)
+            list += (list.size() > 1 ? "," : "") + quoted(text);
+        return raw(key, list + "]");
+    }
     Line& raw(const char* key, const std::string& json) {
         text_ += (text_.size() > 1 ? ",\"" : "\"") + std::string(key) + "\":" + json;
         return *this;

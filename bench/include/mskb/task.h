@@ -1,5 +1,5 @@
-// What a rendered harness says of its task: cases, buffers, inputs, reference, and the calls of baseline and
-// candidate. The driver (driver.cu) knows tasks by this alone, so it is compiled once for all of them.
+// What a rendered harness says of its task: cases, buffers, inputs, reference. The judge (judge.cu) knows tasks by this
+// alone, so it is compiled once for all of them. The calls of baseline and candidate: calls.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -28,12 +28,6 @@ struct BufferSpec {
     bool is_written() const { return use != Use::kInput; }
 };
 
-// What the wrapper is called on, in the order of the buffers.
-struct Arguments {
-    std::vector<void*> buffers;
-    template <class T> T* pointer(size_t index) const { return static_cast<T*>(buffers[index]); }
-};
-
 class Task {
   public:
     virtual ~Task() = default;
@@ -45,8 +39,6 @@ class Task {
     virtual void generate(const Sizes& sizes, Inputs& inputs) const = 0;
     virtual void reference(const Sizes& sizes, const std::vector<const void*>& host,
                            std::vector<Expected>& expected) const = 0;
-    virtual void baseline(const Sizes& sizes, const Arguments& device) const = 0;
-    virtual void candidate(const Sizes& sizes, const Arguments& device) const = 0;
 };
 
 // The task of this executable, given by the rendered harness.

@@ -1,21 +1,11 @@
-// Timing of one whole wrapper call by the host's clock, device idle on both sides, and the watchdog that ends
-// a call that never does.
+// What surrounds a timed call, in the process that makes it: cold caches, an idle device, the clocks.
 #pragma once
-#include <atomic>
-#include <chrono>
+#include <algorithm>
 #include <cuda_runtime.h>
-#include <functional>
-#include <thread>
 #include "mskb/buffers.h"
-#include "mskb/report.h"
+#include "mskb/channel.h"
 
 namespace mskb {
-
-using Clock = std::chrono::steady_clock;
-
-inline double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Clears the L2 cache between calls by writing twice its size, and resets its persisting part.
 class CacheFlush {
@@ -40,46 +30,13 @@ class CacheFlush {
     DeviceBuffer scratch_;
 };
 
-// Ends the process when a call runs longer than it may: a kernel that never returns can't be stopped
-// otherwise. The report then has a `timeout` line, and the exit code is 75.
-class Watchdog {
-  public:
-    Watchdog(const Report& report) : report_(report), thread_([this] { watch(); }) {}
-    ~Watchdog() {
-        stop_ = true;
-        thread_.join();
-    }
-
-    void arm(double limit_s) {
-        limit_s_ = limit_s;
-        started_ = Clock::now().time_since_epoch().count();
-    }
-    void disarm() { started_ = 0; }
-
-  private:
-    void watch() {
-        while (!stop_) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-            long long started = started_;
-            if (started != 0 && Clock::now().time_since_epoch().count() - started > limit_s_ * 1e9) {
-                report_.write(Line("timeout").add("limit_s", limit_s_.load()));
-                std::_Exit(75);
-            }
-        }
-    }
-    const Report& report_;
-    std::atomic<long long> started_{0};
-    std::atomic<double> limit_s_{0};
-    std::atomic<bool> stop_{false};
-    std::thread thread_;
-};
-
-// One timed call, in seconds. The device is idle before the clock starts and when it stops.
-inline double timed_call(const std::function<void()>& call) {
-    MSKB_CUDA(cudaDeviceSynchronize());
+// One call, in seconds by the host's clock. The device is idle before it starts, and when it stops: whatever stream
+// the work is on. The error of that, if any, is read by the caller.
+template <class Call> double timed_call(const Call& call) {
+    cudaDeviceSynchronize();
     Clock::time_point start = Clock::now();
     call();
-    cudaDeviceSynchronize(); // its error, if any, is read by the caller
+    cudaDeviceSynchronize();
     return seconds_since(start);
 }
 

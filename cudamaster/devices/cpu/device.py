@@ -131,7 +131,9 @@ class CpuDevice:
         with _device_lock(alone=alone) as lock:
             return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
 
-    def profile(self, executable: Path, case: str, candidate: str, metrics: Collection[str]) -> NoProfile:
+    def profile(
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+    ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
 

@@ -1,7 +1,8 @@
-// The harness's own part of every executable: main, input generation and comparison on the device. It knows the
-// task by mskb/task.h, so it is compiled once and linked to the rendered harness of each task.
+// The judge: main, and what it does on the device: generating inputs, comparing outputs. It knows the task by mskb/task.h,
+// so it is compiled once and linked to the rendered harness of each task.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include "mskb/calls.h"
 #include "mskb/device_work.h"
 #include "mskb/generators.h"
 #include "mskb/harness.h"
@@ -84,15 +85,12 @@ __global__ void flaws_kernel(const void* got, const void* other, Kind kind, size
     }
 }
 
-__global__ void empty_kernel() {}
-
-template <class T> void fill_as(const DeviceBuffer& data, size_t n, const Fill& rule) {
-    fill_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<T*>(data.get()), n, rule);
+template <class T> void fill_as(void* data, size_t n, const Fill& rule) {
+    fill_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<T*>(data), n, rule);
 }
 
-template <class T> void look_for_changes(const DeviceBuffer& data, size_t n, const Fill& rule, int* found) {
-    differs_from_rule_kernel<T>
-        <<<blocks_for(n), kThreads>>>(static_cast<const T*>(data.get()), n, rule, found);
+template <class T> void look_for_changes(const void* data, size_t n, const Fill& rule, int* found) {
+    differs_from_rule_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<const T*>(data), n, rule, found);
 }
 
 bool is_set(const DeviceBuffer& flag) {
@@ -103,7 +101,7 @@ bool is_set(const DeviceBuffer& flag) {
 
 } // namespace
 
-void fill(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule) {
+void fill(void* data, const BufferSpec& spec, const Fill& rule) {
     size_t n = static_cast<size_t>(spec.length);
     if (spec.kind == Kind::kFloat)
         fill_as<float>(data, n, rule);
@@ -114,7 +112,7 @@ void fill(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule) {
     MSKB_CUDA(cudaGetLastError());
 }
 
-bool differs(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule) {
+bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
     size_t n = static_cast<size_t>(spec.length);
     DeviceBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
@@ -129,13 +127,13 @@ bool differs(const DeviceBuffer& data, const BufferSpec& spec, const Fill& rule)
     return is_set(found);
 }
 
-bool differs(const DeviceBuffer& data, const DeviceBuffer& other) {
+bool differs(const void* data, const void* other, size_t bytes) {
     DeviceBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
     MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
-    size_t n = other.bytes() / sizeof(unsigned short); // every element type is a multiple of it
-    const unsigned short* left = static_cast<const unsigned short*>(data.get());
-    const unsigned short* right = static_cast<const unsigned short*>(other.get());
+    size_t n = bytes / sizeof(unsigned short); // every element type is a multiple of it
+    const unsigned short* left = static_cast<const unsigned short*>(data);
+    const unsigned short* right = static_cast<const unsigned short*>(other);
     differs_kernel<<<blocks_for(n), kThreads>>>(left, right, n, flag);
     MSKB_CUDA(cudaGetLastError());
     return is_set(found);
@@ -183,10 +181,6 @@ double take(Given& given, const char* name, const double* fallback) {
     return given.take(name, fallback);
 }
 
-void empty_launch() {
-    empty_kernel<<<1, 1>>>();
-}
-
 void uniform(Inputs& inputs, int buffer, double low, double high) {
     inputs.rule(buffer, Generator::kUniform, low, high);
 }
@@ -223,5 +217,9 @@ void attention_mask(Inputs& inputs, int buffer, double seq_length, double percen
 } // namespace mskb
 
 int main(int argc, char** argv) {
+    // A harness that a person built in one file is its own worker too.
+    for (int i = 1; i < argc && mskb::work != nullptr; ++i)
+        if (std::strcmp(argv[i], "--channel") == 0)
+            return mskb::work(argc, argv);
     return mskb::run(argc, argv);
 }

@@ -1,0 +1,244 @@
+// The process that a baseline or a candidate runs in: it makes the calls that the judge asks for, times them and says
+// what the runtime says. It knows neither the seed nor what has to come of a call.
+//
+//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined] [--scratch FOLDER]
+//
+// Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
+// of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
+#include <cstdio>
+#include <cstdlib>
+#include <cuda_runtime.h>
+#include <optional>
+#include <string>
+#include <vector>
+#ifdef __linux__
+#include <csignal>
+#include <sys/prctl.h>
+#endif
+#include "mskb/arena.h"
+#include "mskb/calls.h"
+#include "mskb/channel.h"
+#include "mskb/confine.h"
+#include "mskb/ledger.h"
+#include "mskb/timing.h"
+
+#ifndef MSKB_CPU_DEVICE
+// Of the CUDA runtime; cuda_profiler_api.h, which declares them, is not part of every installation.
+extern "C" cudaError_t cudaProfilerStart();
+extern "C" cudaError_t cudaProfilerStop();
+#endif
+
+namespace mskb {
+namespace {
+
+#ifdef MSKB_CPU_DEVICE
+constexpr bool kCopies = true;
+constexpr double kSpinSeconds = 0; // the processors belong to the kernels
+#else
+constexpr bool kCopies = false;
+constexpr double kSpinSeconds = 2e-3;
+
+constexpr double kLeastBlock = 50e-6, kLongestBlock = 20e-3; // seconds
+
+__global__ void empty_kernel() {}
+
+// Keeps the stream busy, while the host puts a call's work behind it.
+__global__ void block_kernel(long long cycles) {
+    for (long long start = clock64(); clock64() - start < cycles;) {
+    }
+}
+#endif
+
+struct WorkerOptions {
+    std::string channel, scratch;
+    bool candidate = true, exact = false, confined = true;
+};
+
+WorkerOptions parse_worker_options(int argc, char** argv) {
+    WorkerOptions options;
+    for (int i = 1; i < argc; ++i) {
+        std::string key = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+        if (key == "--exact")
+            options.exact = true;
+        else if (key == "--unconfined")
+            options.confined = false;
+        else if (key == "--channel")
+            options.channel = value, ++i;
+        else if (key == "--scratch")
+            options.scratch = value, ++i;
+        else if (key == "--work")
+            options.candidate = value == "candidate", ++i;
+        else
+            harness_failure("a worker cannot read " + key + "; the judge starts it");
+    }
+    return options;
+}
+
+int connected(const std::string& name) {
+    sockaddr_un address;
+    socklen_t length = channel_address(name, address);
+    int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (descriptor < 0 || connect(descriptor, reinterpret_cast<sockaddr*>(&address), length) != 0)
+        harness_failure("a worker finds no judge");
+    return descriptor;
+}
+
+class Worker {
+  public:
+    explicit Worker(const WorkerOptions& options)
+        : options_(options), copies_(kCopies || options.exact), guard_(options.exact ? 0 : kGuardBytes),
+          channel_(connected(options.channel)) {
+        MSKB_CUDA(cudaFree(nullptr)); // makes the context
+        flush_.emplace();
+    }
+
+    int serve() {
+        Request request;
+        int passed = -1;
+        while (channel_.receive(request, prepared_ ? kSpinSeconds : 0, &passed)) {
+            prepared_ = request.ask == Ask::kPrepare;
+            Reply reply{};
+            answer(request, passed, reply);
+            passed = -1;
+            if (!channel_.send(reply))
+                break;
+        }
+        return 0;
+    }
+
+  private:
+    void answer(const Request& request, int passed, Reply& reply) {
+        switch (request.ask) {
+        case Ask::kMemory:
+            shared_ = SharedMemory::map(passed, request.memory_bytes);
+            put(reply.detail,
+                options_.confined ? confine(options_.scratch).c_str() : "not confined, as was asked for");
+            return;
+        case Ask::kCase:
+            take_case(request);
+            return;
+        case Ask::kPrepare:
+            copy(true);
+            (*flush_)();
+            break;
+        case Ask::kCall:
+            reply.seconds = timed_call([this] { call(); });
+            break;
+        case Ask::kEmpty:
+            reply.seconds = timed_call([] { empty_launch(); });
+            return;
+        case Ask::kDeviceTime:
+            reply.seconds = device_time();
+            break;
+        case Ask::kProfile:
+            profiled_call();
+            break;
+        }
+        cudaError_t pending = cudaGetLastError(), finished = cudaDeviceSynchronize();
+        cudaError_t status = pending != cudaSuccess ? pending : finished;
+        reply.error = status;
+        if (status != cudaSuccess) {
+            put(reply.name, cudaGetErrorName(status));
+            put(reply.detail, cudaGetErrorString(status));
+            return;
+        }
+        if (request.ask != Ask::kPrepare) {
+            copy(false);
+            put(reply.detail, ledger().unsettled().c_str());
+        }
+    }
+
+    void take_case(const Request& request) {
+        sizes_.assign(request.size, request.size + request.sizes);
+        spans_.assign(request.buffer, request.buffer + request.buffers);
+        arguments_.buffers.clear();
+        own_.clear();
+        for (const Request::Span& span : spans_) {
+            if (copies_)
+                own_.emplace_back(span.bytes + 2 * guard_);
+            unsigned char* data = copies_ ? static_cast<unsigned char*>(own_.back().get()) + guard_
+                                          : shared_.base() + span.offset;
+            arguments_.buffers.push_back(data);
+        }
+    }
+
+    // Between the shared buffers and the worker's own, where it has some.
+    void copy(bool in) const {
+        for (size_t i = 0; i < own_.size(); ++i) {
+            void *shared = shared_.base() + spans_[i].offset - guard_, *own = own_[i].get();
+            size_t bytes = spans_[i].bytes + 2 * guard_;
+            MSKB_CUDA(cudaMemcpy(in ? own : shared, in ? shared : own, bytes, cudaMemcpyDeviceToDevice));
+        }
+    }
+
+    void call() const { (options_.candidate ? call_candidate : call_baseline)(sizes_, arguments_); }
+
+#ifdef MSKB_CPU_DEVICE
+    static void empty_launch() {}
+    double device_time() const { return 0; }
+    void profiled_call() const { call(); }
+#else
+    static void empty_launch() { empty_kernel<<<1, 1>>>(); }
+
+    // Seconds between events around a call whose work waits on the device until all of it is there: launches and what
+    // the host does between them cost nothing then. A call that waits for the device itself is blocked no longer than
+    // kLongestBlock. Work that the legacy stream does not wait for is not seen.
+    double device_time() const {
+        double host = timed_call([this] { call(); });
+        int device = 0, khz = 0;
+        MSKB_CUDA(cudaGetDevice(&device));
+        MSKB_CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device));
+        double blocked = std::clamp(2 * host, kLeastBlock, kLongestBlock);
+        (*flush_)();
+        cudaEvent_t begin, end;
+        MSKB_CUDA(cudaEventCreate(&begin));
+        MSKB_CUDA(cudaEventCreate(&end));
+        block_kernel<<<1, 1>>>(static_cast<long long>(blocked * khz * 1e3));
+        MSKB_CUDA(cudaEventRecord(begin));
+        call();
+        float milliseconds = 0;
+        if (cudaEventRecord(end) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess)
+            cudaEventElapsedTime(&milliseconds, begin, end);
+        cudaEventDestroy(begin);
+        cudaEventDestroy(end);
+        return milliseconds * 1e-3;
+    }
+
+    void profiled_call() const {
+        MSKB_CUDA(cudaProfilerStart());
+        call();
+        cudaDeviceSynchronize();
+        MSKB_CUDA(cudaProfilerStop());
+    }
+#endif
+
+    WorkerOptions options_;
+    bool copies_;
+    size_t guard_; // bytes around copies
+    Channel channel_;
+    std::optional<CacheFlush> flush_;
+    SharedMemory shared_;
+    Sizes sizes_;
+    std::vector<Request::Span> spans_;
+    std::vector<DeviceBuffer> own_;
+    Arguments arguments_;
+    bool prepared_ = false;
+};
+
+} // namespace
+
+int work(int argc, char** argv) {
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // no worker outlives its judge
+#endif
+    int status = Worker(parse_worker_options(argc, argv)).serve();
+    std::_Exit(status); // whatever the candidate left behind does not run
+}
+
+} // namespace mskb
+
+#ifdef MSKB_SEPARATE_CANDIDATE
+int main(int argc, char** argv) {
+    return mskb::work(argc, argv);
+}
+#endif

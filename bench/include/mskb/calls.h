@@ -1,0 +1,21 @@
+// The calls of a task's baseline and candidate, given by the rendered harness. A worker that runs but one of them is
+// linked to that one alone.
+#pragma once
+#include <vector>
+#include "mskb/case.h"
+
+namespace mskb {
+
+// What the wrapper is called on, in the order of the buffers.
+struct Arguments {
+    std::vector<void*> buffers;
+    template <class T> T* pointer(size_t index) const { return static_cast<T*>(buffers[index]); }
+};
+
+void call_candidate(const Sizes& sizes, const Arguments& device);
+void call_baseline(const Sizes& sizes, const Arguments& device) __attribute__((weak));
+
+// A worker's main function; weak, for a judge that starts executables of their own as workers has none.
+int work(int argc, char** argv) __attribute__((weak));
+
+} // namespace mskb

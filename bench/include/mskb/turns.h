@@ -1,0 +1,65 @@
+// The samples of a case's timed calls, and the state of the GPU meanwhile.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+#include "mskb/contestant.h"
+#include "mskb/gpu_state.h"
+#include "mskb/report.h"
+
+namespace mskb {
+
+// A baseline call and a candidate call on the same inputs, and an empty launch.
+struct Turn {
+    Outcome baseline, candidate;
+    double empty = 0;
+    Clocks clocks;
+};
+
+struct Turns {
+    std::vector<double> baseline_us, candidate_us, empty_us;
+    // How much longer the judge waited for a call than the worker says that it took.
+    std::vector<double> baseline_outside_us, candidate_outside_us;
+    std::vector<double> baseline_device_us, candidate_device_us;
+    std::vector<double> sm_mhz;
+    int hot = 0, power_capped = 0;
+
+    // A turn during which the GPU slowed down for its temperature is left out.
+    void add(const Turn& turn, bool candidate) {
+        hot += turn.clocks.thermal;
+        power_capped += turn.clocks.power_capped;
+        if (turn.clocks.sm_mhz > 0)
+            sm_mhz.push_back(turn.clocks.sm_mhz);
+        if (turn.clocks.thermal)
+            return;
+        add_call(turn.baseline, baseline_us, baseline_outside_us);
+        if (candidate)
+            add_call(turn.candidate, candidate_us, candidate_outside_us);
+        empty_us.push_back(turn.empty * 1e6);
+    }
+
+    void write(Line& line, const std::vector<std::string>& others) const {
+        line.add("baseline_us", baseline_us)
+            .add("candidate_us", candidate_us)
+            .add("empty_us", empty_us)
+            .add("baseline_outside_us", baseline_outside_us)
+            .add("candidate_outside_us", candidate_outside_us)
+            .add("baseline_device_us", baseline_device_us)
+            .add("candidate_device_us", candidate_device_us)
+            .add("sm_mhz", sm_mhz)
+            .add("hot", hot)
+            .add("power_capped", power_capped)
+            .add("others", others);
+    }
+
+  private:
+    static void add_call(const Outcome& call, std::vector<double>& inside_us,
+                         [[maybe_unused]] std::vector<double>& outside_us) {
+        inside_us.push_back(call.seconds * 1e6);
+#ifndef MSKB_CPU_DEVICE // where a worker copies its buffers back before it replies
+        outside_us.push_back((call.outside - call.seconds) * 1e6);
+#endif
+    }
+};
+
+} // namespace mskb

@@ -1,0 +1,78 @@
+"""`cudamaster compare`: is one kernel faster than another?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
+from cudamaster.cli.output import cases_table, console, print_json, say_speed, styled
+from cudamaster.speed import Change
+
+EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSURE: 12}
+
+
+@click.command()
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@click.option("--task", required=True, help="Task that both kernels do.")
+@options.precision
+@options.device
+@click.option("--command", help="Compile command of both; the device's default otherwise.")
+@click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
+@options.seed
+@options.as_json
+def compare(
+    first: Path,
+    second: Path,
+    task: str,
+    precision: str,
+    device: str,
+    command: str | None,
+    calls: int | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Time the kernel in SECOND against the one in FIRST, in turn on the same inputs, once both are proven correct.
+
+    \b
+    Exit codes, for scripts that guard a kernel's speed:
+      0   same: no change beyond 1 %, as far as these samples show
+      10  SECOND is faster
+      11  SECOND is slower
+      12  unsure: too much noise or too few calls
+      1   one of them is not correct
+    """
+    from cudamaster import cards
+    from cudamaster.devices.choose import choose
+    from cudamaster.evaluation import Workbench
+    from cudamaster.values import Candidate, Precision
+
+    card, chosen = cards.load(task), choose(device)
+    bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
+    pair = [
+        Candidate(card.name, Precision(precision), read_kernel(file), command or chosen.default_command)
+        for file in (first, second)
+    ]
+    out = console()
+    if as_json:
+        verdicts = bench.compare(*pair)
+    else:
+        with out.status(f"{card.name} ({precision}): building and running both on the {chosen.name} device"):
+            verdicts = bench.compare(*pair)
+    wrong = [(file, verdict) for file, verdict in zip((first, second), verdicts, strict=True) if not verdict.correct]
+    speed = verdicts[1].speed
+    if as_json:
+        print_json({"first": verdicts[0], "second": verdicts[1]})
+    elif wrong:
+        for file, verdict in wrong:
+            out.print(f"{file}: ", styled(verdict.status), f": {verdict.detail}", sep="")
+    else:
+        out.print(cases_table(verdicts[1], against="first"))
+        for note in verdicts[1].notes:
+            out.print(f"note: {note}")
+        if speed is not None:
+            out.print(f"{second} against {first}: {say_speed(speed, emulated=verdicts[1].emulated)}")
+    click.get_current_context().exit(1 if wrong or speed is None else EXIT_CODES[speed.change])

@@ -1,0 +1,256 @@
+"""What holds when a guard has failed: candidates that no guard has seen, in a worker of their own.
+
+Each attack is compiled into a wrapper that also does the task rightly, with whatever headers and functions it wants,
+and linked to a worker without the guards and without making its symbols local. It runs on the device that is there.
+"""
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_cards import small_card
+
+from cudamaster.building import Builder
+from cudamaster.devices.choose import choose
+from cudamaster.devices.protocol import Device, Ran, worker_words
+from cudamaster.harness import baseline_region
+from cudamaster.judging import Judgement, judge, parse
+from cudamaster.values import Precision, Status
+
+CARD = small_card("dot_product")
+HEADERS = """
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void say(const char* what, long got) {
+    std::fprintf(stderr, "%s: %s\\n", what, got < 0 ? std::strerror(errno) : "DONE");
+}
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What became of an attack: the judgement, the report, and what was printed."""
+
+    judgement: Judgement
+    lines: list[Mapping[str, Any]]
+    ran: Ran
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    """A GPU where there is one."""
+    return choose()
+
+
+@pytest.fixture(scope="module")
+def builder(device: Device) -> Builder:
+    return Builder(CARD, Precision.FP32, device)
+
+
+def attack(
+    builder: Builder, within: Path, body: str, *, calls: int = 0, limit_s: float = 2, judge_limit_s: float = 120
+) -> Seen:
+    """Run the baseline with `body` before it as a candidate, on the verification cases; with `calls` on all."""
+    folder, cases = Path(tempfile.mkdtemp(dir=within)), "all" if calls else "verify"
+    code = baseline_region(CARD, Precision.FP32)
+    head = re.search(r"extern \"C\" void [^{]*\{", code)
+    assert head is not None
+    # Headers of the system first: the CPU device redefines words that they use.
+    attacked = HEADERS + code.replace(head[0], f"{head[0]}\n{body}\n")
+    compiled = builder.device.compile(attacked, ["-O1", "-std=c++17"], "attack", folder)
+    assert compiled.object is not None, compiled.log
+    linked = builder.device.link([*builder._worker_objects(False), compiled.object], folder / "worker")
+    assert linked.object is not None, linked.log
+    report = folder / "report.jsonl"
+    workers = [
+        *worker_words("baseline", [str(builder.baseline_worker())]),
+        *worker_words("candidate", [str(linked.object)]),
+    ]
+    options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}"]
+    ran = builder.device.run([str(builder.judge()), *workers, *options], report, judge_limit_s)
+    lines = parse(report.read_text())
+    rows = [case for case in CARD.cases if cases == "all" or not case.sweep]
+    return Seen(judge(lines, ran, rows), list(lines), ran)
+
+
+def test_an_attack_that_does_nothing_is_a_candidate_like_others(builder: Builder, tmp_path: Path) -> None:
+    """Without an attack the candidate is right: what the tests below see is the attack's doing."""
+    seen = attack(builder, tmp_path, "", calls=2)
+    assert seen.judgement.status is Status.CORRECT, seen.judgement.detail
+    assert "no network, no other processes" in seen.judgement.hardware["isolation"]
+
+
+# Each gives a negative number and errno when it is refused.
+FORBIDDEN = {
+    "socket": "return socket(AF_INET, SOCK_STREAM, 0);",
+    "unix socket": "return socket(AF_UNIX, SOCK_STREAM, 0);",
+    "fork": "long child = fork(); if (child == 0) _exit(0); return child;",
+    "exec": 'char* words[] = {(char*)"/bin/true", nullptr}; return execv("/bin/true", words);',
+    "system": 'return std::system("true") == 0 ? 0 : -1;',
+    "signal to the judge": "return kill(getppid(), SIGKILL);",
+    "signal to its thread": "return syscall(SYS_tgkill, getppid(), getppid(), SIGKILL);",
+    "signal by another call": "return syscall(SYS_pidfd_open, getppid(), 0);",
+    "ptrace": "return ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr);",
+    "judge's memory": """char here[8]; iovec mine{here, 8}, theirs{(void*)0x400000, 8};
+                         return process_vm_readv(getppid(), &mine, 1, &theirs, 1, 0);""",
+    "judge's memory as a file": 'return open(("/proc/" + std::to_string(getppid()) + "/mem").c_str(), O_RDONLY);',
+    "judge's command line": 'return open(("/proc/" + std::to_string(getppid()) + "/cmdline").c_str(), O_RDONLY);',
+    "new session": "return setsid();",
+    "write to /tmp": 'return open("/tmp/attacked", O_WRONLY | O_CREAT, 0600);',
+    "read a key": 'return open("KEY", O_RDONLY);',
+    "remove a key": 'return unlink("KEY");',
+}
+
+
+@pytest.fixture(scope="module")
+def forbidden(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A candidate that tries all of it, one after the other."""
+    folder = tmp_path_factory.mktemp("forbidden")
+    (folder / "key").write_text("a secret")
+    body = "".join(f"say({json.dumps(name)}, [&]() -> long {{ {part} }}());\n" for name, part in FORBIDDEN.items())
+    return attack(builder, folder, body.replace('"KEY"', json.dumps(str(folder / "key"))))
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_a_worker_may_not_do(forbidden: Seen, name: str) -> None:
+    """The system says no, and the candidate's result is judged as ever."""
+    said = [line for line in forbidden.ran.stderr.splitlines() if line.startswith(f"{name}: ")]
+    assert said, forbidden.ran.stderr
+    assert not [line for line in said if line.endswith("DONE")]
+    assert forbidden.judgement.status is Status.CORRECT, forbidden.judgement.detail
+
+
+def test_a_worker_reaches_no_server(builder: Builder, tmp_path: Path) -> None:
+    """A server on this machine hears nothing of a candidate that would post its inputs."""
+    heard = []
+
+    class Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(self.path)
+
+    with serving(Listener) as port:
+        body = (
+            "int there = socket(AF_INET, SOCK_STREAM, 0); sockaddr_in to{}; to.sin_family = AF_INET;"
+            f"to.sin_port = htons({port}); to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);"
+            'if (connect(there, (sockaddr*)&to, sizeof to) == 0) (void)!write(there, "GET / HTTP/1.0\\r\\n\\r\\n", 18);'
+        )
+        attack(builder, tmp_path, body)
+    assert heard == []
+
+
+@contextlib.contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+
+
+def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of models do not reach a candidate."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    body = 'for (char** text = environ; *text != nullptr; ++text) std::fprintf(stderr, "%s\\n", *text);'
+    seen = attack(builder, tmp_path, body)
+    assert "PATH=" in seen.ran.stderr
+    assert "sk-secret" not in seen.ran.stderr
+
+
+def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Path) -> None:
+    """Its output is apart from the harness's channel: none of its descriptors leads to the report."""
+    forged = json.dumps(json.dumps({"event": "end", "ok": True, "t": 1.0}))
+    body = f"const char* line = {forged}; for (int to = 0; to < 64; ++to) (void)!write(to, line, strlen(line));"
+    seen = attack(builder, tmp_path, f"{body} _exit(0);")
+    assert seen.judgement.status is Status.FAULT
+    assert not [line for line in seen.lines if line["event"] == "end"]
+
+
+def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
+    """A worker that answers for itself, without having done anything, has left its outputs undefined."""
+    body = (
+        'struct { double seconds; int error; char name[64]; char detail[320]; } reply{1e-9, 0, "", ""};'
+        "for (int to = 3; to < 64; ++to) (void)!send(to, &reply, sizeof reply, MSG_DONTWAIT); for (;;) pause();"
+    )
+    seen = attack(builder, tmp_path, body, limit_s=1)
+    assert seen.judgement.status in (Status.WRONG, Status.TIMEOUT, Status.FAULT)
+    assert not [line for line in seen.lines if line["event"] == "end" and line["ok"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ("_exit(0);", Status.FAULT, "ended by itself with exit code 0"),
+        ("std::abort();", Status.FAULT, "signal 6|abort"),
+        ("*(volatile int*)8 = 1;", Status.FAULT, "signal 11|llegal"),
+        ("for (;;) pause();", Status.TIMEOUT, "longer than its limit"),
+        ("for (volatile int forever = 1; forever;) {}", Status.TIMEOUT, "longer than its limit"),
+    ],
+)
+def test_a_worker_that_ends_badly_costs_itself_alone(
+    builder: Builder, tmp_path: Path, body: str, status: Status, said: str
+) -> None:
+    """It is the candidate's verdict, told by the judge, and the next candidate is judged as ever."""
+    seen = attack(builder, tmp_path, body, limit_s=1)
+    assert seen.judgement.status is status
+    assert re.search(said, seen.judgement.detail), seen.judgement.detail
+    assert attack(builder, tmp_path, "").judgement.status is Status.CORRECT
+
+
+def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Path) -> None:
+    """Workers end with their judge, also one that hangs."""
+    body = 'std::fprintf(stderr, "worker %d\\n", getpid()); for (;;) pause();'
+    seen = attack(builder, tmp_path, body, limit_s=100, judge_limit_s=4)
+    found = re.search(r"worker (\d+)", seen.ran.stderr)
+    assert seen.ran.expired
+    assert found is not None
+    status = Path(f"/proc/{found[1]}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+
+
+def test_host_memory_has_a_limit(builder: Builder, tmp_path: Path) -> None:
+    """A candidate that fills the host's memory is stopped, and says so."""
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 14 << 30:
+        pytest.skip("less host memory than the limit and room beside it")
+    body = "for (;;) { char* more = (char*)malloc(1 << 28); if (more) memset(more, 1, 1 << 28); }"
+    seen = attack(builder, tmp_path, body, limit_s=60)
+    assert seen.judgement.status is Status.FAULT
+    assert "out of host memory" in seen.judgement.detail
+
+
+def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
+    """A worker whose clock lies: the judge waited 40 µs longer than the baseline's calls explain."""
+    case = next(case for case in CARD.cases if case.sweep)
+    begin = {"event": "begin", "seed": "1", "t": 0.0}
+    check = {"event": "check", "index": 0, "stage": "check", "ok": True, "damage": "", "outputs": [], "t": 0.0}
+    times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
+    times |= {"candidate_us": [10.0] * 5, "baseline_outside_us": [4.0] * 5, "candidate_outside_us": [44.0] * 5}
+    end = {"event": "end", "ok": True, "t": 0.0}
+    ran = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
+    judged = judge([begin, check, times, end], ran, [case])
+    assert judged.status is Status.REJECTED
+    assert "waited 40.0 µs longer" in judged.detail
+    honest = {**times, "candidate_outside_us": [4.5] * 5}
+    assert judge([begin, check, honest, end], ran, [case]).status is Status.CORRECT
+    assert replace(judged, status=Status.CORRECT).speed is not None
