@@ -11,9 +11,10 @@ and Student's t. Where both sides are the same kernel, swapping the calls of a t
 are symmetric about 0 whatever the noise is like. On calls of 10 to 30 µs of an H200 such intervals are a fifth narrower
 than those of the ratio of means. Means have a veto where they say otherwise and are sure of it.
 
-What this can't see: what differs from one process to the next, and a slow-down of fewer than one call in five, unless
-it is so large that the means show it. Turns are taken to be independent of each other; on an H200 the ratios of
-successive turns are (mean autocorrelation 0.00, where every turn has inputs of its own).
+What differs from one process to the next is in no interval; a difference has to be larger to count, the more so the
+shorter a call is (MARGIN, BETWEEN_PROCESSES_US). What this can't see: a slow-down of fewer than one call in five,
+unless it is so large that the means show it. Turns are taken to be independent of each other; on an H200 the ratios
+of successive turns are (mean autocorrelation 0.00, where every turn has inputs of its own).
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from functools import cache
 CONFIDENCE = 0.999
 # Less than this is no change, however sure it is: where buffers and code come to lie may do as much.
 MARGIN = 0.01
+# Two processes that run the same kernel differ in what a call takes on the host, for as long as they live: by up to so
+# much on an H200 (benchmarks/timing.py same). No number of calls in one pair of processes shows that.
+BETWEEN_PROCESSES_US = 0.8
 # An interval that holds 1 says SAME as long as it reaches no further than this from its middle. With 50 turns that is
 # 3 to 11 % on calls of 10 to 20 µs. A quiet case (noise up to 1.5 %) reaches 2 %, and SAME hides less than 5 % there.
 WIDEST_SAME = 0.12
@@ -71,11 +75,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """A speedup with the standard error of its logarithm; infinite, and no degrees of freedom, for a single turn."""
+    """A speedup with the standard error of its logarithm; infinite, and no degrees of freedom, for a single turn.
+
+    A difference of less than `margin`, a part of 1, is none.
+    """
 
     speedup: float
     log_error: float
     freedom: float
+    margin: float
 
     @property
     def interval(self) -> Interval:
@@ -90,13 +98,13 @@ class _Estimate:
     def differs(self) -> bool:
         """Surely not 1, and by more than the margin."""
         sure = not self.interval.low <= 1 <= self.interval.high
-        return sure and abs(math.log(self.speedup)) > math.log1p(MARGIN)
+        return sure and abs(math.log(self.speedup)) > math.log1p(self.margin)
 
 
 def compare(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Comparison:
     """One case from its raw samples, whole calls in microseconds; sample i of both is of the same turn.
 
-    The order of turns does not matter, nor does the unit; swapping sides inverts every ratio. Raises ValueError for
+    The order of turns does not matter; swapping sides inverts every ratio. Raises ValueError for
     samples that do not pair up, for none at all, and for times that are not positive and finite.
     """
     return overall([(1.0, baseline_us, candidate_us)])
@@ -152,24 +160,31 @@ def _ratio_of_means(turns: Sequence[tuple[float, float]]) -> _Estimate:
     """Mean baseline over mean candidate, its error by the delta method on the pairs."""
     baseline_mean = statistics.fmean(baseline for baseline, _ in turns)
     candidate_mean = statistics.fmean(candidate for _, candidate in turns)
+    margin = _margin(turns)
     if len(turns) == 1:
-        return _Estimate(baseline_mean / candidate_mean, math.inf, 0)
+        return _Estimate(baseline_mean / candidate_mean, math.inf, 0, margin)
     pulls = [baseline / baseline_mean - candidate / candidate_mean for baseline, candidate in turns]
     error = statistics.stdev(pulls) / math.sqrt(len(turns))
-    return _Estimate(baseline_mean / candidate_mean, error, len(turns) - 1)
+    return _Estimate(baseline_mean / candidate_mean, error, len(turns) - 1, margin)
 
 
 def _typical(turns: Sequence[tuple[float, float]]) -> _Estimate:
     """Trimmed mean of the logarithms of the turns' ratios, error from the winsorised variance."""
     ordered = sorted(_logarithms(turns))
-    count = len(ordered)
+    count, margin = len(ordered), _margin(turns)
     if count == 1:
-        return _Estimate(math.exp(ordered[0]), math.inf, 0)
+        return _Estimate(math.exp(ordered[0]), math.inf, 0, margin)
     cut = count // 5 if count >= _FEWEST_TO_TRIM else 0
     kept = ordered[cut : count - cut]
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     error = statistics.stdev(winsorised) * math.sqrt(count) / len(kept)
-    return _Estimate(math.exp(statistics.fmean(kept)), error, len(kept) - 1)
+    return _Estimate(math.exp(statistics.fmean(kept)), error, len(kept) - 1, margin)
+
+
+def _margin(turns: Sequence[tuple[float, float]]) -> float:
+    """How large a difference has to be to count: a part of the shorter call."""
+    baseline, candidate = (statistics.median(turn[side] for turn in turns) for side in (0, 1))
+    return MARGIN + BETWEEN_PROCESSES_US / min(baseline, candidate)
 
 
 def _weighted(weights: Sequence[float], estimates: Sequence[_Estimate]) -> _Estimate:
@@ -177,12 +192,13 @@ def _weighted(weights: Sequence[float], estimates: Sequence[_Estimate]) -> _Esti
     parts = [(weight * e.speedup, e) for weight, e in zip(weights, estimates, strict=True) if weight > 0]
     total = math.fsum(part for part, _ in parts)
     speedup = total / math.fsum(weights)
+    margin = math.fsum(part * e.margin for part, e in parts) / total
     variances = [((part / total * e.log_error) ** 2, e.freedom) for part, e in parts]
     variance = math.fsum(v for v, _ in variances)
     if math.isinf(variance) or variance == 0:
-        return _Estimate(speedup, math.sqrt(variance), 0)
+        return _Estimate(speedup, math.sqrt(variance), 0, margin)
     freedom = 1 / math.fsum((v / variance) ** 2 / freedom for v, freedom in variances)
-    return _Estimate(speedup, math.sqrt(variance), freedom)
+    return _Estimate(speedup, math.sqrt(variance), freedom, margin)
 
 
 @cache

@@ -16,7 +16,7 @@ from cudamaster.harness import baseline_region
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.values import Candidate, Precision, Status
 
-ABSENT = Gpu("No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 
 
 def builder(task: str, precision: Precision) -> Builder:

@@ -19,7 +19,7 @@ from cudamaster.floors import Floor, Limits, Term, floor
 from cudamaster.records import from_json, to_json
 from cudamaster.values import Precision
 
-ABSENT = Gpu("No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = Gpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
 # Invented round figures of a GPU that does not exist.
 LIMITS = Limits(
     date="2026-01-02T03:04:05+00:00",

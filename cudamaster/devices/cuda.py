@@ -35,13 +35,15 @@ _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "cloc
           "power.limit", "clocks_event_reasons.active")  # fmt: skip
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
+_LEAST_CORES = 4
 _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What nvidia-smi says of one GPU. Clocks in MHz, power in W, memory in MiB, as printed."""
+    """What nvidia-smi says of one GPU, the `index`-th. Clocks in MHz, power in W, memory in MiB, as printed."""
 
+    index: int
     name: str
     uuid: str
     compute_capability: str
@@ -86,7 +88,7 @@ def find_gpu() -> Gpu | None:
             return None
         rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
         if done.returncode == 0 and rows:
-            gpus = [Gpu(*(field.strip() for field in row[:8])) for row in rows]
+            gpus = [Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows)]
             return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     return None
 
@@ -202,7 +204,8 @@ class CudaDevice:
             if self._ended_badly is not None:
                 self._probe(self._ended_badly, lock)
                 self._ended_badly = None
-            ran = self._run([*command, "--report", str(report)], limit_s, lock)
+            cores = _cores(self.gpu.index) if alone and "--baseline" in command else []
+            ran = self._run([*command, *cores, "--report", str(report)], limit_s, lock)
         if "--baseline" in command and ran.exit_code not in (0, 1):
             self._ended_badly = _without_candidate(command)
         return ran
@@ -258,6 +261,14 @@ def _environment(gpu: Gpu) -> dict[str, str]:
     """What a judge and its workers see: no key of a model, and the one GPU that is held."""
     kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
     return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
+
+
+def _cores(gpu: int) -> list[str]:
+    """The judge's option for the cores of a measuring run: two of this GPU's own, where there are enough of them."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    free = sorted(os.sched_getaffinity(0), reverse=True)[2 * gpu :]  # the first ones serve interrupts
+    return ["--cores", f"{free[1]},{free[0]}"] if len(free) >= _LEAST_CORES else []
 
 
 def _without_candidate(command: Sequence[str]) -> list[str]:

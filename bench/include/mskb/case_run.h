@@ -30,6 +30,7 @@ constexpr int kCheckedCalls = 6;       // about so many timed calls of a candida
 constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
 constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
+constexpr int kEmptyCalls = 20;        // empty launches
 constexpr int kDeviceCalls = 5;        // of each, timed on the device
 constexpr uint64_t kErrorStream = 1 << 24; // of the inputs of those calls
 constexpr int kFaultExit = 70;             // a worker's fault ended the run
@@ -248,12 +249,16 @@ class CaseRun {
             ok = take_turn(inputs[turn], checked, taken);
             if (!counts || !ok)
                 continue;
-            taken.empty = call(*workers_.baseline, Ask::kEmpty, inputs[turn]).seconds;
             taken.clocks = gpu_.clocks();
             turns_taken.add(taken, workers_.candidate != nullptr);
         }
-        if (ok)
+        if (ok) {
+            // Not between the turns, which would favour whoever makes them.
+            for (int k = 0; k < std::min<int>(kEmptyCalls, options_.calls); ++k)
+                turns_taken.empty_us.push_back(call(*workers_.baseline, Ask::kEmpty, inputs[k]).seconds *
+                                               1e6);
             time_on_device(inputs, turns_taken);
+        }
         std::vector<int> ours;
         for (const Contestant* worker : {workers_.baseline, workers_.candidate, workers_.rival})
             if (worker != nullptr)

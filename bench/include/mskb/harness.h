@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 #ifdef __linux__
+#include <sched.h>
 #include <sys/prctl.h>
 #endif
 #include "mskb/case_run.h"
@@ -63,6 +64,19 @@ inline void admit(const Report& report, Contestant& worker, const SharedMemory& 
     std::_Exit(kFaultExit);
 }
 
+// Puts this thread, and what it starts from now on, on one processor core.
+inline void run_on([[maybe_unused]] int core) {
+#ifdef __linux__
+    if (core < 0)
+        return;
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    if (sched_setaffinity(0, sizeof cores, &cores) != 0)
+        harness_failure("there is no processor core " + std::to_string(core));
+#endif
+}
+
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout.
 inline int run(int argc, char** argv) {
     Options options = parse_options(argc, argv);
@@ -80,13 +94,17 @@ inline int run(int argc, char** argv) {
             rows.push_back(row);
     for (const std::string& text : options.extra)
         rows.push_back(row_of(text));
-    // Workers come up while this process does.
+    // Workers come up while this process does. Only one of them runs at a time: on one core all of them find the same
+    // caches, and none is luckier than another for as long as it lives. The judge, which waits without sleeping, is not
+    // in their way.
+    run_on(options.workers_core);
     std::optional<Contestant> baseline, candidate, rival;
     start(baseline, "baseline", options.baseline);
     if (!options.baseline_only)
         start(candidate, "candidate", options.candidate);
     if (!options.rival.empty())
         start(rival, "rival", options.rival);
+    run_on(options.core);
     report_begin(report, options, task().name(), task().precision());
     size_t free_bytes = 0, total_bytes = 0, shared_bytes = 1;
     MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));

@@ -24,7 +24,8 @@ struct Options {
     bool first_failure = false; // stop at the first case that is not right
     // Commands of the workers, a word each; by default this executable itself, and no rival.
     std::vector<std::string> baseline, candidate, rival;
-    int profile = 0; // calls of the candidate for a profiler, in place of checks and timing
+    int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
+    int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
 };
 
 inline void usage(const char* program) {
@@ -34,6 +35,7 @@ inline void usage(const char* program) {
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
+        "          [--cores JUDGE,WORKERS]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -72,6 +74,8 @@ inline Options parse_options(int argc, char** argv) {
             o.candidate.push_back(value);
         else if (key == "--rival")
             o.rival.push_back(value);
+        else if (key == "--cores")
+            known = std::sscanf(value, "%d,%d", &o.core, &o.workers_core) == 2;
         else if (key == "--work-limit")
             o.work_limit = std::atof(value);
         else if (key == "--call-limit")

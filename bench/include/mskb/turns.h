@@ -9,10 +9,9 @@
 
 namespace mskb {
 
-// A baseline call and a candidate call on the same inputs, and an empty launch.
+// A baseline call and a candidate call on the same inputs.
 struct Turn {
     Outcome baseline, candidate;
-    double empty = 0;
     Clocks clocks;
 };
 
@@ -35,7 +34,6 @@ struct Turns {
         add_call(turn.baseline, baseline_us, baseline_outside_us);
         if (candidate)
             add_call(turn.candidate, candidate_us, candidate_outside_us);
-        empty_us.push_back(turn.empty * 1e6);
     }
 
     void write(Line& line, const std::vector<std::string>& others) const {

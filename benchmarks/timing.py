@@ -1,0 +1,293 @@
+"""How far the harness's times can be trusted: measured on the GPU found, printed, and kept as JSON.
+
+    python benchmarks/timing.py same [TASK-PRECISION...] [--processes 5] [--blocks 20]   a kernel against itself
+    python benchmarks/timing.py all                                          every baseline against itself, once
+    python benchmarks/timing.py more                    a kernel that does 5 % more work against the original
+    python benchmarks/timing.py runs                    the playbook's kernels in three separately started runs
+    python benchmarks/timing.py clocks                  host clock, events and device clock, by length of the kernel
+
+`same` starts both sides as new processes PROCESSES times, and takes BLOCKS times 50 turns in each, at the lightest and
+the heaviest case of a task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+
+from cudamaster import cards
+from cudamaster.devices.cuda import CudaDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.speed import Change, compare, overall
+from cudamaster.values import Candidate, Precision, Verdict
+
+TURNS = 50
+QUIET_US = 20.0  # cases longer than this are held to a percent
+TASKS = (
+    "relu-fp32 swiglu-bf16 dot_product-fp32 spmv_csr-bf16 rope-fp32 simpson_int-fp32 monte_carlo_int-bf16 "
+    "matrix_scalar_mul-fp32 matrix_transpose-bf16 conv_2d-fp32"
+)
+MORE_WORK = "matrix_scalar_mul-fp32 matrix_scalar_mul-bf16 matrix_copy-fp32 matrix_copy-bf16"
+CLOCKS = r"""
+#include <cstdio>
+#include <vector>
+#include "mskb/timing.h"
+__global__ void wait_kernel(long long cycles) { for (long long start = clock64(); clock64() - start < cycles;) {} }
+double middle(std::vector<double> v) { std::sort(v.begin(), v.end()); return v[v.size() / 2] * 1e6; }
+int main() {
+    using namespace mskb;
+    CacheFlush flush;
+    cudaEvent_t begin, end;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    int khz = 0;
+    cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, 0);
+    for (double us : {0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0}) {
+        auto call = [&] { wait_kernel<<<1, 32>>>(static_cast<long long>(us * khz * 1e-3)); };
+        std::vector<double> host, events, device;
+        for (int i = 0; i < 210; ++i) {
+            flush();
+            double seconds = timed_call(call);
+            float between = 0, behind = 0;
+            flush();
+            cudaDeviceSynchronize();
+            cudaEventRecord(begin), call(), cudaEventRecord(end), cudaEventSynchronize(end);
+            cudaEventElapsedTime(&between, begin, end);
+            flush();
+            wait_kernel<<<1, 1>>>(static_cast<long long>(100 * khz * 1e-3));
+            cudaEventRecord(begin), call(), cudaEventRecord(end), cudaEventSynchronize(end);
+            cudaEventElapsedTime(&behind, begin, end);
+            if (i >= 10)
+                host.push_back(seconds), events.push_back(between * 1e-3), device.push_back(behind * 1e-3);
+        }
+        std::fprintf(stderr, "%8.0f %10.2f %10.2f %10.2f\n", us, middle(host), middle(events), middle(device));
+    }
+}
+"""
+
+
+def bench(name: str, device: CudaDevice, calls: int, *, ends: bool = False) -> Workbench:
+    """The workbench of "task-precision"; with `ends` of its lightest and its heaviest timed case alone."""
+    task, precision = name.rsplit("-", 1)
+    card = cards.load(task)
+    if ends:
+        timed = sorted((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+        sweep = [dict(case.values) for case in (timed[0], timed[-1])]
+        card = cards.TaskCard.model_validate({**card.model_dump(), "sweep": sweep})
+    return Workbench(card, Precision(precision), device, calls=calls)
+
+
+def built(benches: Sequence[Workbench]) -> None:
+    """Everything compiled before anything is timed."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda each: each._builder.build(each.baseline), benches))
+
+
+def evaluated(each: Workbench, candidate: Candidate) -> Verdict:
+    """A verdict that has to be right."""
+    verdict = each.evaluate(candidate)
+    if not verdict.correct:
+        sys.exit(f"{each.card.name} {each.precision}: {verdict.status}, {verdict.detail}\n{verdict.log}")
+    return verdict
+
+
+def blocks_of(verdict: Verdict) -> Iterable[list[tuple[str, float, tuple[float, ...], tuple[float, ...]]]]:
+    """The samples of a long run as runs of 50 turns: label, weight, baseline and candidate of every case."""
+    timed = [case for case in verdict.cases if case.timing is not None]
+    count = min(len(case.timing.baseline_us) for case in timed if case.timing) // TURNS
+    for block in range(count):
+        part = slice(block * TURNS, (block + 1) * TURNS)
+        yield [
+            (case.label, case.weight, case.timing.baseline_us[part], case.timing.candidate_us[part])
+            for case in timed
+            if case.timing
+        ]
+
+
+def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int) -> dict[str, object]:
+    """A against A: how often P is called the same, and how far P and S are from 1."""
+    benches = [bench(name, device, TURNS * blocks, ends=True) for name in names]
+    built(benches)
+    result: dict[str, object] = {}
+    print(
+        f"{'task':26} {'P: same':>9} {'|P-1| mean, worst':>18} {'cases: same':>13} {'S beyond 1 %, > 20 us':>22} s/run"
+    )
+    for name, each in zip(names, benches, strict=True):
+        started, changes, scores = monotonic(), Counter[Change](), []
+        case_changes, quiet, beyond = Counter[Change](), 0, 0
+        raw: list[dict[str, list[list[float]]]] = []
+        for _ in range(processes):
+            verdict = evaluated(each, each.baseline)
+            raw.append(
+                {
+                    case.label: [[round(us, 2) for us in calls] for calls in (t.baseline_us, t.candidate_us)]
+                    for case in verdict.cases
+                    if (t := case.timing)
+                }
+            )
+            for samples in blocks_of(verdict):
+                whole = overall([(weight, b, c) for _, weight, b, c in samples])
+                changes[whole.change] += 1
+                scores.append(whole.ratio)
+                for _, _, b, c in samples:
+                    one = compare(b, c)
+                    case_changes[one.change] += 1
+                    if statistics.median(b) > QUIET_US:
+                        quiet += 1
+                        beyond += abs(one.ratio - 1) >= 0.01
+        off = [abs(score - 1) for score in scores]
+        seconds = (monotonic() - started) / processes
+        print(
+            f"{name:26} {changes[Change.SAME]:4}/{len(scores):4} {statistics.fmean(off):8.4f} {max(off):9.4f} "
+            f"{case_changes[Change.SAME]:6}/{case_changes.total():6} {beyond:12}/{quiet:9} {seconds:5.1f}",
+            flush=True,
+        )
+        result[name] = {"P": scores, "changes": changes, "cases": case_changes, "samples_us": raw}
+    return result
+
+
+def every(device: CudaDevice) -> dict[str, object]:
+    """All hundred baselines against themselves, once each."""
+    names = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
+    benches = [bench(name, device, TURNS) for name in names]
+    built(benches)
+    result, changes, started = {}, Counter[Change](), monotonic()
+    for name, each in zip(names, benches, strict=True):
+        verdict = evaluated(each, each.baseline)
+        assert verdict.speed is not None
+        changes[verdict.speed.change] += 1
+        timed = sum(len(case.timing.baseline_us) for case in verdict.cases if case.timing)
+        calls_s = (
+            sum(
+                sum(case.timing.baseline_us) + sum(case.timing.candidate_us) + timed * (case.empty_us or 0)
+                for case in verdict.cases
+                if case.timing
+            )
+            * 1e-6
+        )
+        result[name] = {"P": verdict.speed, "seconds": verdict.seconds, "turns": timed, "calls_s": calls_s}
+        if verdict.speed.change is not Change.SAME:
+            low, high = verdict.speed.interval.low, verdict.speed.interval.high
+            print(f"{name}: P {verdict.speed.ratio:.4f}, {verdict.speed.change} ({low:.4f} to {high:.4f})", flush=True)
+        for note in verdict.notes:
+            print(f"{name}: {note}")
+    print(f"{changes} of {len(names)}, {monotonic() - started:.0f} s")
+    return result
+
+
+def more(device: CudaDevice) -> dict[str, object]:
+    """5 % more work, case by case: told apart where a call takes longer than 20 µs."""
+    result = {}
+    for name in MORE_WORK.split():
+        each = bench(name, device, TURNS)
+        code = padded(each.baseline.code)
+        verdict = evaluated(each, Candidate(each.card.name, each.precision, code, each.baseline.command))
+        for case in verdict.cases:
+            if case.timing is None or case.speed is None:
+                continue
+            us = statistics.median(case.timing.baseline_us)
+            on_device = [
+                statistics.median(t) for t in (case.timing.baseline_device_us, case.timing.candidate_device_us)
+            ]
+            print(
+                f"{name:24} {case.label:28} {us:9.1f} us  S {case.speed.ratio:.4f} {case.speed.change.value:7} "
+                f"on the device {on_device[0] / on_device[1]:.4f}",
+                flush=True,
+            )
+            result[f"{name} {case.label}"] = {"us": us, "speed": case.speed, "on_device": on_device}
+    return result
+
+
+def padded(code: str) -> str:
+    """5 % more threads, which redo the first elements."""
+    code, guards = re.subn(
+        r"if \(i >= (.+)\)\n\s*return;",
+        r"size_t n = \1;\n    if (i >= n + n / 20)\n        return;\n    i = i < n ? i : i - n;",
+        code,
+    )
+    code, grids = re.subn(r"\((.+) - 1\) / threads \+ 1", r"(\1 + \1 / 20 - 1) / threads + 1", code)
+    assert guards == grids == 1, code
+    return code
+
+
+def runs(device: CudaDevice) -> dict[str, object]:
+    """The last playbook step of some tasks, evaluated three times: P each time, and the spread of cases over 20 µs."""
+    result: dict[str, object] = {}
+    pairs = []
+    for name in TASKS.split():
+        each = bench(name, device, TURNS)
+        steps = PlaybookModel().steps(each.card.name, each.precision.value)
+        if steps:
+            step = steps[-1]
+            command = merged(device.default_command, step.flags)
+            pairs.append((name, each, Candidate(each.card.name, each.precision, step.code, command)))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda pair: pair[1]._builder.build(pair[2]), pairs))
+    for name, each, candidate in pairs:
+        verdicts = [evaluated(each, candidate) for _ in range(3)]
+        scores = [verdict.score or 0 for verdict in verdicts]
+        spread = 0.0
+        for cases in zip(*[[c for c in v.cases if c.timing] for v in verdicts], strict=True):
+            ratios = [case.speed.ratio for case in cases if case.speed]
+            if min(statistics.median(case.timing.candidate_us) for case in cases if case.timing) > QUIET_US:
+                spread = max(spread, max(ratios) / min(ratios) - 1)
+        print(
+            f"{name:24} P {scores[0]:.3f} {scores[1]:.3f} {scores[2]:.3f}  spread {max(scores) / min(scores) - 1:.4f}, "
+            f"of cases over 20 us {spread:.4f}",
+            flush=True,
+        )
+        result[name] = {"P": scores, "spread_of_long_cases": spread}
+    return result
+
+
+def clocks(device: CudaDevice) -> dict[str, object]:
+    """One kernel of known length under three clocks, medians of 200 in microseconds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        compiled = device.compile(CLOCKS, ("-O2", "-std=c++17"), "clocks", folder)
+        assert compiled.object is not None, compiled.log
+        linked = device.link([compiled.object], folder / "clocks")
+        assert linked.object is not None, linked.log
+        ran = device.run([str(linked.object)], Path("/dev/null"), 120)
+    print("kernel us    host us  events us  device us")
+    print(ran.stderr, end="")
+    return {"table": ran.stderr}
+
+
+def main() -> None:
+    """Run one of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["same", "all", "more", "runs", "clocks"])
+    parser.add_argument("tasks", nargs="*", default=TASKS.split())
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    given = parser.parse_args()
+    device = CudaDevice()
+    measure: dict[str, Callable[[], dict[str, object]]] = {
+        "same": lambda: same(given.tasks, device, given.processes, given.blocks),
+        "all": lambda: every(device),
+        "more": lambda: more(device),
+        "runs": lambda: runs(device),
+        "clocks": lambda: clocks(device),
+    }
+    figures = measure[given.what]()
+    if given.out is not None:
+        from cudamaster.records import to_json
+
+        about = {"device": device.hardware().name, **device.hardware().figures}
+        given.out.write_text(json.dumps(to_json({"about": about, given.what: figures})) + "\n")
+
+
+if __name__ == "__main__":
+    main()
