@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import secrets
 import statistics
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from time import monotonic
 from cudamaster import cards
 from cudamaster.devices.cuda import CudaDevice
 from cudamaster.evaluation import Workbench
+from cudamaster.judging import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.speed import Change, compare, overall
 from cudamaster.values import Candidate, Precision, Verdict
@@ -101,15 +103,26 @@ def evaluated(each: Workbench, candidate: Candidate) -> Verdict:
     return verdict
 
 
-def blocks_of(verdict: Verdict) -> Iterable[list[tuple[str, float, tuple[float, ...], tuple[float, ...]]]]:
+def timed(each: Workbench) -> Judgement:
+    """The baseline against itself at the timed sizes, with as little checking as the judge can do."""
+    build = each._builder.build(each.baseline)
+    cases = [case for case in each.card.cases if case.sweep]
+    little = ["--cases", "sweep", "--oracle-operations", "1e5", "--oracle-elements", "1024"]
+    judged = each._run(each._workers([str(build.worker)]), cases, little, secrets.randbits(63), 600)
+    if judged.speed is None:
+        sys.exit(f"{each.card.name} {each.precision}: {judged.status}, {judged.detail}\n{judged.log}")
+    return judged
+
+
+def blocks_of(verdict: Judgement) -> Iterable[list[tuple[str, float, tuple[float, ...], tuple[float, ...]]]]:
     """The samples of a long run as runs of 50 turns: label, weight, baseline and candidate of every case."""
-    timed = [case for case in verdict.cases if case.timing is not None]
-    count = min(len(case.timing.baseline_us) for case in timed if case.timing) // TURNS
+    cases = [case for case in verdict.cases if case.timing is not None]
+    count = min(len(case.timing.baseline_us) for case in cases if case.timing) // TURNS
     for block in range(count):
         part = slice(block * TURNS, (block + 1) * TURNS)
         yield [
             (case.label, case.weight, case.timing.baseline_us[part], case.timing.candidate_us[part])
-            for case in timed
+            for case in cases
             if case.timing
         ]
 
@@ -127,7 +140,7 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int) 
         case_changes, quiet, beyond = Counter[Change](), 0, 0
         raw: list[dict[str, list[list[float]]]] = []
         for _ in range(processes):
-            verdict = evaluated(each, each.baseline)
+            verdict = timed(each)
             raw.append(
                 {
                     case.label: [[round(us, 2) for us in calls] for calls in (t.baseline_us, t.candidate_us)]
@@ -138,13 +151,13 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int) 
             for samples in blocks_of(verdict):
                 whole = overall([(weight, b, c) for _, weight, b, c in samples])
                 changes[whole.change] += 1
-                scores.append(whole.ratio)
+                scores.append(whole.speedup)
                 for _, _, b, c in samples:
                     one = compare(b, c)
                     case_changes[one.change] += 1
                     if statistics.median(b) > QUIET_US:
                         quiet += 1
-                        beyond += abs(one.ratio - 1) >= 0.01
+                        beyond += abs(one.speedup - 1) >= 0.01
         off = [abs(score - 1) for score in scores]
         seconds = (monotonic() - started) / processes
         print(
@@ -161,27 +174,37 @@ def every(device: CudaDevice) -> dict[str, object]:
     names = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
     benches = [bench(name, device, TURNS) for name in names]
     built(benches)
-    result, changes, started = {}, Counter[Change](), monotonic()
+    result: dict[str, object] = {}
+    changes, started = Counter[Change](), monotonic()
+    quiet, beyond, turns, own_s, calls_s = 0, 0, 0, 0.0, 0.0
     for name, each in zip(names, benches, strict=True):
-        verdict = evaluated(each, each.baseline)
-        assert verdict.speed is not None
-        changes[verdict.speed.change] += 1
-        timed = sum(len(case.timing.baseline_us) for case in verdict.cases if case.timing)
-        calls_s = (
-            sum(
-                sum(case.timing.baseline_us) + sum(case.timing.candidate_us) + timed * (case.empty_us or 0)
-                for case in verdict.cases
-                if case.timing
+        judged = timed(each)
+        assert judged.speed is not None
+        changes[judged.speed.change] += 1
+        rows = []
+        for case in judged.cases:
+            if case.timing is None or case.speed is None:
+                continue
+            us = statistics.median(case.timing.baseline_us)
+            rows.append((case.label, us, case.speed.speedup, case.speed.change, len(case.timing.baseline_us)))
+            turns += len(case.timing.baseline_us)
+            calls_s += (sum(case.timing.baseline_us) + sum(case.timing.candidate_us)) * 1e-6
+            if us > QUIET_US:
+                quiet += 1
+                beyond += abs(case.speed.speedup - 1) >= 0.01
+        own_s += judged.seconds.timing
+        result[name] = {"P": judged.speed, "cases": rows, "notes": judged.notes}
+        if judged.speed.change is not Change.SAME or judged.notes:
+            low, high = judged.speed.interval.low, judged.speed.interval.high
+            print(
+                f"{name}: P {judged.speed.speedup:.4f}, {judged.speed.change} ({low:.4f} to {high:.4f}) {judged.notes}",
+                flush=True,
             )
-            * 1e-6
-        )
-        result[name] = {"P": verdict.speed, "seconds": verdict.seconds, "turns": timed, "calls_s": calls_s}
-        if verdict.speed.change is not Change.SAME:
-            low, high = verdict.speed.interval.low, verdict.speed.interval.high
-            print(f"{name}: P {verdict.speed.ratio:.4f}, {verdict.speed.change} ({low:.4f} to {high:.4f})", flush=True)
-        for note in verdict.notes:
-            print(f"{name}: {note}")
-    print(f"{changes} of {len(names)}, {monotonic() - started:.0f} s")
+    print(f"{dict(changes)} of {len(names)}, {monotonic() - started:.0f} s")
+    print(f"{beyond} of {quiet} cases over {QUIET_US:g} us are 1 % or more from 1")
+    print(
+        f"{turns} turns took {own_s:.0f} s, {calls_s:.0f} s of them in calls: {(own_s - calls_s) / turns * 1e3:.2f} ms beside"
+    )
     return result
 
 
@@ -200,7 +223,7 @@ def more(device: CudaDevice) -> dict[str, object]:
                 statistics.median(t) for t in (case.timing.baseline_device_us, case.timing.candidate_device_us)
             ]
             print(
-                f"{name:24} {case.label:28} {us:9.1f} us  S {case.speed.ratio:.4f} {case.speed.change.value:7} "
+                f"{name:24} {case.label:28} {us:9.1f} us  S {case.speed.speedup:.4f} {case.speed.change.value:7} "
                 f"on the device {on_device[0] / on_device[1]:.4f}",
                 flush=True,
             )
@@ -238,7 +261,7 @@ def runs(device: CudaDevice) -> dict[str, object]:
         scores = [verdict.score or 0 for verdict in verdicts]
         spread = 0.0
         for cases in zip(*[[c for c in v.cases if c.timing] for v in verdicts], strict=True):
-            ratios = [case.speed.ratio for case in cases if case.speed]
+            ratios = [case.speed.speedup for case in cases if case.speed]
             if min(statistics.median(case.timing.candidate_us) for case in cases if case.timing) > QUIET_US:
                 spread = max(spread, max(ratios) / min(ratios) - 1)
         print(

@@ -45,7 +45,7 @@ class Judgement:
     @property
     def score(self) -> float | None:
         """P of paper eq. 2 over the timed cases; None unless every case that ran was right and one was timed."""
-        return None if self.speed is None else self.speed.ratio
+        return None if self.speed is None else self.speed.speedup
 
     @property
     def speed(self) -> Comparison | None:

@@ -55,11 +55,11 @@ def test_a_kernel_against_itself_is_the_same(us: float, noise: float, hiccups: f
 
 
 def test_means_could_not_say_so() -> None:
-    """Why the decision is not read from the ratio of means: on calls that hiccup it is off by percents, mostly."""
+    """Why a speedup is not the ratio of means: on calls that hiccup that is off by percents, mostly."""
     results = repeated(lambda rng: turns(rng, 10, 0.03, hiccups=0.03))
-    assert sum(abs(result.ratio - 1) > 0.02 for result in results) > len(results) / 2
+    assert sum(abs(result.mean_ratio - 1) > 0.02 for result in results) > len(results) / 2
     means, typical = (sorted(reach(i) for i in found)[100] for found in
-                      ([r.ratio_interval for r in results], [r.interval for r in results]))  # fmt: skip
+                      ([r.mean_interval for r in results], [r.interval for r in results]))  # fmt: skip
     assert typical < 1.04 < 1.3 < means
 
 
@@ -83,7 +83,7 @@ def test_same_says_how_much_it_may_hide() -> None:
 def test_intervals_hold_the_truth(calls: int) -> None:
     """Both intervals of a true speedup of 1.25, at least 99 times in 100 (they are meant to 999 times in 1000)."""
     results = repeated(lambda rng: turns(rng, 100, 0.02, slowdown=0.8, calls=calls))
-    for intervals in ([r.interval for r in results], [r.ratio_interval for r in results]):
+    for intervals in ([r.interval for r in results], [r.mean_interval for r in results]):
         assert sum(i.low <= 1.25 <= i.high for i in intervals) >= 0.99 * len(intervals)
 
 
@@ -110,9 +110,9 @@ def test_five_turns_show_a_large_effect() -> None:
 
 def test_one_turn_knows_nothing() -> None:
     result = compare([8.0], [4.0])
-    assert (result.ratio, result.median_ratio) == pytest.approx((2, 2))
+    assert (result.speedup, result.mean_ratio) == pytest.approx((2, 2))
     assert result.change is Change.UNSURE
-    assert result.interval == result.ratio_interval == Interval(0.0, math.inf)
+    assert result.interval == result.mean_interval == Interval(0.0, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_one_turn_knows_nothing() -> None:
         (1000.0, 0.8, Change.FASTER),
         (20.0, 1.04, Change.SAME),
         (21.0, 1.05, Change.SLOWER),
-        (10.0, 1.08, Change.SAME),
+        (10.0, 1.07, Change.SAME),
     ],
 )
 def test_without_variance_the_margin_decides(baseline_us: float, factor: float, change: Change) -> None:
@@ -137,13 +137,13 @@ def test_without_variance_the_margin_decides(baseline_us: float, factor: float, 
 def test_a_small_sample_by_hand() -> None:
     """Ratios 1, 2 and 4: logarithms with mean and deviation ln 2, t of 31.599 with two degrees of freedom."""
     result = compare([10.0, 20.0, 40.0], [10.0, 10.0, 10.0])
-    assert result.ratio == pytest.approx(7 / 3)
-    assert result.median_ratio == pytest.approx(2)
+    assert result.mean_ratio == pytest.approx(7 / 3)
+    assert result.speedup == pytest.approx(2)
     far = 2 ** (31.599 / math.sqrt(3))
     assert (result.interval.low, result.interval.high) == pytest.approx((2 / far, 2 * far), rel=1e-4)
     # Of the means: baselines over their mean are 3/7, 6/7 and 12/7, their deviation sqrt(3/7).
     far = math.exp(31.599 * math.sqrt(3 / 7) / math.sqrt(3))
-    assert result.ratio_interval.high == pytest.approx(7 / 3 * far, rel=1e-4)
+    assert result.mean_interval.high == pytest.approx(7 / 3 * far, rel=1e-4)
     assert result.change is Change.UNSURE
 
 
@@ -165,8 +165,8 @@ def test_p_weighs_cases_as_the_paper_does() -> None:
     """P = sum(T*S)/sum(T), the error of a case counts by its part of the sum, and a case without weight not at all."""
     noisy = ([10.0, 20.0, 40.0], [10.0, 10.0, 10.0])  # typical turn 2
     result = overall([(3.0, *noisy), (1.0, [8.0] * 3, [2.0] * 3), (0.0, [5.0], [9.0])])
-    assert result.ratio == pytest.approx((3 * 7 / 3 + 4) / 4)
-    assert result.median_ratio == pytest.approx((3 * 2 + 4) / 4)
+    assert result.mean_ratio == pytest.approx((3 * 7 / 3 + 4) / 4)
+    assert result.speedup == pytest.approx((3 * 2 + 4) / 4)
     far = 2 ** (31.599 / math.sqrt(3) * 6 / 10)
     assert result.interval.high == pytest.approx(2.5 * far, rel=1e-4)
 
@@ -184,7 +184,7 @@ def test_many_cases_are_surer_than_one() -> None:
 
 def test_a_single_turn_of_one_case_leaves_p_unsure() -> None:
     result = overall([(1.0, [8.0] * 9, [2.0] * 9), (1.0, [8.0], [2.0])])
-    assert result.ratio == pytest.approx(4)
+    assert result.speedup == pytest.approx(4)
     assert result.change is Change.UNSURE
 
 
@@ -195,7 +195,7 @@ def test_means_have_a_veto() -> None:
         baseline_us, candidate_us = turns(rng, 100, 0.005, slowdown=slowdown)
         with_slow_calls = [us * 4 if i % 6 == 0 else us for i, us in enumerate(candidate_us)]
         assert compare(baseline_us, candidate_us).change is not Change.UNSURE
-        assert compare(baseline_us, with_slow_calls).change is Change.UNSURE
+        assert compare(baseline_us, with_slow_calls).change in (Change.UNSURE, Change.SLOWER)
 
 
 TIMES = st.floats(1.0, 1e6)
@@ -213,8 +213,7 @@ def test_swapping_sides_inverts_everything(samples: list[tuple[float, float]]) -
     baseline_us, candidate_us = parts(samples)
     one, other = compare(baseline_us, candidate_us), compare(candidate_us, baseline_us)
     assume(_clear(one))
-    assert one.ratio * other.ratio == pytest.approx(1)
-    assert one.median_ratio * other.median_ratio == pytest.approx(1)
+    assert one.mean_ratio * other.mean_ratio == pytest.approx(1)
     if one.interval.low > 0 and one.interval.high < 1e250:
         assert one.interval.low * other.interval.high == pytest.approx(1)
     swapped = {Change.FASTER: Change.SLOWER, Change.SLOWER: Change.FASTER}
@@ -231,7 +230,7 @@ def test_the_order_of_turns_does_not_matter(samples: list[tuple[float, float]], 
 def _clear(result: Comparison) -> bool:
     """Not on an edge of the rule, where the last digit decides."""
     edges = [1.0, 1 + speed.MARGIN, 1 / (1 + speed.MARGIN)]
-    values = [*(v for i in (result.interval, result.ratio_interval) for v in (i.low, i.high)), result.ratio]
+    values = [*(v for i in (result.interval, result.mean_interval) for v in (i.low, i.high)), result.speedup]
     middle = math.sqrt(result.interval.low) * math.sqrt(result.interval.high)
     return not any(math.isclose(v, edge, rel_tol=1e-6) for v in [*values, middle] for edge in edges)
 
@@ -249,3 +248,13 @@ def test_what_is_no_sample_is_refused(baseline_us: list[float], candidate_us: li
 def test_what_is_no_weight_is_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weight"):
         overall([(weight, [2.0], [1.0]) for weight in weights])
+
+
+def test_a_candidate_that_is_slow_now_and_then_is_judged_by_its_means() -> None:
+    """One call in ten takes five times as long: the typical turn does not show it, and it counts."""
+    rng = random.Random(8)
+    baseline = [100 * rng.gauss(1, 0.005) for _ in range(200)]
+    candidate = [100 * rng.gauss(1, 0.005) * (5 if turn % 10 == 3 else 1) for turn in range(200)]
+    result = compare(baseline, candidate)
+    assert result.speedup == result.mean_ratio < 0.8
+    assert result.change is Change.SLOWER

@@ -110,7 +110,7 @@ def speed(score: float | None, *, emulated: bool) -> str:
 
 def say_speed(comparison: Comparison, *, emulated: bool) -> str:
     """A speedup with what it amounts to, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
-    marked = speed(comparison.ratio, emulated=emulated)
+    marked = speed(comparison.speedup, emulated=emulated)
     return f"{marked}, {comparison.change.value} (typical turn {_interval(comparison)})"
 
 
@@ -145,7 +145,7 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
         worst = max((o.worst_error for o in case.outputs), default=0.0)
         bound = max((o.bound for o in case.outputs), default=0.0)
         row: list[str | Text] = [case.label, middle(timing.baseline_us), middle(timing.candidate_us)]
-        row += [f"{comparison.ratio:.2f}", _interval(comparison), styled(comparison.change.value)]
+        row += [f"{comparison.speedup:.2f}", _interval(comparison), styled(comparison.change.value)]
         if on_device:
             row += [middle(timing.baseline_device_us), middle(timing.candidate_device_us)]
         if floors:

@@ -26,7 +26,9 @@ constexpr size_t kErrorSamples = 12;   // elements whose errors make the bound, 
 constexpr double kErrorSeconds = 0.5;  // ... further calls of the baseline for that take no longer
 constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
-constexpr int kCheckedCalls = 6;       // about so many timed calls of a candidate are checked
+constexpr double kCheckedCalls = 6;    // about so many timed calls of a candidate are checked
+constexpr int kMostTurns = 16;         // times as many turns as asked for are taken at most, ...
+constexpr double kExtraSeconds = 1.2;  // ... and none after so long
 constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
 constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
@@ -237,14 +239,19 @@ class CaseRun {
         // What takes the host long is made before the first turn: it does as little as possible between timed calls.
         int turns = options_.warmups + options_.calls, fresh = fresh_structures(turns);
         std::vector<Inputs> inputs;
-        inputs.reserve(turns);
+        inputs.reserve(kMostTurns * turns);
         for (int turn = 0; turn < turns; ++turn)
             inputs.push_back(make_inputs(kSets + turn, turn < fresh ? nullptr : &inputs[turn % fresh]));
         Turns turns_taken;
-        bool ok = true;
-        for (int turn = 0; turn < turns && ok; ++turn) {
-            bool counts = turn >= options_.warmups;
-            bool checked = counts && (turn == turns - 1 || rng_.unit() * options_.calls < kCheckedCalls);
+        Clock::time_point start = Clock::now();
+        bool ok = true, last = false;
+        for (int turn = 0; ok && !last; ++turn) {
+            bool counts = turn >= options_.warmups, extra = turn >= turns;
+            if (extra)
+                inputs.push_back(make_inputs(kSets + turn, &inputs[turn % fresh]));
+            last = turn + 1 >= turns && (turn + 1 >= kMostTurns * turns || enough(turns_taken, start));
+            double chance = kCheckedCalls / (extra ? kMostTurns * turns : turns);
+            bool checked = counts && (last || rng_.unit() < chance);
             Turn taken;
             ok = take_turn(inputs[turn], checked, taken);
             if (!counts || !ok)
@@ -267,6 +274,17 @@ class CaseRun {
         turns_taken.write(times, gpu_.others(ours));
         report_.write(times);
         return ok;
+    }
+
+    // Whether the turns that were asked for will do. Calls of 20 to 100 µs vary by a tenth from one to the next: more
+    // of them are made until their speedup is known to a percent, or for as long as that may take.
+    bool enough([[maybe_unused]] const Turns& taken, [[maybe_unused]] Clock::time_point start) const {
+#ifdef MSKB_CPU_DEVICE
+        return true;
+#else
+        return workers_.candidate == nullptr || !taken.long_calls() || taken.precise() ||
+               seconds_since(start) > kExtraSeconds;
+#endif
     }
 
     // Both contestants on the same inputs, in random order.

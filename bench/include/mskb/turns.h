@@ -1,6 +1,7 @@
 // The samples of a case's timed calls, and the state of the GPU meanwhile.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 #include "mskb/contestant.h"
@@ -36,6 +37,22 @@ struct Turns {
             add_call(turn.candidate, candidate_us, candidate_outside_us);
     }
 
+    // Whether the typical ratio of a turn is known well enough: its standard error, from the quartiles of the logarithms.
+    bool precise() const {
+        std::vector<double> logs;
+        for (size_t i = 0; i < std::min(baseline_us.size(), candidate_us.size()); ++i)
+            logs.push_back(std::log(baseline_us[i] / candidate_us[i]));
+        std::sort(logs.begin(), logs.end());
+        size_t n = logs.size();
+        return n > 0 && (logs[3 * n / 4] - logs[n / 4]) / 1.35 / std::sqrt(static_cast<double>(n)) < kPrecise;
+    }
+
+    // Whether a call takes long enough for its speedup to be wanted to a percent.
+    bool long_calls() const {
+        return !baseline_us.empty() && !candidate_us.empty() &&
+               std::min(middle(baseline_us), middle(candidate_us)) > kShortUs;
+    }
+
     void write(Line& line, const std::vector<std::string>& others) const {
         line.add("baseline_us", baseline_us)
             .add("candidate_us", candidate_us)
@@ -51,6 +68,13 @@ struct Turns {
     }
 
   private:
+    static constexpr double kPrecise = 0.004, kShortUs = 18;
+
+    static double middle(std::vector<double> values) {
+        std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+        return values[values.size() / 2];
+    }
+
     static void add_call(const Outcome& call, std::vector<double>& inside_us,
                          [[maybe_unused]] std::vector<double>& outside_us) {
         inside_us.push_back(call.seconds * 1e6);
