@@ -30,6 +30,7 @@ from cudamaster.devices.cuda import CudaDevice
 from cudamaster.evaluation import Workbench
 from cudamaster.judging import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.records import to_json
 from cudamaster.speed import Change, compare, overall
 from cudamaster.values import Candidate, Precision, Verdict
 
@@ -169,8 +170,8 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int) 
     return result
 
 
-def every(device: CudaDevice) -> dict[str, object]:
-    """All hundred baselines against themselves, once each."""
+def every(device: CudaDevice, kept: Path | None) -> dict[str, object]:
+    """All hundred baselines against themselves, once each; lines are kept in `kept` as they come."""
     names = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
     benches = [bench(name, device, TURNS) for name in names]
     built(benches)
@@ -193,6 +194,9 @@ def every(device: CudaDevice) -> dict[str, object]:
                 quiet += 1
                 beyond += abs(case.speed.speedup - 1) >= 0.01
         own_s += judged.seconds.timing
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps(to_json({"name": name, "P": judged.speed, "cases": rows})) + "\n")
         result[name] = {"P": judged.speed, "cases": rows, "notes": judged.notes}
         if judged.speed.change is not Change.SAME or judged.notes:
             low, high = judged.speed.interval.low, judged.speed.interval.high
@@ -202,9 +206,8 @@ def every(device: CudaDevice) -> dict[str, object]:
             )
     print(f"{dict(changes)} of {len(names)}, {monotonic() - started:.0f} s")
     print(f"{beyond} of {quiet} cases over {QUIET_US:g} us are 1 % or more from 1")
-    print(
-        f"{turns} turns took {own_s:.0f} s, {calls_s:.0f} s of them in calls: {(own_s - calls_s) / turns * 1e3:.2f} ms beside"
-    )
+    beside_ms = (own_s - calls_s) / turns * 1e3
+    print(f"{turns} turns took {own_s:.0f} s, {calls_s:.0f} s of them in calls: {beside_ms:.2f} ms beside each")
     return result
 
 
@@ -299,15 +302,13 @@ def main() -> None:
     device = CudaDevice()
     measure: dict[str, Callable[[], dict[str, object]]] = {
         "same": lambda: same(given.tasks, device, given.processes, given.blocks),
-        "all": lambda: every(device),
+        "all": lambda: every(device, given.out and given.out.with_suffix(".jsonl")),
         "more": lambda: more(device),
         "runs": lambda: runs(device),
         "clocks": lambda: clocks(device),
     }
     figures = measure[given.what]()
     if given.out is not None:
-        from cudamaster.records import to_json
-
         about = {"device": device.hardware().name, **device.hardware().figures}
         given.out.write_text(json.dumps(to_json({"about": about, given.what: figures})) + "\n")
 
