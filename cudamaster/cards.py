@@ -144,7 +144,7 @@ class TaskCard(_Strict):
             raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
         self._check_written()
         for case in self.cases:
-            self._check_case(case)
+            self.check_case(case)
         check_blocks(self)
         return self
 
@@ -158,8 +158,8 @@ class TaskCard(_Strict):
                 if text is not None:
                     to_c(text, dict.fromkeys(self.sizes, "c"))
 
-    def _check_case(self, case: Case) -> None:
-        """Lengths, units, costs, weight and floor of a case are numbers that make sense."""
+    def check_case(self, case: Case) -> None:
+        """Raises ValueError unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
         if not (case.weight > 0 if case.sweep else case.weight >= 0):
             raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
         real = {p.name for p in self.parameters if p.role == "scalar" and p.type != "int"}

@@ -105,10 +105,10 @@ def _check_case(card: TaskCard, field: str, case: Case) -> None:
         whole = all(isinstance(listed.values[name], int) for listed in card.cases)
         if whole and not isinstance(value, int):
             raise ValueError(f"{field}: {name} is a whole number in every case of the card, and {value} is not")
-    for p in card.parameters:
-        if p.length is not None and evaluate(p.length, case.values) < 0:
-            raise ValueError(f"{field}: {p.name} has less than no elements in case {case.label}")
-        card.reference_unit(p, case)
+    try:
+        card.check_case(case)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
 
 
 def _passed(card: TaskCard, case: Case) -> tuple[Number, ...]:

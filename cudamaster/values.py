@@ -9,7 +9,6 @@ that id, so a figure can never be shown beside another kernel's code. `TaskCard`
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -120,11 +119,6 @@ class Timing:
     candidate_us: tuple[float, ...]
     baseline_device_us: tuple[float, ...] = ()
     candidate_device_us: tuple[float, ...] = ()
-
-    @property
-    def speedup(self) -> float:
-        """S of the paper: mean baseline time over mean candidate time."""
-        return statistics.fmean(self.baseline_us) / statistics.fmean(self.candidate_us)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_declaration(precision: Precision, expected: str) -> None:
         ({"held_out": [{"rows": {"choose": []}}]}, "is no rule"),
         ({"held_out": [{"rows": {"power_of_two": [0, 99]}}]}, "powers of two"),
         ({"held_out": [{"rows": [1.0, 9.0]}]}, "rows is a whole number"),
-        ({"held_out": [{"rows": [1, 9], "nnz": [-9, -1]}]}, "less than no elements"),
+        ({"held_out": [{"rows": [1, 9], "nnz": [-9, -1]}]}, "the weight of case held out"),
         ({"held_out": [{"rows": [1, 10**400]}]}, "held_out, block 1"),
         ({"held_out_large": [{"rows": [1, float("inf")]}]}, "held_out_large"),
     ],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.speed import compare
 from cudamaster.values import (
     Candidate,
     CaseVerdict,
@@ -56,6 +57,9 @@ def kernel(status: str = "correct", score: float | None = None, tag: str = "") -
     )
 
 
+SPEED = compare((2.0, 4.0), (1.0, 2.0))
+
+
 class ScriptedWorkbench:
     """Judges by the first line of the code, and counts how often it was asked about each candidate."""
 
@@ -81,7 +85,7 @@ class ScriptedWorkbench:
             detail=f"DETAIL {tag}" if status != "correct" else "all cases pass",
             log=f"LOG of {tag}" if status != "correct" else "",
             score=None if score == "-" else float(score),
-            cases=(CaseVerdict("N=8", True, 8.0, Status(status), timing=timing),),
+            cases=(CaseVerdict("N=8", True, 8.0, Status(status), timing=timing, speed=SPEED),),
         )
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
