@@ -6,7 +6,6 @@ The workbench of one task, precision and device: it builds, runs the harness in 
 from __future__ import annotations
 
 import secrets
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -183,24 +182,8 @@ class Workbench:
         return replace(verdict, status=Status.FAULT, detail=detail, log=log, score=None, speed=None)
 
     def _with_floors(self, verdict: Verdict) -> Verdict:
-        """The verdict with the least time of each timed case; a candidate that was faster than that is refused."""
-        limits = None if self.device.emulated else floors.limits(self.device)
-        if limits is None:
-            return verdict
-        by_label = {case.label: case for case in self.card.cases}
-        cases, impossible = [], ""
-        for case in verdict.cases:
-            if (timing := case.timing) is not None and case.empty_us is not None:
-                floor = floors.floor(self.card, by_label[case.label], self.precision, limits)
-                case = replace(case, floor_us=floor.call_us(case.empty_us))
-                time_us = statistics.median(timing.candidate_us)
-                if floor.impossible(time_us) and not impossible:
-                    impossible = f"impossible in case {case.label}: it took {time_us:.1f} µs, and {floor.explain()}"
-            cases.append(case)
-        verdict = replace(verdict, cases=tuple(cases))
-        if verdict.status is not Status.CORRECT or not impossible:
-            return verdict
-        return replace(verdict, status=Status.REJECTED, detail=impossible, log=impossible, score=None, speed=None)
+        limits = floors.limits(self.device)
+        return verdict if limits is None else floors.hold(verdict, self.card, self.precision, limits)
 
     def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""

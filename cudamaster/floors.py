@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -25,7 +26,7 @@ from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.devices.protocol import Device
 from cudamaster.errors import DeviceError
 from cudamaster.records import to_json
-from cudamaster.values import Precision
+from cudamaster.values import Precision, Status, Verdict
 
 # Limits are measured: another kernel may do a few percent more than the best of ours.
 TOLERANCE = 0.95
@@ -174,6 +175,24 @@ def floor(card: TaskCard, case: Case, precision: Precision, limits: Limits) -> F
             "operations": Term("does", least["operations"], operations_per_s, "operations", unit),
         }
     )
+
+
+def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits) -> Verdict:
+    """The verdict with the floor of each timed case; a candidate whose typical call is below one is refused."""
+    listed = {case.label: case for case in card.cases}
+    cases, impossible = [], ""
+    for case in verdict.cases:
+        if (timing := case.timing) is not None and case.empty_us is not None:
+            least = floor(card, listed[case.label], precision, limits)
+            case = replace(case, floor_us=least.call_us(case.empty_us))
+            time_us = statistics.median(timing.candidate_us)
+            if least.impossible(time_us) and not impossible:
+                impossible = f"impossible in case {case.label}: a call took {time_us:.1f} µs, and {least.explain()}"
+        cases.append(case)
+    verdict = replace(verdict, cases=tuple(cases))
+    if not verdict.correct or not impossible:
+        return verdict
+    return replace(verdict, status=Status.REJECTED, detail=impossible, log=impossible, score=None, speed=None)
 
 
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from cudamaster import cards, resources
 from cudamaster.devices.choose import why_not_cuda
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.harness import baseline_region
+from cudamaster.values import Precision
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -173,6 +178,44 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
     assert "nvcc" in text[:900]
     assert "sorting_bf16_optimized" in text
     assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2
+
+
+def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
+    """Built in one piece, it starts itself as the workers of baseline and candidate."""
+    device, target = CpuDevice(), tmp_path / "h.cu"
+    assert run("harness", "spmv_csr", "-o", str(target)).returncode == 0
+    sources = {"h": target, **{name: resources.bench() / "harness" / f"{name}.cu" for name in ("judge", "worker")}}
+    objects = []
+    for name, source in sources.items():
+        compiled = device.compile(source.read_text(), ["-O1", "-std=c++17"], name, tmp_path)
+        assert compiled.object is not None, compiled.log
+        objects.append(compiled.object)
+    linked = device.link(objects, tmp_path / "harness")
+    assert linked.object is not None, linked.log
+    done = subprocess.run([linked.object, "--cases", "verify"], capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert lines[-1]["event"] == "end"
+    assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 11
+
+
+def test_compare_says_which_is_faster(tmp_path: Path) -> None:
+    """Its exit code says it too: a kernel that works a hundred times is slower, and a wrong one is none."""
+    code = baseline_region(cards.load("spmv_csr"), Precision.FP32)
+    call = re.search(r"    spmv_csr_kernel_optimized<<<.*?;", code)
+    assert call is not None
+    slow = code.replace(call[0], f"    for (int k = 0; k < 100; ++k)\n    {call[0]}")
+    files = {}
+    for name, text in (("fast", code), ("slow", slow), ("wrong", code.replace("y[row] = sum", "y[row] = 0 * sum"))):
+        files[name] = str(tmp_path / f"{name}.cu")
+        Path(files[name]).write_text(text)
+    options = ["--task", "spmv_csr", "--device", "cpu"]
+    slower = run("compare", files["fast"], files["slow"], *options, "--calls", "10")
+    assert slower.returncode == 11, slower.stdout + slower.stderr
+    assert "slower" in slower.stdout
+    wrong = run("compare", files["fast"], files["wrong"], *options)
+    assert wrong.returncode == 1
+    assert f"{files['wrong']}: wrong" in wrong.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """The cuda device: what can be held without a GPU (nvcc builds, guards, symbols), and the whole way with one."""
 
+import os
 import re
+import select
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from small_cards import SWEEPS, small_card
 
 from cudamaster import cards
 from cudamaster.building import Builder
-from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
+from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, visible
 from cudamaster.evaluation import Workbench
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.harness import baseline_region
@@ -115,6 +118,52 @@ def test_kernels_are_built_for_the_gpu_unless_the_agent_says_otherwise(flags: st
     assert f"for '{architecture}'" in built.record["compile log"]
 
 
+OTHER = Gpu(1, "No GPU", "GPU-12ab", "9.0", "580", "143771", "1980", "3201", "700")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [(None, ABSENT), ("1", OTHER), ("1,0", OTHER), ("GPU-12", OTHER), ("2", None), ("", None), ("GPU-3", None)],
+)
+def test_the_gpu_that_the_environment_names(wanted: str | None, found: Gpu | None) -> None:
+    """$CUDA_VISIBLE_DEVICES chooses, by number or by the beginning of a UUID, and hides the others."""
+    assert visible([ABSENT, OTHER], wanted) == found
+
+
+HOLDER = """
+import sys
+from cudamaster.devices.cuda import CudaDevice, Gpu
+with CudaDevice(Gpu(0, *sys.argv[1:])).held(alone=sys.argv[1] == "alone"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("first", "second", "together"), [("alone", "alone", False), ("shared", "alone", False),
+                                                           ("shared", "shared", True)])  # fmt: skip
+def test_one_process_at_a_time_measures_on_a_gpu(first: str, second: str, together: bool) -> None:
+    """Another one waits until the first has ended, however it ended; untimed checks share the GPU."""
+    uuid = f"GPU-of-a-test-{os.getpid()}"
+
+    def start(how: str) -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", HOLDER, how, uuid, "9.0", "580", "1", "1", "1", "1"]
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    one = start(first)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "held\n"
+    two = start(second)
+    assert two.stdout is not None
+    held_too = bool(select.select([two.stdout], [], [], 3)[0])
+    assert held_too == together
+    one.kill()
+    assert two.stdout.readline() == "held\n"
+    two.kill()
+    for process in (one, two):
+        process.communicate()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", SWEEPS)
 def test_the_whole_way_on_a_gpu(task: str) -> None:
@@ -125,3 +174,9 @@ def test_the_whole_way_on_a_gpu(task: str) -> None:
     assert not verdict.emulated
     assert verdict.score is not None
     assert 0.8 < verdict.score < 1.25
+    assert verdict.speed is not None
+    assert "no network" in verdict.hardware["isolation"]
+    for case in verdict.cases:
+        if case.timing is not None:
+            assert case.floor_us is not None
+            assert len(case.timing.candidate_device_us) == 5

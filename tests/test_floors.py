@@ -17,7 +17,7 @@ from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
 from cudamaster.errors import DeviceError
 from cudamaster.floors import Floor, Limits, Term, floor
 from cudamaster.records import from_json, to_json
-from cudamaster.values import Precision
+from cudamaster.values import CaseVerdict, Precision, Status, Timing, Verdict
 
 ABSENT = Gpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
 # Invented round figures of a GPU that does not exist.
@@ -263,3 +263,23 @@ def test_the_limits_of_this_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if found.compute_capability == "9.0":
         assert found.tensor_by == "wgmma"
         assert found.tensor_per_s / cycles > 0.85 * 4096
+
+
+@pytest.mark.parametrize(("part", "status"), [(1.5, Status.CORRECT), (0.97, Status.CORRECT), (0.5, Status.REJECTED)])
+def test_a_time_below_the_floor_is_refused_with_the_sum(part: float, status: Status) -> None:
+    """What no kernel can have done in that time was not done; a few percent are what the limits may be off by."""
+    card = cards.load("matrix_scalar_mul")
+    heaviest = max((c for c in card.cases if c.sweep), key=lambda case: case.weight)
+    least = floor(card, heaviest, Precision.FP32, LIMITS)
+    times = (part * least.hardware_us,) * 5
+    timed = CaseVerdict(
+        heaviest.label, True, heaviest.weight, Status.CORRECT, timing=Timing((900.0,) * 5, times), empty_us=9.0
+    )
+    verdict = Verdict("c0ffee", "cuda", False, Status.CORRECT, "right", score=2.0, cases=(timed,))
+    held = floors.hold(verdict, card, Precision.FP32, LIMITS)
+    assert held.cases[0].floor_us == pytest.approx(least.hardware_us + 9)
+    assert held.status is status
+    if status is Status.REJECTED:
+        assert held.score is None
+        assert f"impossible in case {heaviest.label}" in held.detail
+        assert "reads 537 MB at 4 TB/s" in held.detail

@@ -68,7 +68,7 @@ struct Turns {
     }
 
   private:
-    static constexpr double kPrecise = 0.004, kShortUs = 18;
+    static constexpr double kPrecise = 0.003, kShortUs = 18;
 
     static double middle(std::vector<double> values) {
         std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
