@@ -171,9 +171,12 @@ class Workbench:
         if self.device.emulated:
             return verdict
         if sanitizers.find() is None:
-            return replace(verdict, sanitizers={tool.value: sanitizers.NOT_INSTALLED for tool in sanitizers.GATE})
+            note = f"compute-sanitizer did not look at this kernel: {sanitizers.NOT_INSTALLED}"
+            return replace(verdict, notes=(*verdict.notes, note))
         reports = self.sanitize(candidate, sanitizers.GATE)
-        verdict = replace(verdict, sanitizers={report.tool.value: report.summary for report in reports})
+        said = {report.tool.value: report.summary for report in reports}
+        failed = (f"{report.tool.value} {report.summary}" for report in reports if report.failure is not None)
+        verdict = replace(verdict, sanitizers=said, notes=(*verdict.notes, *failed))
         found = [report for report in reports if report.findings]
         if not found:
             return verdict

@@ -61,10 +61,11 @@ def doctor(as_json: bool) -> None:
 
 def examine() -> list[Finding]:
     """Look for everything; nothing is changed."""
-    from cudamaster import resources
+    from cudamaster import resources, sanitizers
     from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import find_gpu, find_nvcc
     from cudamaster.errors import DeviceError
+    from cudamaster.profiling.ncu import find_ncu
 
     try:
         compiler: str | None = toolchain.compiler()
@@ -72,7 +73,7 @@ def examine() -> list[Finding]:
         compiler = None
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
-    ncu, sanitizer = _tool("ncu"), _tool("compute-sanitizer")
+    ncu, sanitizer = find_ncu(), sanitizers.find()
     model = os.environ.get("CUDAMASTER_MODEL")
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = resources.cache()
@@ -87,9 +88,9 @@ def examine() -> list[Finding]:
                 "None was listed by nvidia-smi; without one kernels run on the CPU device."),
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
-        Finding("ncu", ncu is not None, ncu or "", "hardware profiles",
+        Finding("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it plans are made without a profile."),
-        Finding("compute-sanitizer", sanitizer is not None, sanitizer or "", "fault reports on a GPU",
+        Finding("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
                 "It comes with the CUDA toolkit."),
         Finding("model", bool(model), model or "the playbook is used", "new ideas",
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
@@ -98,14 +99,6 @@ def examine() -> list[Finding]:
         Finding("cache", os.access(parent, os.W_OK), str(cache), "builds",
                 f"{parent} cannot be written; set CUDAMASTER_CACHE to a folder that can."),
     ]  # fmt: skip
-
-
-def _tool(name: str) -> str | None:
-    from cudamaster.devices.cuda import find_nvcc
-
-    nvcc = find_nvcc()
-    beside = str(nvcc.resolve().parent / name) if nvcc else None
-    return shutil.which(name) or (beside if beside and os.access(beside, os.X_OK) else None)
 
 
 def _version(program: str) -> str:

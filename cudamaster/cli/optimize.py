@@ -167,6 +167,8 @@ class Progress:
         seconds = verdict.seconds
         spent = f"{seconds.build + seconds.check + seconds.timing:.1f} s"
         self._out.print("  ", styled(verdict.status), f"{score}: {verdict.detail} ({spent})", sep="")
+        for note in verdict.notes:
+            self._out.print(f"  note: {note}")
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
         """Show what the Debug agent makes of a failure."""
