@@ -13,6 +13,7 @@ from cudamaster import cards
 from cudamaster.building import Builder
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.protocol import worker_words
 from cudamaster.evaluation import Workbench
 from cudamaster.judging import judge, parse
 from cudamaster.models.playbook import PlaybookModel, merged
@@ -37,10 +38,11 @@ def test_the_suite_is_whole() -> None:
 def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp_path: Path) -> None:
     """The baseline lies within its bound of the reference, and the reference is what NumPy makes of the same inputs."""
     card, device = cards.load(task), CpuDevice()
-    executable = Builder(card, precision, device).baseline_executable()
+    builder = Builder(card, precision, device)
+    worker = worker_words("baseline", [str(builder.baseline_worker(debug=True)), "--exact"])
     options = ["--cases", "verify", "--baseline-only", "--calls", "0", "--dump", str(tmp_path)]
     report = tmp_path / "report.jsonl"
-    ran = device.run([str(executable), *options], report, 300)
+    ran = device.run([str(builder.judge()), *worker, *options], report, 300)
     verify = [case for case in card.cases if not case.sweep]
     judged = judge(parse(report.read_text()), ran, verify)
     assert judged.status is Status.CORRECT, judged.detail

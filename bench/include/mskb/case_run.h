@@ -28,7 +28,7 @@ constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many tur
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
 constexpr double kCheckedCalls = 6;    // about so many timed calls of a candidate are checked
 constexpr int kMostTurns = 16;         // times as many turns as asked for are taken at most, ...
-constexpr double kExtraSeconds = 1.2;  // ... and none after so long
+constexpr double kExtraSeconds = 4, kMostExtra = 1.2; // ... and for no longer, over all cases and in each
 constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
 constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
@@ -55,12 +55,14 @@ struct Workers {
 
 class CaseRun {
   public:
-    // `host` is memory that the cases share; `most_bytes` what a case may take on the device.
+    // `host` is memory that the cases share; `most_bytes` what a case may take on the device; `timed_cases` how many of
+    // them share the time for extra turns.
     CaseRun(const Options& options, const Report& report, const Workers& workers, const GpuState& gpu,
-            const SharedMemory& memory, std::vector<HostBuffer>& host, size_t most_bytes, int index,
-            const Row& row)
+            const SharedMemory& memory, std::vector<HostBuffer>& host, size_t most_bytes, int timed_cases,
+            int index, const Row& row)
         : options_(options), report_(report), workers_(workers), gpu_(gpu), memory_(memory),
-          most_bytes_(most_bytes), index_(index), row_(row), specs_(task().buffers(row.sizes)),
+          most_bytes_(most_bytes), extra_seconds_(std::min(kMostExtra, kExtraSeconds / timed_cases)),
+          index_(index), row_(row), specs_(task().buffers(row.sizes)),
           rng_(options.seed, label_stream(row.label), 1u << 20),
           oracle_(options, index, row_, specs_, working_, host, rng_), check_(specs_, working_, oracle_) {}
 
@@ -283,7 +285,7 @@ class CaseRun {
         return true;
 #else
         return workers_.candidate == nullptr || !taken.long_calls() || taken.precise() ||
-               seconds_since(start) > kExtraSeconds;
+               seconds_since(start) > extra_seconds_;
 #endif
     }
 
@@ -355,6 +357,7 @@ class CaseRun {
     const GpuState& gpu_;
     const SharedMemory& memory_;
     size_t most_bytes_;
+    double extra_seconds_;
     int index_;
     const Row& row_;
     std::vector<BufferSpec> specs_;

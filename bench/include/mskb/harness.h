@@ -109,7 +109,9 @@ inline int run(int argc, char** argv) {
     size_t free_bytes = 0, total_bytes = 0, shared_bytes = 1;
     MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     free_bytes -= std::max(free_bytes / 16, std::min(free_bytes / 2, kContextBytes));
+    int timed_cases = 1;
     for (const Row& row : rows) {
+        timed_cases += row.sweep;
         std::vector<BufferSpec> specs = task().buffers(row.sizes);
         if (CaseRun::footprint(specs) <= free_bytes)
             shared_bytes = std::max(shared_bytes, Layout(specs).bytes);
@@ -125,7 +127,8 @@ inline int run(int argc, char** argv) {
     std::vector<HostBuffer> host;
     bool ok = true;
     for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
-        ok = CaseRun(options, report, workers, gpu, memory, host, free_bytes, static_cast<int>(i), rows[i])
+        ok = CaseRun(options, report, workers, gpu, memory, host, free_bytes, timed_cases,
+                     static_cast<int>(i), rows[i])
                  .run(ok) &&
              ok;
     for (std::optional<Contestant>* worker : {&baseline, &rival, &candidate})
