@@ -115,6 +115,9 @@ def _notes(lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     turns = sum(len(line["baseline_us"]) + line.get("hot", 0) for line in times)
     others = sorted({other for line in times for other in line.get("others", [])})
     notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
+    isolation = next((str(line["text"]) for line in lines if line["event"] == "isolation"), "")
+    if any(gap in isolation for gap in ("open", "not confined")):
+        notes.append(f"the candidate's process was not fully confined: {isolation}")
     for key, what in (("hot", "were left out: the GPU was too hot"), ("power_capped", "ran under the power cap")):
         if count := sum(line.get(key, 0) for line in times):
             notes.append(f"{count} of {turns} turns {what}")

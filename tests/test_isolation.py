@@ -221,7 +221,7 @@ def test_a_worker_that_ends_badly_costs_itself_alone(
 def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Path) -> None:
     """Workers end with their judge, also one that hangs."""
     body = 'std::fprintf(stderr, "worker %d\\n", getpid()); for (;;) pause();'
-    seen = attack(builder, tmp_path, body, limit_s=100, judge_limit_s=4)
+    seen = attack(builder, tmp_path, body, limit_s=100, judge_limit_s=6)
     found = re.search(r"worker (\d+)", seen.ran.stderr)
     assert seen.ran.expired
     assert found is not None
@@ -229,9 +229,34 @@ def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Pat
     assert not status.exists() or "State:\tZ" in status.read_text()
 
 
+def test_output_has_a_limit(builder: Builder, tmp_path: Path) -> None:
+    """A candidate that prints without end is stopped, and little of it is kept."""
+    body = "std::string line(1 << 20, 'x'); for (;;) std::fputs(line.c_str(), stderr);"
+    seen = attack(builder, tmp_path, body, limit_s=60)
+    assert seen.judgement.status is Status.FAULT
+    assert "signal 25" in seen.judgement.detail
+    assert len(seen.ran.stderr) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        ("no network, no other processes, system files read-only, no others", False),
+        ("network and processes are open (no seccomp), files are open (no Landlock)", True),
+        ("not confined: this system has neither seccomp nor Landlock", True),
+    ],
+)
+def test_what_the_system_could_not_take_away_is_noted(text: str, noted: bool) -> None:
+    begin = {"event": "begin", "seed": "1", "t": 0.0}
+    ran = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
+    judged = judge([begin, {"event": "isolation", "text": text, "t": 0.0}], ran, CARD.cases)
+    assert judged.hardware["isolation"] == text
+    assert bool(judged.notes) == noted
+
+
 def test_host_memory_has_a_limit(builder: Builder, tmp_path: Path) -> None:
     """A candidate that fills the host's memory is stopped, and says so."""
-    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 14 << 30:
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30:
         pytest.skip("less host memory than the limit and room beside it")
     body = "for (;;) { char* more = (char*)malloc(1 << 28); if (more) memset(more, 1, 1 << 28); }"
     seen = attack(builder, tmp_path, body, limit_s=60)

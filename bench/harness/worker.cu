@@ -1,7 +1,7 @@
 // The process that a baseline or a candidate runs in: it makes the calls that the judge asks for, times them and says
 // what the runtime says. It knows neither the seed nor what has to come of a call.
 //
-//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined] [--scratch FOLDER]
+//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined]
 //
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
@@ -50,7 +50,7 @@ __global__ void block_kernel(long long cycles) {
 #endif
 
 struct WorkerOptions {
-    std::string channel, scratch;
+    std::string channel;
     bool candidate = true, exact = false, confined = true;
 };
 
@@ -64,8 +64,6 @@ WorkerOptions parse_worker_options(int argc, char** argv) {
             options.confined = false;
         else if (key == "--channel")
             options.channel = value, ++i;
-        else if (key == "--scratch")
-            options.scratch = value, ++i;
         else if (key == "--work")
             options.candidate = value == "candidate", ++i;
         else
@@ -111,8 +109,7 @@ class Worker {
         switch (request.ask) {
         case Ask::kMemory:
             shared_ = SharedMemory::map(passed, request.memory_bytes);
-            put(reply.detail,
-                options_.confined ? confine(options_.scratch).c_str() : "not confined, as was asked for");
+            put(reply.detail, options_.confined ? confine().c_str() : "not confined, as was asked for");
             return;
         case Ask::kCase:
             take_case(request);

@@ -31,6 +31,8 @@ namespace mskb {
 
 namespace confining {
 
+constexpr rlim_t kMostOutput = rlim_t{256} << 20; // bytes that a worker may print
+
 #if defined(__x86_64__)
 constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
@@ -145,8 +147,8 @@ inline void allow(int rules, const std::string& path, uint64_t access) {
     close(place);
 }
 
-// Leaves what libraries of the system read, devices of the GPU, and one scratch folder.
-inline bool limit_files(const std::string& scratch) {
+// Leaves what libraries of the system read, and devices of the GPU. Nothing can be written.
+inline bool limit_files() {
     Rules wanted{kAllOfFirstVersion};
     int rules = static_cast<int>(syscall(kCreate, &wanted, sizeof wanted, 0));
     if (rules < 0)
@@ -167,8 +169,6 @@ inline bool limit_files(const std::string& scratch) {
     char executable[4096]; // read for the addresses in reports
     ssize_t length = readlink("/proc/self/exe", executable, sizeof executable);
     allow(rules, std::string(executable, std::max<ssize_t>(length, 0)), kReadFile);
-    if (!scratch.empty())
-        allow(rules, scratch, kAllOfFirstVersion & ~kExecute);
     bool done = syscall(kRestrict, rules, 0) == 0;
     close(rules);
     return done;
@@ -185,12 +185,13 @@ inline void drop_privileges() {
 } // namespace confining
 
 // Says what holds from now on, for the report.
-inline std::string confine(const std::string& scratch) {
-    rlimit no_core{0, 0};
+inline std::string confine() {
+    rlimit no_core{0, 0}, output{confining::kMostOutput, confining::kMostOutput};
     setrlimit(RLIMIT_CORE, &no_core);
+    setrlimit(RLIMIT_FSIZE, &output);
     confining::drop_privileges();
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    bool files = confining::limit_files(scratch), calls = confining::filter_calls();
+    bool files = confining::limit_files(), calls = confining::filter_calls();
     return std::string(calls ? "no network, no other processes"
                              : "network and processes are open (no seccomp)") +
            (files ? ", system files read-only, no others" : ", files are open (no Landlock)");
@@ -198,7 +199,7 @@ inline std::string confine(const std::string& scratch) {
 
 #else
 
-inline std::string confine(const std::string&) {
+inline std::string confine() {
     return "not confined: this system has neither seccomp nor Landlock";
 }
 

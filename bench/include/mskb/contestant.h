@@ -23,9 +23,9 @@ constexpr double kJudgeSpin = 0; // the processors belong to the kernels
 constexpr double kJudgeSpin = 2e-3; // seconds in which a reply is waited for without sleeping
 #endif
 constexpr double kStartLimit = 120;                // seconds that a worker may take to make its context
-constexpr double kPrepareLimit = 60;               // and to prepare for a call
+constexpr double kPrepareLimit = 20;               // and to prepare for a call
 constexpr double kEndLimit = 30;                   // and to end
-constexpr size_t kMostHostBytes = size_t{8} << 30; // host memory of a worker beyond its copies of the buffers
+constexpr size_t kMostHostBytes = size_t{4} << 30; // host memory of a worker beyond its copies of the buffers
 
 enum class Ended { kDone, kFault, kTimeout };
 
