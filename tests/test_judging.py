@@ -50,13 +50,13 @@ def judged(lines: list[dict[str, Any]], process: Ran | None = None) -> Judgement
 
 
 def test_a_correct_run_is_scored_by_weight() -> None:
-    """P = sum(T*S)/sum(T) over the timed cases, S from the means."""
+    """P = sum(T*S)/sum(T) over the timed cases, S of the typical turn: of ratios 3 and 1.5 their geometric mean."""
     faster = case(2, 4, time=True)
     faster[-1]["candidate_us"] = [5.0, 5.0]
     result = judged([BEGIN, *case(0, 1), *case(1, 2, time=True), *faster, END])
     assert result.status is Status.CORRECT
     t1, t2 = CASES[1].weight, CASES[2].weight
-    assert result.score == pytest.approx((t1 * 2.0 + t2 * 6.0) / (t1 + t2))
+    assert result.score == pytest.approx((t1 * 4.5**0.5 + t2 * 6.0) / (t1 + t2))
     assert result.seconds.timing == pytest.approx(2.0)
     assert result.complete
 

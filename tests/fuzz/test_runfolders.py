@@ -155,7 +155,7 @@ def test_a_damaged_folder_gives_the_same_result_or_an_error(finished: tuple[Path
 class _Judged(Workbench):
     """The workbench of a real card on the CPU device, which takes every kernel for right and some for fast."""
 
-    def evaluate(self, candidate: Candidate, *, check_only: bool = False) -> Verdict:
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:  # type: ignore[override]
         """Verdict without running anything: a resume hands it out and runs nothing either."""
         score = 1.0 + int(candidate.id, 16) % 100 / 100
         return Verdict(candidate.id, self.device.name, True, Status.CORRECT, "all right", seed=1, score=score)

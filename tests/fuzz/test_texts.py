@@ -280,8 +280,8 @@ def test_a_build_has_an_end(code: str) -> None:
         Candidate("dot_product", Precision.FP32, code.encode("utf-8", "replace").decode(), device.default_command)
     )
     if built.status is None:
-        assert built.executable is not None
-        assert built.executable.is_file()
+        assert built.worker is not None
+        assert built.worker.is_file()
     else:
         assert built.status in (Status.REJECTED, Status.COMPILE_ERROR, Status.UNSUPPORTED)
         assert built.detail
