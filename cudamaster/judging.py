@@ -236,7 +236,7 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
 
 
 def _unconfirmed(times: Mapping[str, Any]) -> str | None:
-    """What is wrong where the candidate's process says that calls were shorter than the harness saw them to be.
+    """What is wrong where the candidate's process says that calls took another time than the harness saw them take.
 
     Its own clock is nearer to the call; the harness's includes a message each way, as it does for the baseline.
     """
@@ -245,11 +245,11 @@ def _unconfirmed(times: Mapping[str, Any]) -> str | None:
         return None
     beyond = statistics.median(candidate) - statistics.median(baseline)
     allowed = _MESSAGE_US + _MESSAGE_PART * statistics.median(times["candidate_us"])
-    if beyond <= allowed:
+    if abs(beyond) <= allowed:
         return None
     return (
         f"the candidate's process says that a call took {statistics.median(times['candidate_us']):.1f} µs, "
-        f"and the harness waited {beyond:.1f} µs longer than that explains"
+        f"and the harness waited {abs(beyond):.1f} µs {'longer' if beyond > 0 else 'less'} than that explains"
     )
 
 

@@ -188,14 +188,14 @@ def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Pa
 
 
 def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
-    """A worker that answers for itself, without having done anything, has left its outputs undefined."""
+    """A worker can't answer in advance, by which a call would seem to take no time."""
     body = (
-        'struct { double seconds; int error; char name[64]; char detail[320]; } reply{1e-9, 0, "", ""};'
-        "for (int to = 3; to < 64; ++to) (void)!send(to, &reply, sizeof reply, MSG_DONTWAIT); for (;;) pause();"
+        'struct { long number; double seconds; int error; char name[64]; char detail[320]; } reply{7, 1e-9, 0, "", ""};'
+        "for (int to = 3; to < 64; ++to) (void)!send(to, &reply, sizeof reply, MSG_DONTWAIT);"
     )
     seen = attack(builder, tmp_path, body, limit_s=1)
-    assert seen.judgement.status in (Status.WRONG, Status.TIMEOUT, Status.FAULT)
-    assert not [line for line in seen.lines if line["event"] == "end" and line["ok"]]
+    assert seen.judgement.status is Status.FAULT
+    assert "answered before it was asked" in seen.judgement.detail
 
 
 @pytest.mark.parametrize(
@@ -276,6 +276,8 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     judged = judge([begin, check, times, end], ran, [case])
     assert judged.status is Status.REJECTED
     assert "waited 40.0 µs longer" in judged.detail
+    early = {**times, "baseline_outside_us": [14.0] * 5, "candidate_outside_us": [1.0] * 5}
+    assert "waited 13.0 µs less" in judge([begin, check, early, end], ran, [case]).detail
     honest = {**times, "candidate_outside_us": [4.5] * 5}
     assert judge([begin, check, honest, end], ran, [case]).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None

@@ -97,6 +97,7 @@ class Worker {
             prepared_ = request.ask == Ask::kPrepare;
             Reply reply{};
             answer(request, passed, reply);
+            reply.number = request.number;
             passed = -1;
             if (!channel_.send(reply))
                 break;

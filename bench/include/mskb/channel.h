@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <poll.h>
 #include <string>
@@ -38,6 +39,7 @@ struct Request {
         size_t offset, bytes; // of the data within the shared memory; guard zones lie around it
     };
     Ask ask;
+    uint64_t number; // of the request, drawn at random; the reply has it too
     size_t memory_bytes;
     size_t sizes, buffers;
     double size[kMostSizes];
@@ -45,6 +47,7 @@ struct Request {
 };
 
 struct Reply {
+    uint64_t number;  // of the request
     double seconds;   // of the call, by the worker's clock
     int error;        // of the runtime, 0 for none
     char name[64];    // of the error

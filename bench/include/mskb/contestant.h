@@ -149,13 +149,20 @@ class Contestant {
     }
 
     // Sends a request and waits for its reply.
-    Outcome exchange(const Request& request, double limit_s, Reply& reply, int passed = -1) {
+    Outcome exchange(Request& request, double limit_s, Reply& reply, int passed = -1) {
+        // Known to no one before the request: a reply that was sent in advance does not have it.
+        if (getentropy(&request.number, sizeof request.number) != 0)
+            harness_failure("no random numbers");
         Clock::time_point start = Clock::now();
         bool sent = channel_->send(request, passed);
         for (;;) {
             int got = sent ? channel_->look(reply) : -1;
             Outcome outcome;
             outcome.outside = seconds_since(start);
+            if (got > 0 && reply.number != request.number) {
+                kill(process_, SIGKILL);
+                return fault("forged reply", "its process answered before it was asked");
+            }
             if (got > 0)
                 return told(reply, outcome);
             if (got < 0)
@@ -164,9 +171,11 @@ class Contestant {
                 return timed_out(limit_s);
             if (outcome.outside >= kJudgeSpin) {
                 channel_->wait(std::min(0.05, std::max(limit_s - outcome.outside, 0.001)));
-                if (resident_bytes() > host_bytes_)
+                if (resident_bytes() > host_bytes_) {
+                    kill(process_, SIGKILL);
                     return fault("out of host memory",
                                  "it took more than " + std::to_string(host_bytes_ >> 20) + " MiB");
+                }
             }
         }
     }
