@@ -9,8 +9,10 @@ import http.server
 import json
 import os
 import re
+import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,6 +178,20 @@ def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monke
     seen = attack(builder, tmp_path, body)
     assert "PATH=" in seen.ran.stderr
     assert "sk-secret" not in seen.ran.stderr
+
+
+def test_the_seed_is_on_no_command_line(builder: Builder, tmp_path: Path) -> None:
+    """Once it has begun, the judge's own command line does not tell it either."""
+    report, worker = tmp_path / "report.jsonl", str(builder.baseline_worker())
+    command = [str(builder.judge()), *worker_words("baseline", [worker]), *worker_words("candidate", [worker])]
+    with subprocess.Popen([*command, "--seed", "271828182845", "--report", str(report)]) as judge_process:
+        while not report.is_file() or not report.read_text():
+            time.sleep(0.01)
+        shown = Path(f"/proc/{judge_process.pid}/cmdline").read_bytes()
+        judge_process.kill()
+    assert b"--seed" in shown
+    assert b"271828182845" not in shown
+    assert json.loads(report.read_text().splitlines()[0])["seed"] == "271828182845"
 
 
 def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 // reports on each.
 #pragma once
 #include <csignal>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,6 +81,9 @@ inline void run_on([[maybe_unused]] int core) {
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout.
 inline int run(int argc, char** argv) {
     Options options = parse_options(argc, argv);
+    for (int i = 1; i < argc; ++i) // command lines can be read by others, and the seed is nobody else's
+        if (std::strcmp(argv[i - 1], "--seed") == 0)
+            std::memset(argv[i], '-', std::strlen(argv[i]));
 #ifdef __linux__
     if (!options.report.empty())
         prctl(PR_SET_PDEATHSIG, SIGKILL); // a killed caller leaves no harness behind
