@@ -74,7 +74,8 @@ def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
         text += f'namespace {name} {{\n#line 1 "{name}.cu"\n{body}\n}}\n'
     (tmp_path / "bundle.cu").write_text(text)
     targets = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"]
-    command = [str(find_nvcc()), "-O3", "-std=c++17", *targets, "-c", "bundle.cu", "-o", "bundle.o"]
+    # Nothing is run: the assembler need not do its best.
+    command = [str(find_nvcc()), "-std=c++17", "-Xptxas=-O1", *targets, "-c", "bundle.cu", "-o", "bundle.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "warning" not in done.stderr, done.stderr[-4000:]
