@@ -1,18 +1,19 @@
 """How far the harness's times can be trusted: measured on the GPU found, printed, and kept as JSON.
 
     python benchmarks/timing.py same [TASK-PRECISION...] [--processes 5] [--blocks 20]   a kernel against itself
-    python benchmarks/timing.py all                                          every baseline against itself, once
+    python benchmarks/timing.py all [TASK-PRECISION...]                      every baseline against itself, once
     python benchmarks/timing.py more                    a kernel that does 5 % more work against the original
     python benchmarks/timing.py runs                    the playbook's kernels in three separately started runs
     python benchmarks/timing.py clocks                  host clock, events and device clock, by length of the kernel
 
-`same` starts both sides as new processes PROCESSES times, and takes BLOCKS times 50 turns in each, at the lightest and
-the heaviest case of a task.
+`same` starts both sides as new processes PROCESSES times, and judges the lightest and the heaviest case of a task
+BLOCKS times in each, as an evaluation does it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import secrets
@@ -20,7 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
@@ -31,15 +32,17 @@ from cudamaster.evaluation import Workbench
 from cudamaster.judging import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.records import to_json
-from cudamaster.speed import Change, compare, overall
+from cudamaster.speed import Change, Comparison, overall
 from cudamaster.values import Candidate, Precision, Verdict
 
 TURNS = 50
+EXTRA_SECONDS = 4.0  # the judge's default (options.h)
 QUIET_US = 20.0  # cases longer than this are held to a percent
 TASKS = (
     "relu-fp32 swiglu-bf16 dot_product-fp32 spmv_csr-bf16 rope-fp32 simpson_int-fp32 monte_carlo_int-bf16 "
     "matrix_scalar_mul-fp32 matrix_transpose-bf16 conv_2d-fp32"
 )
+EVERY = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
 MORE_WORK = "matrix_scalar_mul-fp32 matrix_scalar_mul-bf16 matrix_copy-fp32 matrix_copy-bf16"
 CLOCKS = r"""
 #include <cstdio>
@@ -104,75 +107,69 @@ def evaluated(each: Workbench, candidate: Candidate) -> Verdict:
     return verdict
 
 
-def timed(each: Workbench) -> Judgement:
+def timed(each: Workbench, *options: str, repeat: int = 1) -> Judgement:
     """The baseline against itself at the timed sizes, with as little checking as the judge can do."""
     build = each._builder.build(each.baseline)
-    cases = [case for case in each.card.cases if case.sweep]
-    little = ["--cases", "sweep", "--oracle-operations", "1e5", "--oracle-elements", "1024"]
+    cases = [case for case in each.card.cases if case.sweep] * repeat
+    little = ["--cases", "sweep", "--oracle-operations", "1e5", "--oracle-elements", "1024", *options]
     judged = each._run(each._workers([str(build.worker)]), cases, little, secrets.randbits(63), 600)
     if judged.speed is None:
         sys.exit(f"{each.card.name} {each.precision}: {judged.status}, {judged.detail}\n{judged.log}")
     return judged
 
 
-def blocks_of(verdict: Judgement) -> Iterable[list[tuple[str, float, tuple[float, ...], tuple[float, ...]]]]:
-    """The samples of a long run as runs of 50 turns: label, weight, baseline and candidate of every case."""
-    cases = [case for case in verdict.cases if case.timing is not None]
-    count = min(len(case.timing.baseline_us) for case in cases if case.timing) // TURNS
-    for block in range(count):
-        part = slice(block * TURNS, (block + 1) * TURNS)
-        yield [
-            (case.label, case.weight, case.timing.baseline_us[part], case.timing.candidate_us[part])
-            for case in cases
-            if case.timing
-        ]
-
-
-def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int) -> dict[str, object]:
-    """A against A: how often P is called the same, and how far P and S are from 1."""
-    benches = [bench(name, device, TURNS * blocks, ends=True) for name in names]
+def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int, kept: Path | None) -> dict[str, object]:
+    """A against A: how often P and S are called the same, and how far they are from 1."""
+    benches = [bench(name, device, TURNS, ends=True) for name in names]
     built(benches)
     result: dict[str, object] = {}
-    print(
-        f"{'task':26} {'P: same':>9} {'|P-1| mean, worst':>18} {'cases: same':>13} {'S beyond 1 %, > 20 us':>22} s/run"
-    )
+    print("| task | P: same | abs(P-1), mean | worst | us | turns | S: same | abs(S-1), mean | worst | 1 % or more |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name, each in zip(names, benches, strict=True):
-        started, changes, scores = monotonic(), Counter[Change](), []
-        case_changes, quiet, beyond = Counter[Change](), 0, 0
-        raw: list[dict[str, list[list[float]]]] = []
+        # Turns beyond the 50 may take what they may take in the whole sweep.
+        sweep = sum(case.sweep for case in cards.load(each.card.name).cases)
+        options = ["--repeat", str(blocks), "--extra-seconds", f"{EXTRA_SECONDS / (1 + sweep) * (1 + 2 * blocks):g}"]
+        whole: list[Comparison] = []
+        by_case: dict[str, list[tuple[float, int, Comparison]]] = {}
         for _ in range(processes):
-            verdict = timed(each)
-            raw.append(
-                {
-                    case.label: [[round(us, 2) for us in calls] for calls in (t.baseline_us, t.candidate_us)]
-                    for case in verdict.cases
-                    if (t := case.timing)
-                }
+            judged = [case for case in timed(each, *options, repeat=blocks).cases if case.timing]
+            for pair in itertools.batched(judged, 2):
+                whole.append(
+                    overall([(c.weight, c.timing.baseline_us, c.timing.candidate_us) for c in pair if c.timing])
+                )
+            for case in judged:
+                assert case.timing is not None
+                assert case.speed is not None
+                us = statistics.median(case.timing.baseline_us)
+                by_case.setdefault(case.label, []).append((us, len(case.timing.baseline_us), case.speed))
+        first = f"| {name} | {_same(whole)} | {_far(whole)} "
+        for seen in by_case.values():
+            us, turns = (statistics.median(s[k] for s in seen) for k in (0, 1))
+            speeds = [speed for _, _, speed in seen]
+            beyond = sum(abs(speed.speedup - 1) >= 0.01 for speed in speeds)
+            print(
+                f"{first}| {us:.1f} | {turns:.0f} | {_same(speeds)} | {_far(speeds)} | {beyond} of {len(seen)} |",
+                flush=True,
             )
-            for samples in blocks_of(verdict):
-                whole = overall([(weight, b, c) for _, weight, b, c in samples])
-                changes[whole.change] += 1
-                scores.append(whole.speedup)
-                for _, _, b, c in samples:
-                    one = compare(b, c)
-                    case_changes[one.change] += 1
-                    if statistics.median(b) > QUIET_US:
-                        quiet += 1
-                        beyond += abs(one.speedup - 1) >= 0.01
-        off = [abs(score - 1) for score in scores]
-        seconds = (monotonic() - started) / processes
-        print(
-            f"{name:26} {changes[Change.SAME]:4}/{len(scores):4} {statistics.fmean(off):8.4f} {max(off):9.4f} "
-            f"{case_changes[Change.SAME]:6}/{case_changes.total():6} {beyond:12}/{quiet:9} {seconds:5.1f}",
-            flush=True,
-        )
-        result[name] = {"P": scores, "changes": changes, "cases": case_changes, "samples_us": raw}
+            first = "| | | | "
+        result[name] = {"P": whole, "cases": by_case}
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps(to_json({name: result[name]})) + "\n")
     return result
 
 
-def every(device: CudaDevice, kept: Path | None) -> dict[str, object]:
-    """All hundred baselines against themselves, once each; lines are kept in `kept` as they come."""
-    names = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
+def _same(speeds: Sequence[Comparison]) -> str:
+    return f"{sum(speed.change is Change.SAME for speed in speeds)} of {len(speeds)}"
+
+
+def _far(speeds: Sequence[Comparison]) -> str:
+    off = [abs(speed.speedup - 1) for speed in speeds]
+    return f"{statistics.fmean(off):.4f} | {max(off):.4f}"
+
+
+def every(names: Sequence[str], device: CudaDevice, kept: Path | None) -> dict[str, object]:
+    """Baselines against themselves, once each; lines are kept in `kept` as they come."""
     benches = [bench(name, device, TURNS) for name in names]
     built(benches)
     result: dict[str, object] = {}
@@ -192,7 +189,9 @@ def every(device: CudaDevice, kept: Path | None) -> dict[str, object]:
             calls_s += (sum(case.timing.baseline_us) + sum(case.timing.candidate_us)) * 1e-6
             if us > QUIET_US:
                 quiet += 1
-                beyond += abs(case.speed.speedup - 1) >= 0.01
+                if abs(case.speed.speedup - 1) >= 0.01:
+                    beyond += 1
+                    print(f"{name} {case.label}: {us:.1f} us, S {case.speed.speedup:.4f}", flush=True)
         own_s += judged.seconds.timing
         if kept is not None:
             with kept.open("a") as file:
@@ -294,15 +293,16 @@ def main() -> None:
     """Run one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["same", "all", "more", "runs", "clocks"])
-    parser.add_argument("tasks", nargs="*", default=TASKS.split())
+    parser.add_argument("tasks", nargs="*", default=[], help="TASK-PRECISION, of `same` and `all`")
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file for the figures as JSON")
     given = parser.parse_args()
     device = CudaDevice()
+    lines = given.out and given.out.with_suffix(".jsonl")
     measure: dict[str, Callable[[], dict[str, object]]] = {
-        "same": lambda: same(given.tasks, device, given.processes, given.blocks),
-        "all": lambda: every(device, given.out and given.out.with_suffix(".jsonl")),
+        "same": lambda: same(given.tasks or TASKS.split(), device, given.processes, given.blocks, lines),
+        "all": lambda: every(given.tasks or EVERY, device, lines),
         "more": lambda: more(device),
         "runs": lambda: runs(device),
         "clocks": lambda: clocks(device),

@@ -131,6 +131,7 @@ class Workbench:
         if not all(verdict.correct for verdict in checked):
             return checked[0], checked[1]
         builds = [self._builder.build(candidate) for candidate in (first, second)]
+        assert all(build.worker is not None for build in builds)  # they were built before
         workers = [[str(build.worker)] for build in builds]
         seed = secrets.randbits(63) if self._seed is None else self._seed
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
@@ -255,6 +256,7 @@ class Workbench:
     ) -> Judgement:
         command = [str(self._builder.judge()), *workers]
         command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
+        command += ["--pairs", str(self._protocol.pairs)]
         if "--calls" not in options:
             command += ["--calls", str(self._calls)]
         if (limit := self._work_limit()) is not None:

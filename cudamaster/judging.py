@@ -26,6 +26,7 @@ _TAIL_CHARACTERS = 6000
 # A message may take so much longer for a candidate than for the baseline, and so much of a call.
 _MESSAGE_US = 5.0
 _MESSAGE_PART = 0.02
+_WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
     for line in lines:
         if line["event"] == "isolation":
             hardware["isolation"] = line["text"]
+    if clocks := [mhz for line in lines for mhz in line.get("sm_mhz", [])]:
+        hardware["sm_mhz"] = f"{statistics.median(clocks):.0f}"  # while calls were timed
     baseline_us = {
         case.label: tuple(float(us) for us in line["baseline_us"])
         for i, case in enumerate(cases)
@@ -139,12 +142,12 @@ def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequen
     candidate_ran = any(line["event"] in ("check", "time") for line in lines)
     seed = next(line["seed"] for line in lines if line["event"] == "begin")
     for line in lines:
-        baseline_fault = line["event"] == "fault" and line["who"] == "baseline"
-        if (baseline_fault or line.get("baseline_ok") is False) and not candidate_ran:
+        baseline_failed = line["event"] in ("fault", "timeout") and line["who"] == "baseline"
+        if (baseline_failed or line.get("baseline_ok") is False) and not candidate_ran:
             label = cases[int(line["index"])].label
+            what = f"no end within {line['limit_s']:g} s" if line["event"] == "timeout" else "wrong result"
             raise BaselineError(
-                f"The baseline fails on this device in case {label}: {line.get('detail', 'wrong result')} "
-                f"(seed {seed}).",
+                f"The baseline fails on this device in case {label}: {line.get('detail', what)} (seed {seed}).",
                 "Run `make -C bench test` to see which baselines fail here.",
             )
 
@@ -155,15 +158,17 @@ def _overall(
     failed = [v for v in verdicts if v.status not in (None, Status.CORRECT)]
     fault = next((line for line in lines if line["event"] == "fault"), None)
     where = f" in case {verdicts[-1].label}" if verdicts else ""
-    if any(line["event"] == "timeout" for line in lines) or ran.expired:
-        limit = next((f" ({line['limit_s']:g} s)" for line in lines if line["event"] == "timeout"), "")
-        return Status.TIMEOUT, f"stopped{where}: a call took longer than its limit{limit}", _tail(ran)
+    timeout = next((line for line in lines if line["event"] == "timeout"), None)
+    if timeout is not None or ran.expired:
+        limit = f" ({timeout['limit_s']:g} s)" if timeout is not None else ""
+        whose = _WHOSE[timeout["who"]] if timeout is not None else ""
+        return Status.TIMEOUT, f"stopped{where}: a call{whose} took longer than its limit{limit}", _tail(ran)
     if fault is not None:
         detail = f"{fault['error']}{where}: {fault['detail']}"
         if fault.get("gone"):  # what it said last is more telling than how it ended
             detail = f"{_fault_line(ran) or fault['detail']}{where}"
-        if fault["who"] == "baseline":
-            detail = f"the baseline fails after the candidate ran: {detail}"
+        if fault["who"] != "candidate":
+            detail = f"after the candidate ran, a call{_WHOSE[fault['who']]} failed: {detail}"
         return Status.FAULT, detail, "\n".join(part for part in (detail, _tail(ran)) if part)
     if ran.signal is not None:
         return Status.FAULT, f"the process was killed by signal {ran.signal}{where}", _tail(ran)

@@ -93,6 +93,7 @@ class _Time(_Line):
     candidate_outside_us: list[_Finite] = []
     baseline_device_us: list[_Finite] = []
     candidate_device_us: list[_Finite] = []
+    sm_mhz: list[_Finite] = []
     hot: _Count = 0
     power_capped: _Count = 0
     others: list[str] = []
@@ -111,6 +112,7 @@ class _Fault(_Line):
 
 class _Timeout(_Line):
     event: Literal["timeout"]
+    index: _Index
     who: Literal["baseline", "candidate", "rival"] = "candidate"
     limit_s: _Finite
     t: _Finite

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +42,11 @@ HEADERS = """
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 static void say(const char* what, long got) {
     std::fprintf(stderr, "%s: %s\\n", what, got < 0 ? std::strerror(errno) : "DONE");
@@ -99,8 +102,13 @@ def attack(
 
 def test_an_attack_that_does_nothing_is_a_candidate_like_others(builder: Builder, tmp_path: Path) -> None:
     """Without an attack the candidate is right: what the tests below see is the attack's doing."""
-    seen = attack(builder, tmp_path, "", calls=2)
+    seen = attack(builder, tmp_path, 'std::fprintf(stderr, "call by %d\\n", getpid());', calls=10)
     assert seen.judgement.status is Status.CORRECT, seen.judgement.detail
+    for case in seen.judgement.cases:
+        assert case.timing is None or len(case.timing.candidate_us) >= 10
+    calls = Counter(re.findall(r"call by \d+", seen.ran.stderr))
+    assert len(calls) == 2  # pairs of processes take turns, in series of eight
+    assert min(calls.values()) >= 2 * sum(case.timing is not None for case in seen.judgement.cases)
     assert "no network, no other processes" in seen.judgement.hardware["isolation"]
 
 
@@ -123,6 +131,14 @@ FORBIDDEN = {
     "write to /tmp": 'return open("/tmp/attacked", O_WRONLY | O_CREAT, 0600);',
     "read a key": 'return open("KEY", O_RDONLY);',
     "remove a key": 'return unlink("KEY");',
+    "empty a key": 'return truncate("KEY", 0);',
+    "open a key to all": 'return chmod("KEY", 0666);',
+    "give a key away": 'return chown("KEY", 1, 1);',
+    "change a key's time": 'return utimensat(AT_FDCWD, "KEY", nullptr, 0);',
+    "label a key": 'return setxattr("KEY", "user.label", "x", 1, 0);',
+    # Emptying needs no right to write where only opening is looked at; of a device it would do nothing.
+    "empty by opening": 'return open("/dev/urandom", O_RDONLY | O_TRUNC);',
+    "read the users": 'return open("/etc/passwd", O_RDONLY);',
 }
 
 
@@ -242,7 +258,11 @@ def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Pat
     assert seen.ran.expired
     assert found is not None
     status = Path(f"/proc/{found[1]}/status")
-    assert not status.exists() or "State:\tZ" in status.read_text()
+    for _ in range(100):  # a process takes a while to leave a GPU
+        if not status.exists() or "State:\tZ" in status.read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"worker {found[1]} is still there")
 
 
 def test_output_has_a_limit(builder: Builder, tmp_path: Path) -> None:

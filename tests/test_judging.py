@@ -18,6 +18,7 @@ CASES = [next(c for c in CARD.cases if not c.sweep), *[c for c in CARD.cases if 
 
 BEGIN = {"event": "begin", "device": "Some GPU", "seed": "1", "t": 0.0}
 END = {"event": "end", "ok": True, "t": 9.0}
+LATE = {"event": "timeout", "index": 0, "limit_s": 2.0, "t": 3.0}
 
 
 def output(mismatches: int = 0, **changed: Any) -> dict[str, Any]:
@@ -100,7 +101,10 @@ def test_damage_is_a_fault() -> None:
     [
         ([{"event": "fault", "index": 0, "who": "candidate", "error": "cudaErrorIllegalAddress", "detail": "an illegal "
            "memory access", "t": 2.0}], ran(70), Status.FAULT, "cudaErrorIllegalAddress"),
-        ([{"event": "timeout", "limit_s": 2.0, "t": 3.0}], ran(75), Status.TIMEOUT, "2 s"),
+        ([{"event": "fault", "index": 0, "who": "rival", "error": "cudaErrorIllegalAddress", "detail": "an illegal "
+           "memory access", "t": 2.0}], ran(70), Status.FAULT, "of the kernel that it is compared with"),
+        ([{**LATE, "who": "candidate"}], ran(75), Status.TIMEOUT, "a call took longer than its limit (2 s)"),
+        ([{**LATE, "who": "rival"}], ran(75), Status.TIMEOUT, "that it is compared with took longer"),
         ([], ran(None, expired=True), Status.TIMEOUT, "longer"),
         ([], ran(None, signal=11), Status.FAULT, "signal 11"),
         ([], ran(0), Status.FAULT, "ended by itself"),
@@ -128,6 +132,7 @@ def test_exit_zero_after_everything_but_the_end_is_no_pass() -> None:
         ([BEGIN, *case(0, 1)], ran(74, stderr="harness failure: out of memory")),
         ([BEGIN, {**case(0, 1, check=False)[-1], "baseline_ok": False}], ran(1)),
         ([BEGIN, {"event": "fault", "index": 0, "who": "baseline", "error": "x", "detail": "y", "t": 1.0}], ran(70)),
+        ([BEGIN, {**LATE, "who": "baseline"}], ran(75)),
     ],
 )
 def test_our_own_faults_are_errors(lines: list[dict[str, Any]], process: Ran) -> None:

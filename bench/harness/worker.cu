@@ -116,6 +116,7 @@ class Worker {
             take_case(request);
             return;
         case Ask::kPrepare:
+            move_to(request.slot);
             copy(true);
             (*flush_)();
             break;
@@ -151,21 +152,24 @@ class Worker {
     void take_case(const Request& request) {
         sizes_.assign(request.size, request.size + request.sizes);
         spans_.assign(request.buffer, request.buffer + request.buffers);
-        arguments_.buffers.clear();
         own_.clear();
-        for (const Request::Span& span : spans_) {
+        for (const Request::Span& span : spans_)
             if (copies_)
                 own_.emplace_back(span.bytes + 2 * guard_);
-            unsigned char* data = copies_ ? static_cast<unsigned char*>(own_.back().get()) + guard_
-                                          : shared_.base() + span.offset;
-            arguments_.buffers.push_back(data);
-        }
+    }
+
+    void move_to(size_t slot) {
+        slot_ = slot;
+        arguments_.buffers.clear();
+        for (size_t i = 0; i < spans_.size(); ++i)
+            arguments_.buffers.push_back(copies_ ? static_cast<unsigned char*>(own_[i].get()) + guard_
+                                                 : shared_.base() + slot + spans_[i].offset);
     }
 
     // Between the shared buffers and the worker's own, where it has some.
     void copy(bool in) const {
         for (size_t i = 0; i < own_.size(); ++i) {
-            void *shared = shared_.base() + spans_[i].offset - guard_, *own = own_[i].get();
+            void *shared = shared_.base() + slot_ + spans_[i].offset - guard_, *own = own_[i].get();
             size_t bytes = spans_[i].bytes + 2 * guard_;
             MSKB_CUDA(cudaMemcpy(in ? own : shared, in ? shared : own, bytes, cudaMemcpyDeviceToDevice));
         }
@@ -218,6 +222,7 @@ class Worker {
     Channel channel_;
     std::optional<CacheFlush> flush_;
     SharedMemory shared_;
+    size_t slot_ = 0; // where in it the buffers of the next call begin
     Sizes sizes_;
     std::vector<Request::Span> spans_;
     std::vector<DeviceBuffer> own_;

@@ -108,7 +108,7 @@ class CudaDevice:
 
     name = "cuda"
     emulated = False
-    protocol = MeasuringProtocol(warmups=3, calls=50, work_limit=None, call_limit_s=2.0)
+    protocol = MeasuringProtocol(pairs=2, warmups=3, calls=50, work_limit=None, call_limit_s=2.0)
     has_debug_build = False
 
     def __init__(self, gpu: Gpu | None = None) -> None:

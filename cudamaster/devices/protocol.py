@@ -40,12 +40,13 @@ class Ran:
 
 @dataclass(frozen=True)
 class MeasuringProtocol:
-    """The measuring protocol of a device: how many calls, and what is too long for it.
+    """The measuring protocol of a device: how many calls by how many pairs of processes, and what is too long for it.
 
     `work_limit` is the largest card weight T of a timed case that is run beside the lightest one, None for no limit. A
     single call is stopped after `call_limit_s`, or a thousand times the baseline's time if that is longer.
     """
 
+    pairs: int
     warmups: int
     calls: int
     work_limit: float | None

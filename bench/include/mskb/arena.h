@@ -36,8 +36,6 @@ class WorkingBuffer {
     }
 
     void* get() const { return data_; }
-    size_t bytes() const { return bytes_; }
-
     // Empty when both guard zones are as they were, else where the first changed byte lies.
     std::string overrun() const {
         std::vector<unsigned char> found(kGuardBytes);
@@ -58,10 +56,10 @@ class WorkingBuffer {
     size_t bytes_;
 };
 
-// Where the buffers of a case lie.
+// Where the buffers of a call lie within its slot.
 struct Layout {
     std::vector<Request::Span> spans;
-    size_t bytes = 0; // in all
+    size_t bytes = 0; // of a slot
 
     explicit Layout(const std::vector<BufferSpec>& specs) {
         for (const BufferSpec& spec : specs) {
@@ -69,6 +67,7 @@ struct Layout {
             spans.push_back({offset, spec.bytes()});
             bytes = offset + spec.bytes() + kGuardBytes;
         }
+        bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment; // the next slot begins there
     }
 };
 

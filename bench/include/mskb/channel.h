@@ -36,11 +36,12 @@ enum class Ask : int {
 
 struct Request {
     struct Span {
-        size_t offset, bytes; // of the data within the shared memory; guard zones lie around it
+        size_t offset, bytes; // of the data within a slot; guard zones lie around it
     };
     Ask ask;
     uint64_t number; // of the request, drawn at random; the reply has it too
     size_t memory_bytes;
+    size_t slot; // to prepare: the offset at which the buffers of the next call begin
     size_t sizes, buffers;
     double size[kMostSizes];
     Span buffer[kMostBuffers];
@@ -98,10 +99,10 @@ class Channel {
         }
     }
 
-    // Whether a message, or the end of the peer, is there within so many seconds.
-    bool wait(double seconds) const {
+    // Sleeps until a message, or the end of the peer, is there, and for so many seconds at most.
+    void wait(double seconds) const {
         pollfd entry{descriptor_, POLLIN, 0};
-        return poll(&entry, 1, static_cast<int>(seconds * 1e3)) > 0;
+        poll(&entry, 1, static_cast<int>(seconds * 1e3));
     }
 
     // Tries once; 0 when nothing is there yet, 1 for a message, -1 when the peer is gone.

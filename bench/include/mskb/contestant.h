@@ -114,11 +114,12 @@ class Contestant {
         return exchange(request, kPrepareLimit, reply);
     }
 
-    // One call, or what stands in its place, on the buffers as they are: prepared, then under the clock.
-    Outcome call(Ask ask, double limit_s) {
+    // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock.
+    Outcome call(Ask ask, size_t slot, double limit_s) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
+        request.slot = slot;
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
             return outcome;
@@ -185,10 +186,8 @@ class Contestant {
         // The worker's texts end where its fields do, whatever it wrote there.
         std::string name(reply.name, strnlen(reply.name, sizeof reply.name));
         std::string detail(reply.detail, strnlen(reply.detail, sizeof reply.detail));
-        if (reply.error != 0) {
-            Outcome failed = fault(name, detail);
-            return failed;
-        }
+        if (reply.error != 0)
+            return fault(name, detail);
         outcome.unsettled = detail;
         return outcome;
     }

@@ -15,7 +15,9 @@ struct Options {
     int warmups = 3, calls = 50;      // per case, of baseline and candidate each; calls = 0: check only
     std::string cases = "all";        // built-in cases to run: all, sweep, verify, none
     std::vector<std::string> extra;   // further verification cases, as "name=value,name=value"
+    int repeat = 1;                   // the built-in cases so many times over, each time on other inputs
     double work_limit = 0;            // timed cases of a larger weight are left out; 0: none is
+    double extra_seconds = 4;         // for turns beyond --calls where times are noisy, over all cases
     double call_limit_s = 2;          // a call is stopped after this or 1000 times the baseline's time
     size_t oracle_elements = 1 << 18; // at most so many elements of an output are asked of the reference ...
     double oracle_operations = 2e7;   // ... for about so many operations
@@ -24,6 +26,7 @@ struct Options {
     bool first_failure = false; // stop at the first case that is not right
     // Commands of the workers, a word each; by default this executable itself, and no rival.
     std::vector<std::string> baseline, candidate, rival;
+    int pairs = 2;                    // of worker processes that take turns under the clock
     int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
     int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
 };
@@ -35,7 +38,7 @@ inline void usage(const char* program) {
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
-        "          [--cores JUDGE,WORKERS]\n"
+        "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -78,6 +81,12 @@ inline Options parse_options(int argc, char** argv) {
             known = std::sscanf(value, "%d,%d", &o.core, &o.workers_core) == 2;
         else if (key == "--work-limit")
             o.work_limit = std::atof(value);
+        else if (key == "--pairs")
+            known = (o.pairs = std::atoi(value)) > 0;
+        else if (key == "--repeat")
+            o.repeat = std::atoi(value);
+        else if (key == "--extra-seconds")
+            o.extra_seconds = std::atof(value);
         else if (key == "--call-limit")
             o.call_limit_s = std::atof(value);
         else if (key == "--profile")

@@ -13,7 +13,6 @@ namespace mskb {
 // A baseline call and a candidate call on the same inputs.
 struct Turn {
     Outcome baseline, candidate;
-    Clocks clocks;
 };
 
 struct Turns {
@@ -21,20 +20,23 @@ struct Turns {
     // How much longer the judge waited for a call than the worker says that it took.
     std::vector<double> baseline_outside_us, candidate_outside_us;
     std::vector<double> baseline_device_us, candidate_device_us;
-    std::vector<double> sm_mhz;
+    std::vector<double> sm_mhz; // after each series
     int hot = 0, power_capped = 0;
 
-    // A turn during which the GPU slowed down for its temperature is left out.
-    void add(const Turn& turn, bool candidate) {
-        hot += turn.clocks.thermal;
-        power_capped += turn.clocks.power_capped;
-        if (turn.clocks.sm_mhz > 0)
-            sm_mhz.push_back(turn.clocks.sm_mhz);
-        if (turn.clocks.thermal)
-            return;
-        add_call(turn.baseline, baseline_us, baseline_outside_us);
-        if (candidate)
-            add_call(turn.candidate, candidate_us, candidate_outside_us);
+    // Takes in a series of turns and the state of the GPU at its end. Turns during which it slowed down for its
+    // temperature are left out.
+    void add(const std::vector<Turn>& series, const Clocks& clocks, bool candidate) {
+        hot += clocks.thermal ? static_cast<int>(series.size()) : 0;
+        power_capped += clocks.power_capped ? static_cast<int>(series.size()) : 0;
+        if (clocks.sm_mhz > 0)
+            sm_mhz.push_back(clocks.sm_mhz);
+        for (const Turn& turn : series) {
+            if (clocks.thermal)
+                break;
+            add_call(turn.baseline, baseline_us, baseline_outside_us);
+            if (candidate)
+                add_call(turn.candidate, candidate_us, candidate_outside_us);
+        }
     }
 
     // Whether the typical ratio of a turn is known well enough: its standard error, from the quartiles of the logarithms.
@@ -68,7 +70,7 @@ struct Turns {
     }
 
   private:
-    static constexpr double kPrecise = 0.003, kShortUs = 18;
+    static constexpr double kPrecise = 0.0015, kShortUs = 18;
 
     static double middle(std::vector<double> values) {
         std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
