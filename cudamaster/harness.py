@@ -20,7 +20,7 @@ _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 def render(card: TaskCard, precision: Precision, region: str | None = None) -> str:
     """The harness as CUDA C++ text; `region` is the candidate, by default the baseline under `_optimized` names.
 
-    Compiled with -DMSKB_SEPARATE_CANDIDATE the region is left out and the wrapper is linked from another object.
+    Compiled with -DMSKB_JUDGE the kernels are left out, with -DMSKB_CALL all but the call of a wrapper that is linked.
     """
     buffers = [p for p in card.parameters if p.length is not None]
     prefix = {name: f"c.{name}" for name in card.sizes}

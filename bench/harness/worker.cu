@@ -33,10 +33,11 @@ namespace {
 
 #ifdef MSKB_CPU_DEVICE
 constexpr bool kCopies = true;
-constexpr double kSpinSeconds = 0; // the processors belong to the kernels
+constexpr double kSpinSeconds = 0, kBetweenSpin = 0; // the processors belong to the kernels
 #else
 constexpr bool kCopies = false;
-constexpr double kSpinSeconds = 2e-3;
+// Seconds in which a request is waited for without sleeping: that of a call, and the next of a series.
+constexpr double kSpinSeconds = 2e-3, kBetweenSpin = 100e-6;
 
 constexpr double kLeastBlock = 50e-6, kLongestBlock = 20e-3; // seconds
 
@@ -93,7 +94,7 @@ class Worker {
     int serve() {
         Request request;
         int passed = -1;
-        while (channel_.receive(request, prepared_ ? kSpinSeconds : 0, &passed)) {
+        while (channel_.receive(request, prepared_ ? kSpinSeconds : kBetweenSpin, &passed)) {
             prepared_ = request.ask == Ask::kPrepare;
             Reply reply{};
             answer(request, passed, reply);

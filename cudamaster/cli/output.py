@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -36,7 +37,7 @@ STATUS_STYLES = {
 
 
 def console() -> Console:
-    """The console for people, on stdout; plain text when that is no terminal.
+    """The console for people, on stdout; plain text when that is no terminal, with room for tables.
 
     Markup is off: what models and compilers write holds square brackets.
     """
@@ -48,7 +49,9 @@ def console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Quiet(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty():
+        return Quiet(highlight=False, markup=False)
+    return Quiet(highlight=False, markup=False, soft_wrap=True, width=None if "COLUMNS" in os.environ else 120)
 
 
 def print_json(value: object) -> None:
@@ -89,8 +92,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: S
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
-        number = column in right
-        made.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made
@@ -120,36 +122,42 @@ def _interval(comparison: Comparison) -> str:
 
 
 def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
-    """Timed cases of a verdict: times in microseconds, the speedup and how sure it is, worst error against its bound.
+    """Timed cases of a verdict: median times in microseconds, the speedup and how sure it is.
 
-    Times on the device and over the floor are shown where they were measured.
+    Where they were measured: times on the device, and the time as a multiple of the floor. Last the worst error, as a
+    part of what is allowed.
     """
-    import statistics
-
-    def middle(samples: Sequence[float]) -> str:
-        return f"{statistics.median(samples):.1f}" if samples else "-"
-
     sweep = [case for case in verdict.cases if case.sweep]
     on_device = any(case.timing and case.timing.candidate_device_us for case in sweep)
     floors = any(case.floor_us for case in sweep)
-    columns = ["case", f"{against} µs", "candidate µs", "speedup", "typical turn", "change"]
-    columns += [f"{against} on device", "candidate on device"] if on_device else []
-    columns += ["over floor"] if floors else []
+    columns = ["case", f"µs: {against} → candidate", "speedup", "change"]
+    columns += ["on the device"] if on_device else []
+    columns += ["of the floor"] if floors else []
     rows: list[list[str | Text]] = []
     for case in sweep:
         timing, comparison = case.timing, case.speed
         if timing is None or comparison is None:
             why = f"skipped: {case.skipped}" if case.skipped else str(case.status)
-            rows.append([case.label, *["-"] * (len(columns) - 1), why])
+            rows.append([case.label, why, *["-"] * (len(columns) - 1)])
             continue
-        worst = max((o.worst_error for o in case.outputs), default=0.0)
-        bound = max((o.bound for o in case.outputs), default=0.0)
-        row: list[str | Text] = [case.label, middle(timing.baseline_us), middle(timing.candidate_us)]
-        row += [f"{comparison.speedup:.2f}", _interval(comparison), styled(comparison.change.value)]
+        row: list[str | Text] = [case.label, _both(timing.baseline_us, timing.candidate_us)]
+        row += [f"{comparison.speedup:.2f} ({_interval(comparison)})", styled(comparison.change.value)]
         if on_device:
-            row += [middle(timing.baseline_device_us), middle(timing.candidate_device_us)]
+            row.append(_both(timing.baseline_device_us, timing.candidate_device_us))
         if floors:
-            over = case.floor_us and statistics.median(timing.candidate_us) / case.floor_us
-            row.append(f"{over:.1f}" if over else "-")
-        rows.append([*row, f"{worst:.1e} of {bound:.1e}" if bound else "exact"])
-    return table([*columns, "error of allowed"], rows, right=[c for c in columns[1:] if c != "change"])
+            over = case.floor_us and _median(timing.candidate_us) / case.floor_us
+            row.append(f"{over:.1f} x" if over else "-")
+        parts = [o.worst_error / o.bound for o in case.outputs if o.bound]
+        rows.append([*row, f"{max(parts):.1%}" if parts else "exact"])
+    columns.append("error/allowed")
+    return table(columns, rows, right=[column for column in columns[1:] if column != "change"])
+
+
+def _both(baseline: Sequence[float], candidate: Sequence[float]) -> str:
+    return f"{_median(baseline):.1f} → {_median(candidate):.1f}" if baseline and candidate else "-"
+
+
+def _median(samples: Sequence[float]) -> float:
+    import statistics
+
+    return statistics.median(samples)

@@ -101,14 +101,13 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns that were asked for will do. Calls of 20 to 100 µs vary by a tenth from one to the next: more
-    // of them are made until their speedup is known well, or for as long as that may take.
+    // Whether the turns that were asked for will do. Calls of up to 100 µs vary by a tenth from one to the next: more of
+    // them are made until their speedup is known well, or for as long as that may take.
     bool enough([[maybe_unused]] const Turns& taken, [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE
         return true;
 #else
-        return !workers_.judged() || !taken.long_calls() || taken.precise() ||
-               seconds_since(start) > extra_seconds_;
+        return !workers_.judged() || taken.precise() || seconds_since(start) > extra_seconds_;
 #endif
     }
 

@@ -20,7 +20,8 @@ namespace mskb {
 #ifdef MSKB_CPU_DEVICE
 constexpr double kJudgeSpin = 0; // the processors belong to the kernels
 #else
-constexpr double kJudgeSpin = 2e-3; // seconds in which a reply is waited for without sleeping
+constexpr double kJudgeSpin =
+    0.1; // seconds in which a reply is waited for without sleeping: waking takes 0.1 ms
 #endif
 constexpr double kStartLimit = 120;                // seconds that a worker may take to make its context
 constexpr double kPrepareLimit = 20;               // and to prepare for a call
