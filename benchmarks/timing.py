@@ -52,7 +52,8 @@ __global__ void wait_kernel(long long cycles) { for (long long start = clock64()
 double middle(std::vector<double> v) { std::sort(v.begin(), v.end()); return v[v.size() / 2] * 1e6; }
 int main() {
     using namespace mskb;
-    CacheFlush flush;
+    DeviceBuffer scratch(CacheFlush::bytes());
+    CacheFlush flush(static_cast<unsigned char*>(scratch.get()));
     cudaEvent_t begin, end;
     cudaEventCreate(&begin);
     cudaEventCreate(&end);

@@ -32,6 +32,7 @@ from cudamaster.values import Precision, Status
 CARD = small_card("dot_product")
 HEADERS = """
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -217,6 +218,43 @@ def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Pa
     seen = attack(builder, tmp_path, f"{body} _exit(0);")
     assert seen.judgement.status is Status.FAULT
     assert not [line for line in seen.lines if line["event"] == "end"]
+
+
+# Where the slots of the memory shared with the judge lie, as mskb/arena.h has it, and which of them can be read.
+READER = """
+if (FILE* maps = std::fopen("/proc/self/maps", "r")) {
+    char line[512];
+    unsigned char* base = nullptr;
+    while (base == nullptr && std::fgets(line, sizeof line, maps))
+        if (std::strstr(line, "memfd:mskb")) base = (unsigned char*)std::strtoull(line, nullptr, 16);
+    std::fclose(maps);
+    auto up = [](size_t at) { return (at + 255) / 256 * 256; };
+    size_t x = up(4096 + 4 + 2 * 4096), y = up(x + 4 * (size_t)N + 2 * 4096), stride = up(y + 4 * (size_t)N + 4096);
+    int open = 0;
+    for (int slot = 0; base != nullptr && N == 65536 && slot < 8; ++slot) {
+        int plain = 0;
+        for (int i = 0; i < 64; ++i) {
+            float value = std::fabs(((float*)(base + slot * stride + x))[i]);
+            plain += value > 1e-4f && value <= 1.0f;
+        }
+        open |= (plain > 48) << slot;
+    }
+    if (N == 65536) std::fprintf(stderr, "%d reads %d\\n", getpid(), open);
+}
+"""
+
+
+def test_inputs_of_calls_to_come_cannot_be_read(builder: Builder, tmp_path: Path) -> None:
+    """Calls are prepared eight at a time: a candidate that did all of them at the first would look fast."""
+    if not builder.device.emulated:
+        pytest.skip("on a GPU the memory is not in the process's own address space")
+    seen = attack(builder, tmp_path, READER, calls=16)
+    assert seen.judgement.status is Status.CORRECT, seen.judgement.detail
+    read = re.findall(r"(\d+) reads (\d+)", seen.ran.stderr)
+    assert len(read) > 16
+    ones = [int(mask) for _, mask in read]
+    series = [255 >> (7 - k) for k in range(8)]  # in the k-th call those of the calls before it, and its own
+    assert any(ones[i : i + 8] == series for i in range(len(ones)))
 
 
 def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 #include "mskb/device_work.h"
 #include "mskb/generators.h"
 #include "mskb/harness.h"
+#include "mskb/mask.h"
 #include "mskb/sparse.h"
 
 namespace mskb {
@@ -54,6 +55,11 @@ __global__ void differs_kernel(const unsigned short* data, const unsigned short*
     for (size_t i = thread_index(); i < n; i += thread_count())
         if (data[i] != other[i])
             *found = 1;
+}
+
+__global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
+    for (size_t i = thread_index(); i < mask_words(bytes); i += thread_count())
+        mask_word(data, bytes, key, i);
 }
 
 __global__ void gather_kernel(const void* data, Kind kind, const size_t* wanted, size_t n, double* out) {
@@ -109,6 +115,11 @@ void fill(void* data, const BufferSpec& spec, const Fill& rule) {
         fill_as<__nv_bfloat16>(data, n, rule);
     else
         fill_as<int>(data, n, rule);
+    MSKB_CUDA(cudaGetLastError());
+}
+
+void mask(void* data, size_t bytes, uint64_t key) {
+    mask_kernel<<<blocks_for(mask_words(bytes)), kThreads>>>(static_cast<unsigned char*>(data), bytes, key);
     MSKB_CUDA(cudaGetLastError());
 }
 

@@ -20,6 +20,7 @@
 #include "mskb/channel.h"
 #include "mskb/confine.h"
 #include "mskb/ledger.h"
+#include "mskb/mask.h"
 #include "mskb/timing.h"
 
 #ifndef MSKB_CPU_DEVICE
@@ -33,9 +34,11 @@ namespace {
 
 #ifdef MSKB_CPU_DEVICE
 constexpr bool kCopies = true;
+constexpr int kMaskBlocks = 4, kMaskThreads = 1;     // a thread there is a loop
 constexpr double kSpinSeconds = 0, kBetweenSpin = 0; // the processors belong to the kernels
 #else
 constexpr bool kCopies = false;
+constexpr int kMaskBlocks = 1024, kMaskThreads = 256;
 // Seconds in which a request is waited for without sleeping: that of a call, and the next of a series.
 constexpr double kSpinSeconds = 2e-3, kBetweenSpin = 100e-6;
 
@@ -49,6 +52,12 @@ __global__ void block_kernel(long long cycles) {
     }
 }
 #endif
+
+__global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
+    size_t first = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (size_t i = first; i < mask_words(bytes); i += static_cast<size_t>(gridDim.x) * blockDim.x)
+        mask_word(data, bytes, key, i);
+}
 
 struct WorkerOptions {
     std::string channel;
@@ -88,7 +97,6 @@ class Worker {
         : options_(options), copies_(kCopies || options.exact), guard_(options.exact ? 0 : kGuardBytes),
           channel_(connected(options.channel)) {
         MSKB_CUDA(cudaFree(nullptr)); // makes the context
-        flush_.emplace();
     }
 
     int serve() {
@@ -111,6 +119,7 @@ class Worker {
         switch (request.ask) {
         case Ask::kMemory:
             shared_ = SharedMemory::map(passed, request.memory_bytes);
+            flush_.emplace(shared_.base() + request.scratch);
             put(reply.detail, options_.confined ? confine().c_str() : "not confined, as was asked for");
             return;
         case Ask::kCase:
@@ -118,6 +127,8 @@ class Worker {
             return;
         case Ask::kPrepare:
             move_to(request.slot);
+            if (request.mask != 0)
+                unmask(request.mask);
             copy(true);
             (*flush_)();
             break;
@@ -165,6 +176,14 @@ class Worker {
         for (size_t i = 0; i < spans_.size(); ++i)
             arguments_.buffers.push_back(copies_ ? static_cast<unsigned char*>(own_[i].get()) + guard_
                                                  : shared_.base() + slot + spans_[i].offset);
+    }
+
+    void unmask(uint64_t key) const {
+        for (const Request::Span& span : spans_)
+            if (span.read && span.bytes > 0)
+                mask_kernel<<<kMaskBlocks, kMaskThreads>>>(shared_.base() + slot_ + span.offset, span.bytes,
+                                                           key);
+        MSKB_CUDA(cudaGetLastError());
     }
 
     // Between the shared buffers and the worker's own, where it has some.

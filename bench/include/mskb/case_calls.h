@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 #include "mskb/arena.h"
+#include "mskb/device_work.h"
 #include "mskb/input_set.h"
 #include "mskb/options.h"
 #include "mskb/report.h"
@@ -28,9 +30,9 @@ inline uint64_t label_stream(const std::string& label) {
 class CaseCalls {
   public:
     CaseCalls(const Options& options, const Report& report, Workers& workers, const SharedMemory& memory,
-              int index, const Row& row)
-        : workers(workers), options_(options), report_(report), memory_(memory), index_(index), row_(row),
-          specs_(task().buffers(row.sizes)), layout_(specs_) {}
+              size_t for_slots, int index, const Row& row)
+        : workers(workers), options_(options), report_(report), memory_(memory), for_slots_(for_slots),
+          index_(index), row_(row), specs_(task().buffers(row.sizes)), layout_(specs_) {}
 
     Workers& workers;
     double baseline_seconds = 0; // what a call takes; bounds what a candidate may take
@@ -55,7 +57,7 @@ class CaseCalls {
 
     // How many calls can be prepared together, each on buffers of its own.
     size_t slots() {
-        size_t room = std::min(kMostSlots, memory_.bytes() / std::max<size_t>(layout_.bytes, 1));
+        size_t room = std::min(kMostSlots, for_slots_ / std::max<size_t>(layout_.bytes, 1));
         while (slots_.size() < room)
             add_slot();
         return slots_.size();
@@ -66,19 +68,33 @@ class CaseCalls {
         slot_ = slot;
     }
 
-    void place(const Inputs& inputs) const { inputs.place(working_); }
+    void place(const Inputs& inputs) {
+        inputs.place(working_);
+        masks_[slot_] = 0;
+    }
+
+    // So that they can be read from the start of the next call on, and not before.
+    void place_masked(const Inputs& inputs) {
+        inputs.place(working_);
+        if (getentropy(&masks_[slot_], sizeof masks_[slot_]) != 0)
+            harness_failure("no random numbers");
+        for (size_t i = 0; i < specs_.size(); ++i)
+            if (specs_[i].is_read() && specs_[i].bytes() > 0)
+                mask(working_[i].get(), specs_[i].bytes(), masks_[slot_]);
+    }
 
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
-    Outcome call(Contestant& worker, Ask ask) const {
+    Outcome call(Contestant& worker, Ask ask) {
         MSKB_CUDA(cudaDeviceSynchronize());
         bool trusted = std::string(worker.who()) == "baseline";
         double limit = std::max(options_.call_limit_s, kSlowest * baseline_seconds);
-        Outcome outcome = worker.call(ask, slot_ * layout_.bytes, trusted ? kBaselineLimit : limit);
+        Outcome outcome = worker.call(ask, slot_ * layout_.bytes, std::exchange(masks_[slot_], 0),
+                                      trusted ? kBaselineLimit : limit);
         settle(worker, outcome);
         return outcome;
     }
 
-    Outcome call(Contestant& worker, Ask ask, const Inputs& inputs) const {
+    Outcome call(Contestant& worker, Ask ask, const Inputs& inputs) {
         place(inputs);
         return call(worker, ask);
     }
@@ -112,6 +128,7 @@ class CaseCalls {
     const Options& options_;
     const Report& report_;
     const SharedMemory& memory_;
+    size_t for_slots_; // bytes of it
     int index_;
     const Row& row_;
     std::vector<BufferSpec> specs_;
@@ -119,6 +136,7 @@ class CaseCalls {
     std::vector<std::vector<WorkingBuffer>> slots_;
     std::vector<WorkingBuffer> working_; // of the slot in use
     size_t slot_ = 0;
+    uint64_t masks_[kMostSlots] = {}; // keys of the inputs that are in a slot, 0 for none
 };
 
 } // namespace mskb

@@ -28,6 +28,7 @@ struct Run {
     Workers& workers;
     const GpuState& gpu;
     const SharedMemory& memory;
+    size_t for_slots; // bytes of it
     std::vector<HostBuffer>& host;
     size_t most_bytes; // what a case may take on the device
     int timed_cases;   // share the time for extra turns
@@ -36,7 +37,8 @@ struct Run {
 class CaseRun {
   public:
     CaseRun(const Run& run, int index, const Row& row)
-        : run_(run), row_(row), calls_(run.options, run.report, run.workers, run.memory, index, row),
+        : run_(run), row_(row),
+          calls_(run.options, run.report, run.workers, run.memory, run.for_slots, index, row),
           rng_(run.options.seed, label_stream(row.label), 1u << 20),
           oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, rng_),
           check_(calls_.specs(), calls_.working(), oracle_) {}

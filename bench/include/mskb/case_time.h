@@ -2,8 +2,8 @@
 // such as a sparse pattern recurs where making it takes long): a result remembered by address or by value is of no use.
 //
 // Turns come in series: the judge prepares as many calls as it has room for, one worker makes them all, then the other on
-// the same inputs. To change from one process to another takes the device longer than a short call does. Outputs of
-// calls that are drawn at random are checked.
+// the same inputs. To change from one process to another takes the device longer than a short call does. Inputs of calls
+// to come are masked. Outputs of calls that are drawn at random are checked.
 #pragma once
 #include <optional>
 #include <vector>
@@ -124,7 +124,7 @@ class CaseTime {
                 continue;
             for (size_t k = 0; k < inputs.size(); ++k) {
                 calls_.use(k);
-                calls_.place(*inputs[k]);
+                inputs.size() > 1 ? calls_.place_masked(*inputs[k]) : calls_.place(*inputs[k]);
             }
             for (size_t k = 0; k < inputs.size(); ++k) {
                 calls_.use(k);
@@ -189,8 +189,7 @@ class CaseTime {
     }
 
     // A pass of its own, for what a reader wants to know beside the time of the whole call.
-    void time_on_device([[maybe_unused]] const std::vector<Inputs>& inputs,
-                        [[maybe_unused]] Turns& turns) const {
+    void time_on_device([[maybe_unused]] const std::vector<Inputs>& inputs, [[maybe_unused]] Turns& turns) {
 #ifndef MSKB_CPU_DEVICE
         auto microseconds = [&](Contestant& worker, const Inputs& given) {
             return calls_.call(worker, Ask::kDeviceTime, given).seconds * 1e6;

@@ -37,11 +37,13 @@ enum class Ask : int {
 struct Request {
     struct Span {
         size_t offset, bytes; // of the data within a slot; guard zones lie around it
+        bool read;            // it holds inputs
     };
     Ask ask;
-    uint64_t number; // of the request, drawn at random; the reply has it too
-    size_t memory_bytes;
-    size_t slot; // to prepare: the offset at which the buffers of the next call begin
+    uint64_t number;              // of the request, drawn at random; the reply has it too
+    size_t memory_bytes, scratch; // the offset of what nobody needs, to fill the cache with
+    size_t slot;                  // to prepare: the offset at which the buffers of the next call begin
+    uint64_t mask;                // and the key that its inputs are masked with, 0 for none (mask.h)
     size_t sizes, buffers;
     double size[kMostSizes];
     Span buffer[kMostBuffers];

@@ -87,14 +87,15 @@ class Contestant {
     const char* who() const { return who_; }
     pid_t process() const { return process_; }
 
-    // Gives the worker its memory; what keeps it from harm is then in `isolation`.
-    Outcome start(const SharedMemory& memory, std::string& isolation) {
+    // Gives the worker its memory, of which buffers take `for_slots` bytes; what keeps it from harm is then in `isolation`.
+    Outcome start(const SharedMemory& memory, size_t for_slots, std::string& isolation) {
         Outcome outcome = accepted();
         if (outcome.ended != Ended::kDone)
             return outcome;
         Request request{};
         request.ask = Ask::kMemory;
         request.memory_bytes = memory.bytes();
+        request.scratch = for_slots;
         Reply reply;
         outcome = exchange(request, kStartLimit, reply, memory.descriptor());
         isolation = outcome.ended == Ended::kDone ? reply.detail : "";
@@ -116,11 +117,12 @@ class Contestant {
     }
 
     // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock.
-    Outcome call(Ask ask, size_t slot, double limit_s) {
+    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
         request.slot = slot;
+        request.mask = mask;
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
             return outcome;

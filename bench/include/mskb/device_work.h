@@ -39,6 +39,7 @@ struct Difference {
 };
 
 void fill(void* data, const BufferSpec& spec, const Fill& rule);
+void mask(void* data, size_t bytes, uint64_t key);
 bool differs(const void* data, const BufferSpec& spec, const Fill& rule);
 bool differs(const void* data, const void* other, size_t bytes);
 

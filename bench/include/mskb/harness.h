@@ -10,6 +10,7 @@
 #endif
 #include "mskb/case_run.h"
 #include "mskb/given.h"
+#include "mskb/timing.h"
 #include "mskb/workers.h"
 
 namespace mskb {
@@ -74,12 +75,13 @@ inline int run(int argc, char** argv) {
         if (CaseRun::footprint(specs) <= free_bytes)
             largest = std::max(largest, Layout(specs).bytes);
     }
-    size_t for_slots = std::min({kMostSlots * largest, kSlotBytes, free_bytes / 8});
-    SharedMemory memory = SharedMemory::create(std::max(largest, for_slots));
-    workers.admit(report, memory, options.workers_core);
+    size_t for_slots = std::max(largest, std::min({kMostSlots * largest, kSlotBytes, free_bytes / 8}));
+    for_slots = (for_slots + kAlignment - 1) / kAlignment * kAlignment;
+    SharedMemory memory = SharedMemory::create(for_slots + CacheFlush::bytes());
+    workers.admit(report, memory, for_slots, options.workers_core);
     GpuState gpu;
     std::vector<HostBuffer> host;
-    Run shared{options, report, workers, gpu, memory, host, free_bytes, timed_cases};
+    Run shared{options, report, workers, gpu, memory, for_slots, host, free_bytes, timed_cases};
     bool ok = true;
     for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
         ok = CaseRun(shared, static_cast<int>(i), rows[i]).run(ok) && ok;

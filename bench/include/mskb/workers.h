@@ -49,10 +49,10 @@ class Workers {
 
     // Gives them their memory, and says what keeps the last of them, a candidate if there is one, from harm. Only one
     // of them makes a call at a time: on one core all of them find the same caches.
-    void admit(const Report& report, const SharedMemory& memory, int core) {
+    void admit(const Report& report, const SharedMemory& memory, size_t for_slots, int core) {
         std::string isolation;
         for (Contestant* worker : all()) {
-            admit(report, *worker, memory, isolation);
+            admit(report, *worker, memory, for_slots, isolation);
             if (worker->process() > 0)
                 run_on(core, worker->process());
         }
@@ -94,9 +94,9 @@ class Workers {
     }
 
     // One that does not come up has failed before its first case.
-    static void admit(const Report& report, Contestant& worker, const SharedMemory& memory,
+    static void admit(const Report& report, Contestant& worker, const SharedMemory& memory, size_t for_slots,
                       std::string& isolation) {
-        Outcome outcome = worker.start(memory, isolation);
+        Outcome outcome = worker.start(memory, for_slots, isolation);
         if (outcome.ended == Ended::kDone)
             return;
         std::string why = outcome.ended == Ended::kTimeout ? "it did not start in time"
