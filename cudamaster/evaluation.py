@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict, content_hash
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Profile, Seconds, Status, Verdict, content_hash
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -281,16 +281,25 @@ class Workbench:
         timed = [case for case in verdict.cases if case.timing is not None]
         if not timed:
             return no_profile(candidate.id, "no case was timed, so none was profiled.")
-        build = self._builder.built(candidate)
-        if build.worker is None:
-            return no_profile(candidate.id, f"it could not be built again: {build.detail}.")
         heaviest = max(timed, key=lambda case: case.weight)
         thresholds = load_thresholds()
-        judge = [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
-        profiled = self.device.profile(judge, build.worker, heaviest.label, candidate.id, thresholds.filtered)
+        profiled = self.profile(candidate, heaviest.label, thresholds.filtered)
         if isinstance(profiled, NoProfile):
             return no_profile(candidate.id, f"{profiled.reason}.")
         return filtered(profiled, thresholds)
+
+    def build_for_profile(self, candidate: Candidate) -> None:
+        """Build what `profile` runs, unless it is cached."""
+        self._builder.build_shared()
+        self._builder.built(candidate)
+
+    def profile(self, candidate: Candidate, case: str, metrics: Collection[str]) -> Profile | NoProfile:
+        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names."""
+        build = self._builder.built(candidate)
+        if build.worker is None:
+            return NoProfile(f"it could not be built again: {build.detail}")
+        judge = [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
+        return self.device.profile(judge, build.worker, case, candidate.id, metrics)
 
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:

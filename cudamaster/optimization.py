@@ -10,6 +10,8 @@ from pathlib import Path
 import cudamaster
 from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Model
+from cudamaster.profiling.migration import Migration, migration
+from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.recording import RecordedWorkbench, Recorder
 from cudamaster.runfolder import FORMAT, Manifest, RunFolder, Settings
 from cudamaster.strategies import cudamaster as algorithm_1
@@ -68,11 +70,20 @@ def _search(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model
             "command": result.best.command,
             "baseline": result.baseline.id,
             "note": result.note,
+            "migration": _migration(folder, result),
             "rounds": result.rounds,
             "usage": result.usage,
         }
     )
     return result
+
+
+def _migration(folder: RunFolder, result: Result) -> Migration | None:
+    """What the best kernel changed in the hardware's terms; None where nothing improved or nothing was profiled."""
+    before, after = folder.findings(result.baseline.id), folder.findings(result.best.id)
+    if not result.improved or before is None or after is None:
+        return None
+    return migration(before, after, load_thresholds())
 
 
 def _manifest(workbench: Workbench, settings: Settings) -> Manifest:

@@ -37,6 +37,13 @@ def package() -> Path:
     return _PACKAGE
 
 
+def calibrations() -> Path:
+    """Folder for a user's own calibrations: $CUDAMASTER_CONFIG, else the user's configuration. May not exist yet."""
+    chosen = os.environ.get("CUDAMASTER_CONFIG")
+    folder = Path(chosen) if chosen else Path(platformdirs.user_config_dir("cudamaster"))
+    return folder / "calibrations"
+
+
 def cache() -> Path:
     """Folder for what can be built again: $CUDAMASTER_CACHE, else the user's cache folder. May not exist yet."""
     chosen = os.environ.get("CUDAMASTER_CACHE")

@@ -210,7 +210,8 @@ class Findings:
     """What the filter kept of a profile, for one candidate (paper table 2).
 
     Without a profile `bottleneck` is None, `metrics` is empty and `note` says why: an absent metric is absent,
-    never zero.
+    never zero. `metrics` is what an agent is shown; `measured` is everything that was measured of that kernel, by the
+    paper's names, and `thresholds` what the class was told by.
     """
 
     candidate: str
@@ -219,6 +220,8 @@ class Findings:
     kernel: str | None = None
     time_share: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
+    thresholds: str = ""
 
 
 @dataclass(frozen=True)

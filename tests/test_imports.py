@@ -31,7 +31,14 @@ LAYERS: dict[str, set[str]] = {
     "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
     "runfolder": {"records", "models.protocol"},
     "recording": {"runfolder", "models.protocol", "strategies.protocol"},
-    "optimization": {"runfolder", "recording", "models.protocol", "strategies"},
+    "optimization": {
+        "runfolder",
+        "recording",
+        "models.protocol",
+        "strategies",
+        "profiling.migration",
+        "profiling.thresholds",
+    },
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization"}

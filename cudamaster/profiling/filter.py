@@ -68,6 +68,10 @@ def findings(profile: Profile, thresholds: Thresholds) -> Findings:
         kernel=main.kernel,
         time_share=main.duration_us / total_us,
         metrics=kept,
+        measured={
+            name: main.metrics[metric.ncu] for name, metric in thresholds.metrics.items() if metric.ncu in main.metrics
+        },
+        thresholds=thresholds.described,
     )
 
 

@@ -101,9 +101,10 @@ def profile(
 def parse(text: str, *, candidate: str, case: str, metrics: Collection[str], calls: int = 1) -> Profile | NoProfile:
     """What Nsight Compute wrote, as the profile of a candidate, its dominating kernel first.
 
-    Launches of one kernel are put together: durations and counts (`.sum`) are added and given per wrapper call,
-    everything else is averaged, weighted by the time of the launches. Of `metrics`, what this chip does not have
-    is left out. `calls` is how many wrapper calls were profiled.
+    Launches of one kernel are put together: durations and counts (`.sum`) are added and given per wrapper call, what
+    a launch was made with (`launch__`) is that of the longest one, everything else is averaged, weighted by the time of
+    the launches. Of `metrics`, what this chip does not have is left out. `calls` is how many wrapper calls were
+    profiled.
     """
     if failed := _failure(text):
         return NoProfile(failed)
@@ -171,7 +172,9 @@ def _together(
         if not seen or metric == DURATION:
             continue
         time = sum(duration for _, duration in seen)
-        if metric.endswith(".sum"):
+        if metric.startswith("launch__"):
+            joined[metric] = max(seen, key=lambda pair: pair[1])[0]
+        elif metric.endswith(".sum"):
             joined[metric] = sum(value for value, _ in seen) / calls
         elif time > 0:
             joined[metric] = sum(value * duration for value, duration in seen) / time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -39,11 +40,12 @@ class Axes(_Strict):
 
 
 class Metric(_Strict):
-    """One metric of the paper's table 6: Nsight Compute's name, its section there, and its base unit."""
+    """One metric of the paper's table 6: Nsight Compute's name, its section there, its base unit, its meaning."""
 
     ncu: str = Field(pattern=r"^[a-z0-9_]+__[A-Za-z0-9_.]+$")
     section: str
     unit: str
+    meaning: str = ""
 
 
 class Thresholds(_Strict):
@@ -53,6 +55,7 @@ class Thresholds(_Strict):
     axes: Axes
     kept: Mapping[Bottleneck, tuple[str, ...]]
     metrics: Mapping[str, Metric]
+    source: str = "paper"  # where the limits come from
 
     @model_validator(mode="after")
     def _complete(self) -> Thresholds:
@@ -68,6 +71,17 @@ class Thresholds(_Strict):
     def _named(self) -> tuple[str, ...]:
         kept = [name for names in self.kept.values() for name in names]
         return tuple(dict.fromkeys([DURATION, self.axes.compute, self.axes.dram, self.axes.memory, *kept]))
+
+    @property
+    def described(self) -> str:
+        """The limits in words, for the record of a run."""
+        limits = self.thresholds
+        return f"compute {limits.compute:g} %, DRAM {limits.dram:g} %, memory {limits.memory:g} % ({self.source})"
+
+    @property
+    def throughputs(self) -> Mapping[str, str]:
+        """Nsight Compute's names of the three throughputs, by axis: compute, dram, memory."""
+        return {axis: self.metrics[name].ncu for axis, name in self.axes.model_dump().items()}
 
     @property
     def filtered(self) -> tuple[str, ...]:
@@ -95,3 +109,57 @@ def load(path: Path | None = None) -> Thresholds:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UsageError(f"The thresholds {path} are wrong at {where}: {first['msg']}.", fix) from error
+
+
+class _Calibrated(_Strict):
+    """What `cudamaster calibrate` writes: the limits of one GPU, and what they were measured on."""
+
+    gpu: str
+    date: str
+    driver: str
+    toolkit: str
+    kernels: int
+    data: str
+    thresholds: Limits
+
+
+def folder_name(gpu: str) -> str:
+    """A GPU's name as a folder, e.g. nvidia_h200."""
+    return re.sub(r"\W+", "_", gpu.lower()).strip("_")
+
+
+def choose(wanted: str, gpu: str) -> Thresholds:
+    """The filter with the limits that were asked for: "paper", "calibrated" for this GPU, or a file's.
+
+    A calibration of the user's own goes before one that ships. Raises UsageError where there is none.
+    """
+    default = load()
+    if wanted == "paper":
+        return default
+    if wanted != "calibrated":
+        path = Path(wanted)
+        return _with_limits(default, path) if _is_calibration(path) else load(path)
+    for folder in (resources.calibrations(), resources.profiles()):
+        if (path := folder / folder_name(gpu) / "thresholds.yaml").is_file():
+            return _with_limits(default, path)
+    raise UsageError(f"There are no thresholds for {gpu}.", "Run `cudamaster calibrate`, or use the paper's.")
+
+
+def _is_calibration(path: Path) -> bool:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False  # which `load` says
+    return isinstance(content, dict) and "gpu" in content
+
+
+def _with_limits(default: Thresholds, path: Path) -> Thresholds:
+    try:
+        found = _Calibrated.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
+        raise UsageError(
+            f"The thresholds {path} cannot be used: {reason}.", "Make them again: `cudamaster calibrate`."
+        ) from error
+    source = f"calibrated on {found.gpu}, {found.kernels} kernels, {found.date}"
+    return default.model_copy(update={"thresholds": found.thresholds, "source": source})

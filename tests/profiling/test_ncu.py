@@ -62,6 +62,18 @@ def test_several_kernels_are_ordered_by_time() -> None:
     assert second.duration_us == pytest.approx(6.528)
 
 
+def test_a_launch_is_described_by_the_longest() -> None:
+    """Registers and the like are those of one launch that was made; a mean of two never was."""
+    text = recorded("several_kernels")
+    short = next(line for line in text.splitlines() if '"15,008"' in line)
+    assert '"52"' in short
+    changed = text.replace(short, short.replace('"52"', '"200"'))
+    registers = "launch__registers_per_thread"
+    result = ncu.parse(changed, candidate="c", case="k", metrics=[registers])
+    assert isinstance(result, Profile)
+    assert result.kernels[0].metrics[registers] == 52
+
+
 def test_many_launches() -> None:
     """Sixteen passes of one kernel, from 2.6 µs to milliseconds: separators of thousands are read, not cut at."""
     [kernel] = parsed(recorded("many_launches")).kernels

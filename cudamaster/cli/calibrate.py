@@ -1,0 +1,165 @@
+"""`cudamaster calibrate`: thresholds of the profile filter for the GPU found, from all baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from cudamaster.devices.cuda import CudaDevice
+    from cudamaster.profiling.calibration import Point, Table
+    from cudamaster.profiling.thresholds import Limits, Thresholds
+
+
+@click.command()
+@click.argument("baselines", nargs=-1, metavar="[TASK-PRECISION]...")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for what is written.")
+@click.option("--from", "data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A CSV kept before.")
+@click.option("--gpu", help="With --from: name of the GPU that the data are of.")
+@options.as_json
+def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, gpu: str | None, as_json: bool) -> None:
+    """Profile every baseline's dominating kernel, and find what divides high throughputs from low ones.
+
+    Otsu's method gives a threshold for compute, DRAM and memory throughput each. Data (CSV), thresholds and a plot are
+    kept for this GPU, for `--thresholds calibrated`. What is in the CSV already is not measured again. With --from no
+    GPU is needed.
+    """
+    from cudamaster import resources
+    from cudamaster.errors import UsageError
+    from cudamaster.profiling import calibration, thresholds
+
+    if data is not None and gpu is None:
+        raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
+    default = thresholds.load()
+    measured: dict[str, object] = {}
+    if data is None:
+        device = _gpu()
+        gpu = device.gpu.name
+        measured = {"driver": device.gpu.driver, "toolkit": device.toolkit}
+    assert gpu is not None
+    folder = out or resources.calibrations() / thresholds.folder_name(gpu)
+    points_table = calibration.Table(data or folder / "throughputs.csv")
+    failed: list[str] = []
+    if data is None:
+        failed = list(_measure(device, points_table, wanted(baselines), default, as_json=as_json))
+    points = points_table.read()
+    found = calibration.limits(points)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "thresholds.yaml"
+    calibration.write(kept, gpu, found, {**_dated(measured, kept), "kernels": len(points)}, points_table.path)
+    plot = folder / "throughputs.svg"
+    calibration.draw(points, found, default.thresholds, f"{gpu}, {len(points)} baselines", plot)
+    calibrated = thresholds.choose(str(kept), gpu)
+    before, after = calibration.classes(points, default), calibration.classes(points, calibrated)
+    if as_json:
+        moved = {name: [before[name], after[name]] for name in before if before[name] is not after[name]}
+        print_json({"gpu": gpu, "thresholds": found, "kernels": len(points), "moved": moved, "failed": failed,
+                    "files": [str(points_table.path), str(kept), str(plot)]})  # fmt: skip
+        return
+    _show(points, found, default, calibrated, failed)
+    click.echo(f"Kept: {points_table.path}, {kept}, {plot}")
+
+
+def wanted(baselines: Sequence[str]) -> list[tuple[str, str]]:
+    """(task, precision) of the arguments, all hundred without any. Raises UsageError for a name that is none."""
+    from cudamaster import cards
+    from cudamaster.errors import UsageError
+    from cudamaster.values import Precision
+
+    everything = [(name, precision.value) for name in cards.names() for precision in Precision]
+    by_name = {f"{task}-{precision}": (task, precision) for task, precision in everything}
+    if unknown := [name for name in baselines if name not in by_name]:
+        raise UsageError(f"There is no baseline {', '.join(unknown)}.", "Name them like spmv_csr-bf16.")
+    return [by_name[name] for name in baselines] or everything
+
+
+def _gpu() -> CudaDevice:
+    from cudamaster.devices.choose import choose, why_not_cuda
+    from cudamaster.devices.cuda import CudaDevice
+    from cudamaster.errors import DeviceError
+
+    device = choose("auto")
+    if not isinstance(device, CudaDevice):
+        raise DeviceError(
+            f"Nothing can be profiled here: {why_not_cuda()}.",
+            "Run this on a machine with an NVIDIA GPU and nvcc, or give data that were kept: --from throughputs.csv.",
+        )
+    return device
+
+
+def _measure(
+    device: CudaDevice, kept: Table, baselines: Sequence[tuple[str, str]], default: Thresholds, *, as_json: bool
+) -> Iterator[str]:
+    """Profile what is not kept yet; yields what failed, with the reason."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from cudamaster import cards
+    from cudamaster.evaluation import Workbench
+    from cudamaster.profiling import calibration
+    from cudamaster.profiling.ncu import DURATION, NoProfile
+    from cudamaster.values import Precision
+
+    known = {(point.task, point.precision, point.candidate) for point in kept.read()}
+    benches = [Workbench(cards.load(task), Precision(precision), device) for task, precision in baselines]
+    todo = [b for b in benches if (b.card.name, b.precision.value, b.baseline.id) not in known]
+    metrics = [DURATION, *default.throughputs.values()]
+    out = console()
+    with ThreadPoolExecutor() as pool:
+        builds = [(bench, pool.submit(bench.build_for_profile, bench.baseline)) for bench in todo]
+        for number, (bench, build) in enumerate(builds, 1):
+            name = f"{bench.card.name}-{bench.precision.value}"
+            heaviest = max((case for case in bench.card.cases if case.sweep), key=lambda case: case.weight)
+            with out.status(f"{number} of {len(todo)}: {name}, {heaviest.label}"):
+                build.result()
+                profile = bench.profile(bench.baseline, heaviest.label, metrics)
+            if isinstance(profile, NoProfile):
+                click.echo(f"{name}: no profile, {profile.reason}", err=True)
+                yield f"{name}: {profile.reason}"
+                continue
+            point = calibration.point(bench.card.name, bench.precision.value, profile, default)
+            kept.add(point)
+            if not as_json:
+                figures = (point.compute, point.dram, point.memory)
+                shown = ", ".join("-" if value is None else f"{value:.1f}" for value in figures)
+                out.print(f"{number} of {len(todo)}: {name}: {point.kernel} {point.time_us:.4g} µs, {shown} %")
+
+
+def _dated(measured: dict[str, object], kept: Path) -> dict[str, object]:
+    """When and on what it was measured: now, or what an earlier calibration beside it says."""
+    import datetime
+
+    import yaml
+
+    if not measured and kept.is_file():
+        earlier = yaml.safe_load(kept.read_text())
+        return {key: earlier.get(key, "not known") for key in ("date", "driver", "toolkit")}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": today, "driver": "not known", "toolkit": "not known", **measured}
+
+
+def _show(
+    points: Sequence[Point], found: Limits, default: Thresholds, calibrated: Thresholds, failed: Sequence[str]
+) -> None:
+    from cudamaster.profiling import calibration
+
+    out = console()
+    rows = []
+    for axis in calibration.AXES:
+        values = [value for point in points if (value := getattr(point, axis)) is not None]
+        high = sum(value > getattr(found, axis) for value in values)
+        limit, usual = getattr(found, axis), getattr(default.thresholds, axis)
+        rows.append([axis, f"{limit:.1f} %", f"{usual:g} %", f"{high} of {len(values)}"])
+    out.print(table(["throughput", "Otsu", "default", "above Otsu"], rows, right=["Otsu", "default", "above Otsu"]))
+    before, after = calibration.classes(points, default), calibration.classes(points, calibrated)
+    moved = calibration.moves(before, after)
+    out.print(f"{sum(moved.values())} of {len(points)} kernels change class by these thresholds")
+    for (old, new), count in moved.most_common():
+        out.print(f"  {count}: {old or 'not known'} to {new or 'not known'}")
+    for line in failed:
+        out.print(f"not profiled: {line}")

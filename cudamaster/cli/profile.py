@@ -1,0 +1,213 @@
+"""`cudamaster profile`: what the hardware says of a kernel and of its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
+from cudamaster.cli.output import console, print_json, styled, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cudamaster.cards import Case, TaskCard
+    from cudamaster.evaluation import Workbench
+    from cudamaster.profiling.configuration import Configuration
+    from cudamaster.profiling.ncu import NoProfile
+    from cudamaster.profiling.thresholds import Thresholds
+    from cudamaster.values import Bottleneck, Candidate, Findings, KernelProfile, Profile
+
+
+@click.command()
+@click.argument("task")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@options.precision
+@click.option("--case", "which", default="heaviest", show_default=True, help="heaviest, all, or the number of a case.")
+@click.option("--filtered", "mode", flag_value="filtered", default="filtered", help="What tells the class [default].")
+@click.option("--full", "mode", flag_value="full", help="All metrics of the paper's table 6.")
+@click.option("--none", "mode", flag_value="none", help="No counters: what can be told without them.")
+@click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
+@click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@options.as_json
+def profile(
+    task: str,
+    file: Path | None,
+    precision: str,
+    which: str,
+    mode: str,
+    thresholds: str,
+    command: str | None,
+    as_json: bool,
+) -> None:
+    """Profile the kernel in FILE and the baseline of TASK with Nsight Compute; without FILE the baseline alone.
+
+    Shows class, throughputs, launch and metrics of each kernel, the one that takes most of the time first.
+    """
+    from cudamaster import cards
+    from cudamaster.devices.choose import choose, why_not_cuda
+    from cudamaster.errors import DeviceError
+    from cudamaster.evaluation import Workbench
+    from cudamaster.profiling import thresholds as limits
+    from cudamaster.values import Candidate, Precision
+
+    card = cards.load(task)
+    code = read_kernel(file) if file is not None else None
+    cases = chosen_cases(card, which)
+    device = choose("auto")
+    if device.emulated:
+        raise DeviceError(
+            f"Only a GPU can be profiled: {why_not_cuda()}.",
+            "Run this on a machine with an NVIDIA GPU and nvcc; `cudamaster doctor` says what is missing.",
+        )
+    bench = Workbench(card, Precision(precision), device)
+    chosen = limits.choose(thresholds, bench.hardware.name)
+    subjects = {"baseline": bench.baseline}
+    out = console()
+    if code is not None:
+        candidate = Candidate(card.name, Precision(precision), code, command or device.default_command)
+        verdict = bench.evaluate(candidate, check_only=True)
+        if not verdict.correct:
+            if as_json:
+                print_json({"verdict": verdict})
+            else:
+                out.print(styled(verdict.status), f": {verdict.detail}", sep="")
+                out.print(f"A kernel that is not correct is not profiled; see `cudamaster evaluate {task} {file}`.")
+            click.get_current_context().exit(1)
+        subjects["candidate"] = candidate
+    seen: list[dict[str, Any]] = []
+    for case in cases:
+        for who, subject in subjects.items():
+            with out.status(f"{who}, {case.label}: profiling"):
+                one = _profiled(bench, subject, case.label, mode, chosen)
+            seen.append({"who": who, "case": case.label, **one})
+            if not as_json:
+                show(out, who, case.label, one, chosen, mode)
+    if as_json:
+        print_json({"thresholds": chosen.described, "profiles": seen})
+
+
+def chosen_cases(card: TaskCard, which: str) -> list[Case]:
+    """The timed cases that `--case` asks for. Raises UsageError."""
+    from cudamaster.errors import UsageError
+
+    timed = [case for case in card.cases if case.sweep]
+    if which == "all":
+        return timed
+    if which == "heaviest":
+        return [max(timed, key=lambda case: case.weight)]
+    if which.isdecimal() and 1 <= int(which) <= len(timed):
+        return [timed[int(which) - 1]]
+    labels = ", ".join(f"{number}: {case.label}" for number, case in enumerate(timed, 1))
+    raise UsageError(f"{card.name} has no timed case {which!r}.", f"Choose heaviest, all, or one of {labels}.")
+
+
+def _profiled(
+    bench: Workbench, subject: Candidate, case: str, mode: str, thresholds: Thresholds
+) -> dict[str, Profile | NoProfile | Findings | list[Configuration]]:
+    from cudamaster.profiling import configuration
+    from cudamaster.profiling.filter import findings
+    from cudamaster.profiling.ncu import NoProfile
+
+    if mode == "none":
+        return {"profile": NoProfile("none was asked for")}
+    wanted = thresholds.full if mode == "full" else thresholds.filtered
+    found = bench.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS))))
+    if isinstance(found, NoProfile):
+        return {"profile": found}
+    launches = [configuration.configuration(kernel.metrics) for kernel in found.kernels]
+    return {"profile": found, "findings": findings(found, thresholds), "launches": launches}
+
+
+def show(out: Console, who: str, case: str, one: dict[str, Any], thresholds: Thresholds, mode: str) -> None:
+    """What a person reads of one profile."""
+    from cudamaster.profiling.ncu import NoProfile
+
+    found = one["profile"]
+    if isinstance(found, NoProfile):
+        out.print(f"{who}, {case}: no counters, {found.reason}.")
+        return
+    total_us = sum(kernel.duration_us for kernel in found.kernels)
+    out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call")
+    out.print(kernels_table(found.kernels, thresholds))
+    out.print(launches_table(found.kernels, one["launches"]))
+    out.print(metrics_table(found.kernels, thresholds, full=mode == "full"))
+
+
+def kernels_table(kernels: Sequence[KernelProfile], thresholds: Thresholds) -> Any:
+    """Class, share of the time and the three throughputs of each kernel, and all of them weighted by time."""
+    axes = list(thresholds.throughputs.values())
+    total_us = sum(kernel.duration_us for kernel in kernels)
+    rows = []
+    for kernel in kernels:
+        throughputs = [_figure(kernel.metrics.get(name)) for name in axes]
+        share = f"{kernel.duration_us / total_us:.0%}" if total_us > 0 else "-"
+        row = [_short(kernel), f"{kernel.duration_us:.4g}", share, str(kernel.launches), _class(kernel, thresholds)]
+        rows.append([*row, *throughputs])
+    if len(kernels) > 1 and total_us > 0:
+        whole = [_figure(_weighted(kernels, name)) for name in axes]
+        rows.append(["all, by time", f"{total_us:.4g}", "100%", str(sum(k.launches for k in kernels)), "", *whole])
+    columns = ["kernel", "µs", "share", "launches", "class", "SM %", "DRAM %", "memory %"]
+    return table(columns, rows, right=["µs", "share", "launches", "SM %", "DRAM %", "memory %"])
+
+
+def launches_table(kernels: Sequence[KernelProfile], launches: Sequence[Configuration]) -> Any:
+    """How each kernel was launched, and what lets no further block onto an SM."""
+    rows = []
+    for kernel, launch in zip(kernels, launches, strict=True):
+        shared = [part for part in (launch.static_shared_bytes, launch.dynamic_shared_bytes) if part is not None]
+        rows.append(
+            [
+                _short(kernel),
+                f"{_figure(launch.blocks)} x {_figure(launch.threads)}",
+                _figure(launch.registers),
+                _figure(sum(shared) if shared else None),
+                _figure(launch.waves),
+                f"{_figure(launch.achieved_occupancy)} of {_figure(launch.occupancy)}",
+                ", ".join(launch.limited_by) or "-",
+            ]
+        )
+    columns = ["kernel", "blocks x threads", "registers", "shared B", "waves", "occupancy %", "limited by"]
+    return table(columns, rows, right=columns[1:-1])
+
+
+def metrics_table(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool) -> Any:
+    """The metrics that matter for the class of each kernel, or all of them."""
+    from cudamaster.profiling.filter import classify
+
+    rows = []
+    for kernel in kernels:
+        kind = classify(kernel.metrics, thresholds)
+        names = list(thresholds.metrics) if full else list(thresholds.kept[kind]) if kind else []
+        for name in names:
+            metric = thresholds.metrics[name]
+            value = _figure(kernel.metrics.get(metric.ncu))
+            rows.append([_short(kernel), name, value, metric.unit, metric.meaning])
+    return table(["kernel", "metric", "value", "unit", "meaning"], rows, right=["value"])
+
+
+def _class(kernel: KernelProfile, thresholds: Thresholds) -> str:
+    from cudamaster.profiling.filter import classify
+
+    kind: Bottleneck | None = classify(kernel.metrics, thresholds)
+    return kind.value if kind else "not known"
+
+
+def _weighted(kernels: Sequence[KernelProfile], name: str) -> float | None:
+    """Mean over all kernels by their time; None where one of them lacks it."""
+    values = [(kernel.metrics.get(name), kernel.duration_us) for kernel in kernels]
+    if any(value is None for value, _ in values):
+        return None
+    return sum((value or 0.0) * time for value, time in values) / sum(time for _, time in values)
+
+
+def _short(kernel: KernelProfile) -> str:
+    return kernel.kernel.removesuffix("_kernel_optimized")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"

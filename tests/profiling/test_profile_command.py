@@ -1,0 +1,121 @@
+"""What `cudamaster profile` and `calibrate` show and refuse; the profiles are recorded ones."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cudamaster import cards
+from cudamaster.cli.calibrate import wanted
+from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table
+from cudamaster.errors import UsageError
+from cudamaster.profiling import configuration, ncu
+from cudamaster.profiling.thresholds import load
+from cudamaster.values import KernelProfile, Profile
+
+DATA = Path(__file__).parent / "data"
+PAPER = load()
+
+
+def recorded(name: str) -> tuple[KernelProfile, ...]:
+    text = (DATA / f"{name}.txt").read_text()
+    wanted = (*PAPER.full, *configuration.METRICS)
+    found = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=wanted)
+    assert isinstance(found, Profile)
+    return found.kernels
+
+
+def shown(made: Any) -> list[list[str]]:
+    """The lines of a table as words."""
+    text = io.StringIO()
+    Console(file=text, width=200).print(made)
+    return [line.split() for line in text.getvalue().splitlines() if line.strip()]
+
+
+def test_kernels_are_shown_by_time() -> None:
+    """The dominating kernel first, its share and class; at the end all of them, weighted by time."""
+    lines = shown(kernels_table(recorded("several_kernels"), PAPER))
+    assert lines[2][:3] == ["merge_runs", "32.77", "83%"]
+    assert lines[3][:3] == ["sort_tiles", "6.528", "17%"]
+    assert lines[-1][:6] == ["all,", "by", "time", "39.3", "100%", "3"]
+    compute = [float(line[-3]) for line in lines[2:5]]
+    assert compute[2] == pytest.approx((32.768 * compute[0] + 6.528 * compute[1]) / 39.296, rel=1e-2)
+
+
+def test_a_throughput_that_is_missing_is_a_dash() -> None:
+    """Of one kernel, and then of all of them together: nothing is taken for zero."""
+    whole, lacking = KernelProfile("a", 1, 5.0, dict.fromkeys(PAPER.filtered, 12.0)), KernelProfile("b", 1, 5.0, {})
+    lines = shown(kernels_table([whole, lacking], PAPER))
+    assert lines[3][-3:] == ["-", "-", "-"]
+    assert "not known" in " ".join(lines[3])
+    assert lines[4][-3:] == ["-", "-", "-"]
+
+
+def test_launches_say_what_limits_them() -> None:
+    """The longest launch's own numbers, never a mean of two; what was not recorded is a dash."""
+    kernels = recorded("several_kernels")
+    made = [configuration.configuration(kernel.metrics) for kernel in kernels]
+    assert made[0].registers == 52
+    assert made[0].limited_by == ()
+    limits = {
+        "launch__occupancy_limit_blocks": 32.0,
+        "launch__occupancy_limit_registers": 4.0,
+        "launch__occupancy_limit_shared_mem": 4.0,
+        "launch__occupancy_limit_warps": 8.0,
+        "launch__grid_size": 1234.0,
+    }
+    launch = configuration.configuration(limits)
+    assert launch.limited_by == ("registers", "shared memory")
+    assert (launch.blocks, launch.threads, launch.occupancy) == (1234, None, None)
+    lines = shown(launches_table(kernels[:1], [launch]))
+    assert lines[2] == [
+        "merge_runs",
+        "1,234",
+        "x",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "of",
+        "-",
+        "registers,",
+        "shared",
+        "memory",
+    ]
+
+
+def test_metrics_are_those_of_the_class() -> None:
+    """With their meaning; `--full` has all of table 6."""
+    kernels = recorded("all_sections")
+    lines = [" ".join(line) for line in shown(metrics_table(kernels[:1], PAPER, full=False))]
+    assert kernels[0].kernel == "merge_runs_kernel_optimized"
+    names = PAPER.kept[next(kind for kind in PAPER.kept if kind.value == "compute bound")]
+    assert [any(name in line for line in lines) for name in names] == [True] * len(names)
+    assert any("how near the busiest unit of the SMs is to its peak" in line for line in lines)
+    assert len(shown(metrics_table(kernels[:1], PAPER, full=True))) == 2 + 25
+
+
+def test_cases() -> None:
+    """The heaviest by weight, all, or one by its number."""
+    card = cards.load("spmv_csr")
+    timed = [case for case in card.cases if case.sweep]
+    assert [case.label for case in chosen_cases(card, "heaviest")] == ["rows=32768"]
+    assert chosen_cases(card, "all") == timed
+    assert chosen_cases(card, "2") == timed[1:2]
+    for wrong in ("0", "7", "-1", "light"):
+        with pytest.raises(UsageError) as raised:
+            chosen_cases(card, wrong)
+        assert "1: rows=1024" in raised.value.fix
+
+
+def test_baselines_to_calibrate() -> None:
+    """All hundred without arguments; a name that is none is named."""
+    assert len(wanted([])) == 100
+    assert wanted(["fft-bf16", "relu-fp32"]) == [("fft", "bf16"), ("relu", "fp32")]
+    with pytest.raises(UsageError, match="fft-fp64"):
+        wanted(["fft-bf16", "fft-fp64"])
