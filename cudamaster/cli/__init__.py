@@ -17,6 +17,7 @@ from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.limits import limits
+from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.sanitize import sanitize
@@ -97,5 +98,5 @@ def main() -> None:
     """
 
 
-for command in (optimize, evaluate, compare, tasks, doctor, baselines, harness, audit, limits, sanitize):
+for command in (optimize, evaluate, compare, tasks, doctor, baselines, harness, audit, limits, sanitize, metrics):
     main.add_command(command)

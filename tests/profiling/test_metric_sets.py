@@ -1,0 +1,158 @@
+"""Named metric sets: the shipped one is CudaForge's, and a chip's listing decides what is asked and what is absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cudamaster import resources
+from cudamaster.errors import DeviceError, UsageError
+from cudamaster.profiling.metric_sets import SHIPPED, base_name, base_names, load, resolve, to_yaml
+
+# The 24 names as CudaForge's authors publish them.
+CUDAFORGE = [
+    "sm__cycles_active.avg",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "launch__occupancy_limit_blocks",
+    "launch__occupancy_limit_registers",
+    "launch__occupancy_limit_shared_mem",
+    "launch__registers_per_thread",
+    "sm__inst_executed.sum",
+    "sm__inst_executed_pipe_fp32.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__bytes.sum.per_second",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__t_sector_hit_rate.pct",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "lts__t_sector_hit_rate.pct",
+    "lts__throughput.avg.pct_of_peak_sustained_active",
+    "smsp__warp_issue_stalled_memory_dependency_per_warp_active.pct",
+    "smsp__warp_issue_stalled_short_scoreboard_per_warp_active.pct",
+    "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct",
+    "smsp__warp_issue_stalled_barrier_per_warp_active.pct",
+    "smsp__warp_issue_stalled_branch_resolving_per_warp_active.pct",
+    "smsp__sass_average_branch_targets_threads_uniform.pct",
+]
+MEMORY_DEPENDENCY = "smsp__warp_issue_stalled_memory_dependency_per_warp_active.pct"
+BARRIER = "smsp__warp_issue_stalled_barrier_per_warp_active.pct"
+BARRIER_TODAY = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
+SET = load("cudaforge24")
+
+LISTING = """\
+Device NVIDIA X (GX100)
+
+--------------------------- --------------- --------------- -----------------------------------
+Metric Name                 Metric Type     Metric Unit     Metric Description
+--------------------------- --------------- --------------- -----------------------------------
+dram__bytes_read            Counter         byte            # of bytes read from DRAM, see dram__bytes_write
+  sm__cycles_active         Counter         cycle           # of cycles
+l1tex__t_sector_hit_rate    Ratio                           proportion of hits
+"""
+
+
+def test_the_shipped_set_is_cudaforges() -> None:
+    """All 24 names in their order, each with a base name of its own but for none, and words for nearly all."""
+    assert list(SET.metrics) == CUDAFORGE
+    assert len(set(CUDAFORGE)) == 24
+    assert SET.metrics[BARRIER] == (BARRIER_TODAY,)
+    assert SET.metrics[MEMORY_DEPENDENCY] == ()
+    assert set(CUDAFORGE) - set(SET.meanings) == {
+        MEMORY_DEPENDENCY,
+        "smsp__sass_average_branch_targets_threads_uniform.pct",
+    }
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_ships_loads(name: str) -> None:
+    assert load(name).metrics
+
+
+def test_base_names_are_the_first_column() -> None:
+    """Neither headings nor names in a description count; names with suffixes and CSV are read as well."""
+    assert base_names(LISTING) == {"dram__bytes_read", "sm__cycles_active", "l1tex__t_sector_hit_rate"}
+    assert base_names("lts__throughput.avg.pct\nsm__inst_executed.sum") == {"lts__throughput", "sm__inst_executed"}
+    assert base_names('"Metric Name","Metric Type"\n"dram__bytes","Counter"\n') == {"dram__bytes"}
+    assert base_name("dram__bytes.sum.per_second") == "dram__bytes"
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "it said: nothing"), ("==ERROR== unknown chip gx100", "gx100")])
+def test_a_failed_query_is_no_chip_without_metrics(text: str, said: str) -> None:
+    with pytest.raises(DeviceError, match=said):
+        base_names(text)
+
+
+def test_resolve() -> None:
+    """Launch metrics are on every chip; of the rest what is listed; the others are absent, all in the set's order."""
+    found = resolve(SET.metrics, base_names(LISTING))
+    present = [name for name in CUDAFORGE if name.startswith("launch__")]
+    present += ["sm__cycles_active.avg", "dram__bytes_read.sum", "l1tex__t_sector_hit_rate.pct"]
+    assert dict(found.names) == {name: name for name in present}
+    assert list(found.names) == [name for name in CUDAFORGE if name in present]
+    assert list(found.absent) == [name for name in CUDAFORGE if name not in present]
+
+
+def test_a_stand_in_is_taken_where_the_name_is_not_listed() -> None:
+    """The name itself goes first; the first stand-in that is listed follows; a longer base name is not the name."""
+    old, new = base_name(BARRIER), base_name(BARRIER_TODAY)
+    assert resolve(SET.metrics, {old, new}).names[BARRIER] == BARRIER
+    assert resolve(SET.metrics, {new}).names[BARRIER] == BARRIER_TODAY
+    assert BARRIER in resolve(SET.metrics, {f"{new}_not_issued"}).absent
+    assert resolve({"a__x.sum": ("a__y.sum", "a__z.avg")}, {"a__z", "a__y"}).names == {"a__x.sum": "a__y.sum"}
+
+
+def test_nothing_stands_in_for_what_was_split_up() -> None:
+    """Long scoreboard is a part of memory dependency and is in the set itself: it is not shown for it."""
+    every = {base_name(name) for name in CUDAFORGE} - {base_name(MEMORY_DEPENDENCY)}
+    assert resolve(SET.metrics, every).absent == (MEMORY_DEPENDENCY,)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda content: content.clear(), "metrics"),
+        (lambda content: content.update(metrics={}), "metrics"),
+        (lambda content: content.update(metric={}), "metric"),
+        (lambda content: content["metrics"].update({"SM Busy": []}), "SM Busy"),
+        (lambda content: content["metrics"].update({BARRIER: ["barrier stalls"]}), BARRIER),
+        (lambda content: content["metrics"].update({"sm__x.sum": ["dram__bytes_read.sum"]}), "dram__bytes_read.sum is"),
+        (lambda content: content["meanings"].update({"sm__x.sum": "x"}), "meanings has sm__x.sum"),
+    ],
+)
+def test_refused(change, where: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Each mistake is one UsageError that names the file and the place."""
+    content = yaml.safe_load((resources.profiles() / "cudaforge24.yaml").read_text())
+    change(content)
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(UsageError) as raised:
+        load(str(path))
+    assert where in raised.value.reason
+    assert str(path) in raised.value.reason
+    assert "Compare it" in raised.value.fix
+
+
+def test_unknown_and_unreadable(tmp_path: Path) -> None:
+    """An unknown name is told the known ones; a file that is not there or no YAML cannot be read."""
+    with pytest.raises(UsageError, match="no metric set cudaforge25") as raised:
+        load("cudaforge25")
+    assert "cudaforge24" in raised.value.fix
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(str(tmp_path / "none.yaml"))
+    bad = tmp_path / "bad.yaml"
+    for content in (b"\xff\xfe", b"a: ["):
+        bad.write_bytes(content)
+        with pytest.raises(UsageError, match="cannot be read"):
+            load(str(bad))
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """In order, and a line break in a comment stays in the comment."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(to_yaml(["sm__b.sum", "sm__a.avg"], ["from a\nb: c", ""]))
+    assert list(load(str(path)).metrics) == ["sm__b.sum", "sm__a.avg"]
+    assert path.read_text().startswith("# from a b: c\n#\nmetrics:")
