@@ -13,6 +13,7 @@ import click
 import cudamaster
 from cudamaster.cli.audit import audit
 from cudamaster.cli.bench import baselines, harness
+from cudamaster.cli.calibrate import calibrate
 from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import doctor
 from cudamaster.cli.evaluate import evaluate
@@ -20,6 +21,7 @@ from cudamaster.cli.limits import limits
 from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
+from cudamaster.cli.profile import profile
 from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.tasks import tasks
 from cudamaster.errors import CudaMasterError, DeviceError
@@ -98,5 +100,19 @@ def main() -> None:
     """
 
 
-for command in (optimize, evaluate, compare, tasks, doctor, baselines, harness, audit, limits, sanitize, metrics):
+for command in (
+    optimize,
+    evaluate,
+    compare,
+    tasks,
+    doctor,
+    baselines,
+    harness,
+    audit,
+    limits,
+    sanitize,
+    profile,
+    calibrate,
+    metrics,
+):
     main.add_command(command)

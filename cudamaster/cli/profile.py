@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudamaster.cards import Case, TaskCard
     from cudamaster.evaluation import Workbench
     from cudamaster.profiling.configuration import Configuration
+    from cudamaster.profiling.metric_sets import MetricSet
     from cudamaster.profiling.ncu import NoProfile
     from cudamaster.profiling.thresholds import Thresholds
     from cudamaster.values import Bottleneck, Candidate, Findings, KernelProfile, Profile
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--filtered", "mode", flag_value="filtered", default="filtered", help="What tells the class [default].")
 @click.option("--full", "mode", flag_value="full", help="All metrics of the paper's table 6.")
 @click.option("--none", "mode", flag_value="none", help="No counters: what can be told without them.")
+@click.option("--metrics", "metric_set", help="A named set (see `cudamaster metrics`) or the .yaml file of one.")
 @click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
 @options.as_json
@@ -40,6 +42,7 @@ def profile(
     precision: str,
     which: str,
     mode: str,
+    metric_set: str | None,
     thresholds: str,
     command: str | None,
     as_json: bool,
@@ -52,12 +55,14 @@ def profile(
     from cudamaster.devices.choose import choose, why_not_cuda
     from cudamaster.errors import DeviceError
     from cudamaster.evaluation import Workbench
+    from cudamaster.profiling import metric_sets
     from cudamaster.profiling import thresholds as limits
     from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
     code = read_kernel(file) if file is not None else None
     cases = chosen_cases(card, which)
+    named = metric_sets.load(metric_set) if metric_set is not None else None
     device = choose("auto")
     if device.emulated:
         raise DeviceError(
@@ -83,10 +88,10 @@ def profile(
     for case in cases:
         for who, subject in subjects.items():
             with out.status(f"{who}, {case.label}: profiling"):
-                one = _profiled(bench, subject, case.label, mode, chosen)
+                one = _profiled(bench, subject, case.label, mode, named, chosen)
             seen.append({"who": who, "case": case.label, **one})
             if not as_json:
-                show(out, who, case.label, one, chosen, mode)
+                show(out, who, case.label, one, chosen, mode, named)
     if as_json:
         print_json({"thresholds": chosen.described, "profiles": seen})
 
@@ -107,7 +112,7 @@ def chosen_cases(card: TaskCard, which: str) -> list[Case]:
 
 
 def _profiled(
-    bench: Workbench, subject: Candidate, case: str, mode: str, thresholds: Thresholds
+    bench: Workbench, subject: Candidate, case: str, mode: str, named: MetricSet | None, thresholds: Thresholds
 ) -> dict[str, Profile | NoProfile | Findings | list[Configuration]]:
     from cudamaster.profiling import configuration
     from cudamaster.profiling.filter import findings
@@ -116,14 +121,17 @@ def _profiled(
     if mode == "none":
         return {"profile": NoProfile("none was asked for")}
     wanted = thresholds.full if mode == "full" else thresholds.filtered
-    found = bench.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS))))
+    more = named.asked if named is not None else ()
+    found = bench.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS, *more))))
     if isinstance(found, NoProfile):
         return {"profile": found}
     launches = [configuration.configuration(kernel.metrics) for kernel in found.kernels]
     return {"profile": found, "findings": findings(found, thresholds), "launches": launches}
 
 
-def show(out: Console, who: str, case: str, one: dict[str, Any], thresholds: Thresholds, mode: str) -> None:
+def show(
+    out: Console, who: str, case: str, one: dict[str, Any], thresholds: Thresholds, mode: str, named: MetricSet | None
+) -> None:
     """What a person reads of one profile."""
     from cudamaster.profiling.ncu import NoProfile
 
@@ -135,7 +143,10 @@ def show(out: Console, who: str, case: str, one: dict[str, Any], thresholds: Thr
     out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call")
     out.print(kernels_table(found.kernels, thresholds))
     out.print(launches_table(found.kernels, one["launches"]))
-    out.print(metrics_table(found.kernels, thresholds, full=mode == "full"))
+    if named is not None:
+        out.print(named_table(found.kernels, named))
+    else:
+        out.print(metrics_table(found.kernels, thresholds, full=mode == "full"))
 
 
 def kernels_table(kernels: Sequence[KernelProfile], thresholds: Thresholds) -> Any:
@@ -188,6 +199,19 @@ def metrics_table(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, f
             value = _figure(kernel.metrics.get(metric.ncu))
             rows.append([_short(kernel), name, value, metric.unit, metric.meaning])
     return table(["kernel", "metric", "value", "unit", "meaning"], rows, right=["value"])
+
+
+def named_table(kernels: Sequence[KernelProfile], named: MetricSet) -> Any:
+    """The metrics of a named set, under the names that this chip has for them; those that it lacks are dashes."""
+    from cudamaster.profiling.metric_sets import resolve
+
+    rows = []
+    for kernel in kernels:
+        found = resolve(named.metrics, kernel.metrics)
+        for metric in named.metrics:
+            name = found.names.get(metric, metric)
+            rows.append([_short(kernel), name, _figure(kernel.metrics.get(name)), named.meanings.get(metric, "")])
+    return table(["kernel", "metric", "value", "meaning"], rows, right=["value"])
 
 
 def _class(kernel: KernelProfile, thresholds: Thresholds) -> str:

@@ -11,7 +11,6 @@ its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from cudamaster import resources
-from cudamaster.errors import DeviceError, UsageError
+from cudamaster.errors import UsageError
 
 SHIPPED = ("cudaforge24",)
 METRIC_NAME = r"^[a-z0-9_]+__[A-Za-z0-9_.]+$"
 
-_BASE_NAME = re.compile(r'^\s*"?([a-z0-9_]+__[A-Za-z0-9_]+)', re.MULTILINE)
-# How a kernel was launched is known without counters, so on every chip; ncu lists these names apart.
-_LAUNCH = "launch__"
 
 MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
 
@@ -40,6 +36,11 @@ class MetricSet(BaseModel):
 
     metrics: Annotated[Mapping[MetricName, tuple[MetricName, ...]], Field(min_length=1)]
     meanings: Mapping[MetricName, str] = Field(default_factory=dict)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """All names and their stand-ins, to ask Nsight Compute for."""
+        return tuple(name for metric, stand_ins in self.metrics.items() for name in (metric, *stand_ins))
 
     @model_validator(mode="after")
     def _consistent(self) -> MetricSet:
@@ -91,27 +92,12 @@ def base_name(metric: str) -> str:
     return metric.partition(".")[0]
 
 
-def base_names(listing: str) -> frozenset[str]:
-    """Base names of the metrics that `ncu --query-metrics` lists, one a line in its first column.
-
-    Raises DeviceError for a text without any: a failed query is no chip without metrics.
-    """
-    found = frozenset(_BASE_NAME.findall(listing))
-    if not found:
-        said = " ".join(listing.split())[:200] or "nothing"
-        raise DeviceError(
-            f"Nsight Compute listed no metrics; it said: {said}.", "Run `ncu --query-metrics` and see what is wrong."
-        )
-    return found
-
-
-def resolve(metrics: Mapping[str, Sequence[str]], available: Collection[str]) -> Resolved:
-    """What a chip with the base names `available` has of metrics, given with their stand-ins. Keeps the order."""
+def resolve(metrics: Mapping[str, Sequence[str]], measured: Collection[str]) -> Resolved:
+    """Which of the names that were `measured` stand for metrics, given with their stand-ins. Keeps the order."""
     names: dict[str, str] = {}
     absent: list[str] = []
     for metric, stand_ins in metrics.items():
-        has = (name for name in (metric, *stand_ins) if name.startswith(_LAUNCH) or base_name(name) in available)
-        if (name := next(has, None)) is None:
+        if (name := next((name for name in (metric, *stand_ins) if name in measured), None)) is None:
             absent.append(metric)
         else:
             names[metric] = name

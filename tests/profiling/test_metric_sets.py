@@ -1,4 +1,4 @@
-"""Named metric sets: the shipped one is CudaForge's, and a chip's listing decides what is asked and what is absent."""
+"""Named metric sets: the shipped one is CudaForge's, and what was measured decides what is absent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cudamaster import resources
-from cudamaster.errors import DeviceError, UsageError
-from cudamaster.profiling.metric_sets import SHIPPED, base_name, base_names, load, resolve, to_yaml
+from cudamaster.errors import UsageError
+from cudamaster.profiling.metric_sets import SHIPPED, load, resolve, to_yaml
 
 # The 24 names as CudaForge's authors publish them.
 CUDAFORGE = [
@@ -43,17 +43,6 @@ BARRIER = "smsp__warp_issue_stalled_barrier_per_warp_active.pct"
 BARRIER_TODAY = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 SET = load("cudaforge24")
 
-LISTING = """\
-Device NVIDIA X (GX100)
-
---------------------------- --------------- --------------- -----------------------------------
-Metric Name                 Metric Type     Metric Unit     Metric Description
---------------------------- --------------- --------------- -----------------------------------
-dram__bytes_read            Counter         byte            # of bytes read from DRAM, see dram__bytes_write
-  sm__cycles_active         Counter         cycle           # of cycles
-l1tex__t_sector_hit_rate    Ratio                           proportion of hits
-"""
-
 
 def test_the_shipped_set_is_cudaforges() -> None:
     """All 24 names in their order, each with a base name of its own but for none, and words for nearly all."""
@@ -72,42 +61,25 @@ def test_what_ships_loads(name: str) -> None:
     assert load(name).metrics
 
 
-def test_base_names_are_the_first_column() -> None:
-    """Neither headings nor names in a description count; names with suffixes and CSV are read as well."""
-    assert base_names(LISTING) == {"dram__bytes_read", "sm__cycles_active", "l1tex__t_sector_hit_rate"}
-    assert base_names("lts__throughput.avg.pct\nsm__inst_executed.sum") == {"lts__throughput", "sm__inst_executed"}
-    assert base_names('"Metric Name","Metric Type"\n"dram__bytes","Counter"\n') == {"dram__bytes"}
-    assert base_name("dram__bytes.sum.per_second") == "dram__bytes"
-
-
-@pytest.mark.parametrize(("text", "said"), [("", "it said: nothing"), ("==ERROR== unknown chip gx100", "gx100")])
-def test_a_failed_query_is_no_chip_without_metrics(text: str, said: str) -> None:
-    with pytest.raises(DeviceError, match=said):
-        base_names(text)
-
-
 def test_resolve() -> None:
-    """Launch metrics are on every chip; of the rest what is listed; the others are absent, all in the set's order."""
-    found = resolve(SET.metrics, base_names(LISTING))
-    present = [name for name in CUDAFORGE if name.startswith("launch__")]
-    present += ["sm__cycles_active.avg", "dram__bytes_read.sum", "l1tex__t_sector_hit_rate.pct"]
-    assert dict(found.names) == {name: name for name in present}
-    assert list(found.names) == [name for name in CUDAFORGE if name in present]
-    assert list(found.absent) == [name for name in CUDAFORGE if name not in present]
+    """What was measured stands for itself; the others are absent; both in the set's order."""
+    measured = [name for name in reversed(CUDAFORGE) if name.startswith("dram__")]
+    found = resolve(SET.metrics, [*measured, "lts__something_else.sum"])
+    assert list(found.names) == list(found.names.values()) == measured[::-1]
+    assert list(found.absent) == [name for name in CUDAFORGE if name not in measured]
 
 
-def test_a_stand_in_is_taken_where_the_name_is_not_listed() -> None:
-    """The name itself goes first; the first stand-in that is listed follows; a longer base name is not the name."""
-    old, new = base_name(BARRIER), base_name(BARRIER_TODAY)
-    assert resolve(SET.metrics, {old, new}).names[BARRIER] == BARRIER
-    assert resolve(SET.metrics, {new}).names[BARRIER] == BARRIER_TODAY
-    assert BARRIER in resolve(SET.metrics, {f"{new}_not_issued"}).absent
-    assert resolve({"a__x.sum": ("a__y.sum", "a__z.avg")}, {"a__z", "a__y"}).names == {"a__x.sum": "a__y.sum"}
+def test_a_stand_in_is_taken_where_the_name_was_not_measured() -> None:
+    """The name itself goes first; both are asked for."""
+    assert {BARRIER, BARRIER_TODAY} <= set(SET.asked)
+    assert resolve(SET.metrics, {BARRIER, BARRIER_TODAY}).names[BARRIER] == BARRIER
+    assert resolve(SET.metrics, {BARRIER_TODAY}).names[BARRIER] == BARRIER_TODAY
+    assert BARRIER in resolve(SET.metrics, {BARRIER_TODAY + "x"}).absent
 
 
 def test_nothing_stands_in_for_what_was_split_up() -> None:
     """Long scoreboard is a part of memory dependency and is in the set itself: it is not shown for it."""
-    every = {base_name(name) for name in CUDAFORGE} - {base_name(MEMORY_DEPENDENCY)}
+    every = set(SET.asked) - {MEMORY_DEPENDENCY}
     assert resolve(SET.metrics, every).absent == (MEMORY_DEPENDENCY,)
 
 

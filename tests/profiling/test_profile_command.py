@@ -11,9 +11,9 @@ from rich.console import Console
 
 from cudamaster import cards
 from cudamaster.cli.calibrate import wanted
-from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table
+from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table, named_table
 from cudamaster.errors import UsageError
-from cudamaster.profiling import configuration, ncu
+from cudamaster.profiling import configuration, metric_sets, ncu
 from cudamaster.profiling.thresholds import load
 from cudamaster.values import KernelProfile, Profile
 
@@ -98,6 +98,18 @@ def test_metrics_are_those_of_the_class() -> None:
     assert [any(name in line for line in lines) for name in names] == [True] * len(names)
     assert any("how near the busiest unit of the SMs is to its peak" in line for line in lines)
     assert len(shown(metrics_table(kernels[:1], PAPER, full=True))) == 2 + 25
+
+
+def test_a_named_set_is_shown_under_the_names_that_were_measured() -> None:
+    """In the set's order; a stand-in under its own name, what is absent as a dash."""
+    named = metric_sets.load("cudaforge24")
+    barrier = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
+    kernel = KernelProfile("a_kernel_optimized", 1, 5.0, {"dram__bytes_read.sum": 4096.0, barrier: 2.5})
+    lines = {line[1]: line[2] for line in shown(named_table([kernel], named))[2:]}
+    assert len(lines) == 24
+    assert lines["dram__bytes_read.sum"] == "4,096"
+    assert lines[barrier] == "2.5"
+    assert lines["dram__bytes_write.sum"] == "-"
 
 
 def test_cases() -> None:
