@@ -299,7 +299,7 @@ def _ledger_hash() -> str:
 def _redirected() -> Mapping[str, str]:
     """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open."""
     text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text()
-    return {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(cuda\w+)\(", text, re.MULTILINE)}
+    return {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
 
 
 def _first_error(log: str) -> str:

@@ -9,6 +9,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cudamaster import floors, held_out, sanitizers
@@ -18,6 +19,7 @@ from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
+from cudamaster.profiling import without_counters
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.ncu import NoProfile
@@ -276,7 +278,7 @@ class Workbench:
         """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
 
         The heaviest case is the timed one of the largest weight. The verdict's times are never taken under the
-        profiler: it runs the executable again.
+        profiler: it runs the executable again. On a GPU, why there is no profile comes with what needs none.
         """
         timed = [case for case in verdict.cases if case.timing is not None]
         if not timed:
@@ -284,9 +286,20 @@ class Workbench:
         heaviest = max(timed, key=lambda case: case.weight)
         thresholds = load_thresholds()
         profiled = self.profile(candidate, heaviest.label, thresholds.filtered)
-        if isinstance(profiled, NoProfile):
+        if not isinstance(profiled, NoProfile):
+            return filtered(profiled, thresholds)
+        build = self._builder.built(candidate)
+        if self.device.emulated or build.worker is None:
             return no_profile(candidate.id, f"{profiled.reason}.")
-        return filtered(profiled, thresholds)
+        sources = without_counters.look(
+            partial(self.device.run, alone=False),
+            self._baseline_judge(),
+            build.worker,
+            case=heaviest.label,
+            compile_log=verdict.build.get("compile log", ""),
+            compute_capability=self.hardware.figures.get("compute capability"),
+        )
+        return without_counters.findings(verdict, heaviest, profiled, sources)
 
     def build_for_profile(self, candidate: Candidate) -> None:
         """Build what `profile` runs, unless it is cached."""
@@ -298,8 +311,11 @@ class Workbench:
         build = self._builder.built(candidate)
         if build.worker is None:
             return NoProfile(f"it could not be built again: {build.detail}")
-        judge = [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
-        return self.device.profile(judge, build.worker, case, candidate.id, metrics)
+        return self.device.profile(self._baseline_judge(), build.worker, case, candidate.id, metrics)
+
+    def _baseline_judge(self) -> list[str]:
+        """The judge's command without a candidate."""
+        return [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
 
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:

@@ -209,9 +209,9 @@ class Profile:
 class Findings:
     """What the filter kept of a profile, for one candidate (paper table 2).
 
-    Without a profile `bottleneck` is None, `metrics` is empty and `note` says why: an absent metric is absent,
-    never zero. `metrics` is what an agent is shown; `measured` is everything that was measured of that kernel, by the
-    paper's names, and `thresholds` what the class was told by.
+    Without a profile `bottleneck` is None and `note` says why; `metrics` then holds what needs no counters, with its
+    units, if anything. An absent metric is absent, never zero. `metrics` is what an agent is shown; `measured` is
+    everything that was measured of that kernel, by the paper's names, and `thresholds` what the class was told by.
     """
 
     candidate: str

@@ -63,7 +63,7 @@ class CaseRun {
             return skip("needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
                         std::to_string(run_.most_bytes >> 20) + " MiB may be used");
         calls_.begin();
-        if (options.profile > 0)
+        if (options.profile > 0 || options.launches)
             return profile();
         bool ok = reference();
         if (run_.workers.judged())
@@ -155,10 +155,13 @@ class CaseRun {
         return ok;
     }
 
-    // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold.
+    // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold; or
+    // one call whose launches are printed.
     bool profile() {
         Inputs inputs = calls_.make_inputs(0);
         calls_.call(run_.workers.candidate(), Ask::kCall, inputs);
+        if (run_.options.launches)
+            calls_.call(run_.workers.candidate(), Ask::kLaunches, inputs);
         for (int k = 0; k < run_.options.profile; ++k)
             calls_.call(run_.workers.candidate(), Ask::kProfile, inputs);
         return true;

@@ -32,6 +32,7 @@ enum class Ask : int {
     kEmpty,      // an empty launch in its place
     kDeviceTime, // one call, timed on the device
     kProfile,    // one call between the profiler's start and stop
+    kLaunches,   // one call, whose launches are printed
 };
 
 struct Request {

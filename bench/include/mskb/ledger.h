@@ -2,10 +2,12 @@
 //
 // A candidate's object is linked to the mskb_cuda... functions below in place of the runtime's own, by renaming its
 // undefined symbols. Included by the driver alone. Memory that a kernel takes from the device's heap is not seen.
+// Launches take the same way, so that they can be told (launches.h).
 #pragma once
 #include <cuda_runtime.h>
 #include <map>
 #include <string>
+#include "mskb/launches.h"
 
 namespace mskb {
 
@@ -168,5 +170,28 @@ cudaError_t mskb_cudaGraphExecDestroy(cudaGraphExec_t exec) {
     mskb::ledger().leave(exec);
     return cudaGraphExecDestroy(exec);
 }
+
+cudaError_t mskb_cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                                  cudaStream_t stream) {
+    mskb::launches.note(kernel, grid, block, shared);
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+cudaError_t mskb_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
+    if (config != nullptr)
+        mskb::launches.note(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes);
+    return cudaLaunchKernelExC(config, kernel, arguments);
+}
+cudaError_t mskb_cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                             size_t shared, cudaStream_t stream) {
+    mskb::launches.note(kernel, grid, block, shared);
+    return cudaLaunchCooperativeKernel(kernel, grid, block, arguments, shared, stream);
+}
+#if CUDART_VERSION >= 13000 // from which on it is what nvcc makes of kernel<<<...>>>()
+cudaError_t mskb___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                    size_t shared, cudaStream_t stream) {
+    mskb::launches.note(kernel, grid, block, shared);
+    return __cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+#endif
 #endif
 }

@@ -29,6 +29,7 @@ struct Options {
     int pairs = 2;                    // of worker processes that take turns under the clock
     int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
     int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
+    bool launches = false;            // likewise one call, whose launches its worker prints
 };
 
 inline void usage(const char* program) {
@@ -38,7 +39,7 @@ inline void usage(const char* program) {
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
-        "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N]\n"
+        "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -53,6 +54,10 @@ inline Options parse_options(int argc, char** argv) {
         std::string key = argv[i];
         if (key == "--baseline-only" || key == "--first-failure") {
             (key == "--baseline-only" ? o.baseline_only : o.first_failure) = true;
+            continue;
+        }
+        if (key == "--launches") {
+            o.launches = true;
             continue;
         }
         const char* value = i + 1 < argc ? argv[++i] : nullptr;

@@ -36,7 +36,7 @@ class Workers {
   public:
     // Starts them; they come up while the judge does.
     explicit Workers(const Options& options) {
-        bool timed = options.calls > 0 && options.profile == 0 && !options.baseline_only;
+        bool timed = options.calls > 0 && options.profile == 0 && !options.launches && !options.baseline_only;
         for (int pair = 0; pair < (timed ? options.pairs : 1); ++pair) {
             if (pair == 0 || options.rival.empty())
                 start(baselines_, "baseline", options.baseline);

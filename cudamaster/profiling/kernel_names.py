@@ -1,0 +1,41 @@
+"""Kernels by the names that tools print: the plain name in a mangled one, and which machine code a GPU runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NAME = re.compile(r"L?(\d+)")
+_ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)")
+
+
+def plain_name(symbol: str) -> str:
+    """Name of a kernel without namespaces, template arguments and parameters; the symbol where it is not mangled.
+
+    Of the mangling (Itanium C++ ABI) only what kernels have is read: a function, maybe in namespaces.
+    """
+    if not symbol.startswith("_Z"):
+        return symbol
+    at, name = 3 if symbol.startswith("_ZN") else 2, ""
+    while length := _NAME.match(symbol, at):
+        at = length.end() + int(length[1])
+        name = symbol[length.end() : at]
+    return name or symbol
+
+
+def architecture_for(compute_capability: tuple[int, int], built: Iterable[str]) -> str | None:
+    """Of the architectures that there is machine code for, e.g. "sm_90a", the one that a GPU runs; None: it runs none.
+
+    That is the newest of its generation that is not newer than it; code with "a" behind its number runs on that very
+    one alone. Code that the driver compiles from PTX at load time is not among them.
+    """
+    major, minor = compute_capability
+    fitting = []
+    for name in built:
+        found = _ARCHITECTURE.fullmatch(name)
+        if found is None or int(found[1]) != major:
+            continue
+        exact = int(found[2]) == minor
+        if exact or (found[3] != "a" and int(found[2]) < minor):
+            fitting.append((int(found[2]), found[3] == "a", name))
+    return max(fitting)[2] if fitting else None
