@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from cudamaster import floors, held_out, sanitizers
@@ -19,13 +18,10 @@ from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
-from cudamaster.profiling import without_counters
-from cudamaster.profiling.filter import findings as filtered
-from cudamaster.profiling.filter import no_profile
-from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Profile, Seconds, Status, Verdict, content_hash
+from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict, content_hash
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -56,6 +52,7 @@ class Workbench:
         self._protocol = protocol or device.protocol
         self._calls = self._protocol.calls if calls is None else calls
         self._builder = Builder(card, precision, device)
+        self.profiler = Profiler(self._builder, device)
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
 
@@ -275,47 +272,8 @@ class Workbench:
         return judge(lines, ran, cases)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
-
-        The heaviest case is the timed one of the largest weight. The verdict's times are never taken under the
-        profiler: it runs the executable again. On a GPU, why there is no profile comes with what needs none.
-        """
-        timed = [case for case in verdict.cases if case.timing is not None]
-        if not timed:
-            return no_profile(candidate.id, "no case was timed, so none was profiled.")
-        heaviest = max(timed, key=lambda case: case.weight)
-        thresholds = load_thresholds()
-        profiled = self.profile(candidate, heaviest.label, thresholds.filtered)
-        if not isinstance(profiled, NoProfile):
-            return filtered(profiled, thresholds)
-        build = self._builder.built(candidate)
-        if self.device.emulated or build.worker is None:
-            return no_profile(candidate.id, f"{profiled.reason}.")
-        sources = without_counters.look(
-            partial(self.device.run, alone=False),
-            self._baseline_judge(),
-            build.worker,
-            case=heaviest.label,
-            compile_log=verdict.build.get("compile log", ""),
-            compute_capability=self.hardware.figures.get("compute capability"),
-        )
-        return without_counters.findings(verdict, heaviest, profiled, sources)
-
-    def build_for_profile(self, candidate: Candidate) -> None:
-        """Build what `profile` runs, unless it is cached."""
-        self._builder.build_shared()
-        self._builder.built(candidate)
-
-    def profile(self, candidate: Candidate, case: str, metrics: Collection[str]) -> Profile | NoProfile:
-        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names."""
-        build = self._builder.built(candidate)
-        if build.worker is None:
-            return NoProfile(f"it could not be built again: {build.detail}")
-        return self.device.profile(self._baseline_judge(), build.worker, case, candidate.id, metrics)
-
-    def _baseline_judge(self) -> list[str]:
-        """The judge's command without a candidate."""
-        return [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
+        """What the profile filter says of a correct candidate, by the paper's thresholds."""
+        return self.profiler.findings(candidate, verdict, load_thresholds())
 
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:

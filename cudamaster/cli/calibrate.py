@@ -111,13 +111,13 @@ def _measure(
     metrics = [DURATION, *default.throughputs.values()]
     out = console()
     with ThreadPoolExecutor() as pool:
-        builds = [(bench, pool.submit(bench.build_for_profile, bench.baseline)) for bench in todo]
+        builds = [(bench, pool.submit(bench.profiler.build, bench.baseline)) for bench in todo]
         for number, (bench, build) in enumerate(builds, 1):
             name = f"{bench.card.name}-{bench.precision.value}"
             heaviest = max((case for case in bench.card.cases if case.sweep), key=lambda case: case.weight)
             with out.status(f"{number} of {len(todo)}: {name}, {heaviest.label}"):
                 build.result()
-                profile = bench.profile(bench.baseline, heaviest.label, metrics)
+                profile = bench.profiler.profile(bench.baseline, heaviest.label, metrics)
             if isinstance(profile, NoProfile):
                 click.echo(f"{name}: no profile, {profile.reason}", err=True)
                 yield f"{name}: {profile.reason}"

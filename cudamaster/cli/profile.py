@@ -118,13 +118,17 @@ def _profiled(
     from cudamaster.profiling.filter import findings
     from cudamaster.profiling.ncu import NoProfile
 
-    if mode == "none":
-        return {"profile": NoProfile("none was asked for")}
     wanted = thresholds.full if mode == "full" else thresholds.filtered
     more = named.asked if named is not None else ()
-    found = bench.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS, *more))))
+    found: Profile | NoProfile = NoProfile("none were asked for (--none)")
+    if mode != "none":
+        found = bench.profiler.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS, *more))))
     if isinstance(found, NoProfile):
-        return {"profile": found}
+        verdict = bench.evaluate(subject)  # for its times on the device
+        told = next((one for one in verdict.cases if one.label == case and one.timing is not None), None)
+        if told is None:
+            return {"profile": found}
+        return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, told, found)}
     launches = [configuration.configuration(kernel.metrics) for kernel in found.kernels]
     return {"profile": found, "findings": findings(found, thresholds), "launches": launches}
 
@@ -138,6 +142,9 @@ def show(
     found = one["profile"]
     if isinstance(found, NoProfile):
         out.print(f"{who}, {case}: no counters, {found.reason}.")
+        if (told := one.get("findings")) is not None:
+            out.print(told.note)
+            out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in told.metrics.items()], right=["value"]))
         return
     total_us = sum(kernel.duration_us for kernel in found.kernels)
     out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call")

@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""What is told where there are no counters: each source alone and together, and that the workbench falls back."""
+"""What is told where there are no counters: each source alone and together, and that the profiler falls back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudamaster import cards
 from cudamaster.building import Build
 from cudamaster.devices.protocol import MeasuringProtocol, Ran
-from cudamaster.evaluation import Workbench
 from cudamaster.profiling import sass, without_counters
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches, SmLimits
 from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.sass import InstructionClass, InstructionMix, NoMix
+from cudamaster.profiling.thresholds import load
 from cudamaster.profiling.without_counters import Sources, findings
 from cudamaster.prompts import render
 from cudamaster.speed import compare
-from cudamaster.values import CaseVerdict, Findings, Hardware, Precision, Status, Timing, Verdict
+from cudamaster.values import CaseVerdict, Findings, Hardware, Status, Timing, Verdict
 
 DATA = Path(__file__).parent / "data"
 FORBIDDEN = NoProfile("the driver does not let this user read the GPU's counters; run as root")
@@ -179,18 +179,18 @@ class Machine:
 
 
 @pytest.mark.parametrize("emulated", [False, True])
-def test_the_workbench_falls_back_on_a_gpu_alone(
+def test_the_profiler_falls_back_on_a_gpu_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated: bool
 ) -> None:
     """At the heaviest timed case, with the log of the verdict's build; the CPU device says why there is no profile."""
     device = Machine(emulated)
-    where = Workbench(cards.load("dot_product"), Precision.FP32, device)  # type: ignore[arg-type]
     worker = tmp_path / "run"
-    where._builder = SimpleNamespace(  # type: ignore[assignment]
+    builder = SimpleNamespace(
         built=lambda _: Build(None, "built", "", worker),
         judge=lambda: Path("judge"),
         baseline_worker=lambda: Path("base"),
     )
+    where = Profiler(builder, device)  # type: ignore[arg-type]
     seen: list[Path] = []
     monkeypatch.setattr(sass, "disassembled", lambda path: seen.append(path) or (MIX,))
     heavier = replace(CASE, label="N=16", weight=2.0)
@@ -199,7 +199,7 @@ def test_the_workbench_falls_back_on_a_gpu_alone(
         "ptxas info    : Compiling entry function 'other' for 'sm_80'\nptxas info    : Used 1 registers\n"
     )
     verdict = replace(VERDICT, cases=(heavier, CASE), build={"compile log": log})
-    told = where.findings(SimpleNamespace(id="c0ffee"), verdict)  # type: ignore[arg-type]
+    told = where.findings(SimpleNamespace(id="c0ffee"), verdict, load())  # type: ignore[arg-type]
     if emulated:
         assert told == Findings("c0ffee", f"{FORBIDDEN.reason}.")
         assert (device.asked, seen) == ([], [])

@@ -1,0 +1,71 @@
+"""Profiles a candidate on its device: with the GPU's counters, or with what needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from cudamaster.building import Builder
+from cudamaster.devices.protocol import Device, worker_words
+from cudamaster.profiling import without_counters
+from cudamaster.profiling.filter import findings as filtered
+from cudamaster.profiling.filter import no_profile
+from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.thresholds import Thresholds
+from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, Verdict
+
+
+class Profiler:
+    """The profiler of one task and precision. A verdict's times are never taken under it: it runs the worker again."""
+
+    def __init__(self, builder: Builder, device: Device) -> None:
+        self._builder = builder
+        self._device = device
+
+    def build(self, candidate: Candidate) -> None:
+        """Build what `profile` runs, unless it is cached."""
+        self._builder.build_shared()
+        self._builder.built(candidate)
+
+    def profile(self, candidate: Candidate, case: str, metrics: Collection[str]) -> Profile | NoProfile:
+        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names."""
+        build = self._builder.built(candidate)
+        if build.worker is None:
+            return NoProfile(f"it could not be built again: {build.detail}")
+        return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
+
+    def findings(self, candidate: Candidate, verdict: Verdict, thresholds: Thresholds) -> Findings:
+        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
+
+        The heaviest case is the timed one of the largest weight. On a GPU, why there is no profile comes with what
+        needs none.
+        """
+        timed = [case for case in verdict.cases if case.timing is not None]
+        if not timed:
+            return no_profile(candidate.id, "no case was timed, so none was profiled.")
+        heaviest = max(timed, key=lambda case: case.weight)
+        profiled = self.profile(candidate, heaviest.label, thresholds.filtered)
+        if isinstance(profiled, NoProfile):
+            return self.without_counters(candidate, verdict, heaviest, profiled)
+        return filtered(profiled, thresholds)
+
+    def without_counters(
+        self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile
+    ) -> Findings:
+        """What is known of a candidate at a timed case without counters; `missing` says why there are none."""
+        build = self._builder.built(candidate)
+        if self._device.emulated or build.worker is None:
+            return no_profile(candidate.id, f"{missing.reason}.")
+        sources = without_counters.look(
+            partial(self._device.run, alone=False),
+            self._judge(),
+            build.worker,
+            case=case.label,
+            compile_log=verdict.build.get("compile log", ""),
+            compute_capability=self._device.hardware().figures.get("compute capability"),
+        )
+        return without_counters.findings(verdict, case, missing, sources)
+
+    def _judge(self) -> list[str]:
+        """The judge's command without a candidate."""
+        return [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
