@@ -66,6 +66,7 @@ def examine() -> list[Finding]:
     from cudamaster.devices.cuda import find_gpu, find_nvcc
     from cudamaster.errors import DeviceError
     from cudamaster.profiling.ncu import find_ncu
+    from cudamaster.profiling.sass import find_cuobjdump
 
     try:
         compiler: str | None = toolchain.compiler()
@@ -73,7 +74,7 @@ def examine() -> list[Finding]:
         compiler = None
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
-    ncu, sanitizer = find_ncu(), sanitizers.find()
+    ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), sanitizers.find()
     model = os.environ.get("CUDAMASTER_MODEL")
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = resources.cache()
@@ -89,7 +90,9 @@ def examine() -> list[Finding]:
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
         Finding("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
-                "Install Nsight Compute; without it plans are made without a profile."),
+                "Install Nsight Compute; without it plans go by what needs no counters."),
+        Finding("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",
+                "It comes with the CUDA toolkit."),
         Finding("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
                 "It comes with the CUDA toolkit."),
         Finding("model", bool(model), model or "the playbook is used", "new ideas",

@@ -228,7 +228,7 @@ class CudaDevice:
         )
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile with Nsight Compute, holding the GPU."""
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)

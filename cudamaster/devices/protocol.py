@@ -146,7 +146,7 @@ class Device(Protocol):
         ...
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile one call of a candidate's worker at the case with that label; why there is no profile, otherwise.
 

@@ -54,8 +54,10 @@ def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
     return ("--cases", "none", "--case", case, "--profile", str(calls))
 
 
-def command(ncu: Path, metrics: Collection[str], program: Sequence[str], log: Path) -> list[str]:
+def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], log: Path) -> list[str]:
     """The command that profiles `program`, a worker with its options; the tables go to the file `log`.
+
+    Without `metrics` all sections of Nsight Compute are collected.
 
     The caches are flushed before every replay of a kernel, which is Nsight Compute's default: a kernel finds the
     L2 cache as cold as the harness's timing does, but also when an earlier kernel of the call has filled it.
@@ -64,7 +66,7 @@ def command(ncu: Path, metrics: Collection[str], program: Sequence[str], log: Pa
         str(ncu), "--log-file", str(log), "--csv", "--page", "raw", "--print-units", "base",
         "--print-kernel-base", "function", "--clock-control", "none", "--profile-from-start", "off",
         "--kernel-name-base", "function", "--kernel-name", f"regex:{KERNEL_SUFFIX}",
-        "--metrics", ",".join(metrics), *program,
+        *(["--set", "full"] if metrics is None else ["--metrics", ",".join(metrics)]), *program,
     ]  # fmt: skip
 
 
@@ -75,7 +77,7 @@ def profile(
     *,
     candidate: str,
     case: str,
-    metrics: Collection[str],
+    metrics: Collection[str] | None,
     calls: int = 1,
     limit_s: float = 120.0,
 ) -> Profile | NoProfile:
@@ -98,13 +100,15 @@ def profile(
     return parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
 
 
-def parse(text: str, *, candidate: str, case: str, metrics: Collection[str], calls: int = 1) -> Profile | NoProfile:
+def parse(
+    text: str, *, candidate: str, case: str, metrics: Collection[str] | None, calls: int = 1
+) -> Profile | NoProfile:
     """What Nsight Compute wrote, as the profile of a candidate, its dominating kernel first.
 
     Launches of one kernel are put together: durations and counts (`.sum`) are added and given per wrapper call, what
     a launch was made with (`launch__`) is that of the longest one, everything else is averaged, weighted by the time of
-    the launches. Of `metrics`, what this chip does not have is left out. `calls` is how many wrapper calls were
-    profiled.
+    the launches. Of `metrics`, what this chip does not have is left out; without them all that are there are taken.
+    `calls` is how many wrapper calls were profiled.
     """
     if failed := _failure(text):
         return NoProfile(failed)
@@ -114,6 +118,7 @@ def parse(text: str, *, candidate: str, case: str, metrics: Collection[str], cal
         return NoProfile("Nsight Compute wrote no table of metrics")
     header, units, *launches = table
     unit_of = dict(zip(header, units, strict=False))
+    metrics = [name for name in header if "__" in name] if metrics is None else metrics
     to_us = _MICROSECONDS.get(unit_of.get(DURATION, ""))
     if to_us is None:
         return NoProfile(f"Nsight Compute gave no duration ({DURATION})")

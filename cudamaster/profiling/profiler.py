@@ -27,8 +27,8 @@ class Profiler:
         self._builder.build_shared()
         self._builder.built(candidate)
 
-    def profile(self, candidate: Candidate, case: str, metrics: Collection[str]) -> Profile | NoProfile:
-        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names."""
+    def profile(self, candidate: Candidate, case: str, metrics: Collection[str] | None) -> Profile | NoProfile:
+        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names; None for all."""
         build = self._builder.built(candidate)
         if build.worker is None:
             return NoProfile(f"it could not be built again: {build.detail}")

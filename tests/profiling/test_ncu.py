@@ -101,6 +101,19 @@ def test_absent_metric_is_absent() -> None:
     assert set(profile.kernels[0].metrics) == set(METRICS) - {ncu.DURATION}
 
 
+def test_all_that_is_there() -> None:
+    """Without names every figure is taken, and no text or column that is no metric."""
+    profile = ncu.parse(recorded("all_sections"), candidate="c", case="k", metrics=None)
+    assert isinstance(profile, Profile)
+    names = set(profile.kernels[0].metrics)
+    assert len(names) > 25
+    assert {"launch__registers_per_thread", COMPUTE} < names
+    assert not names & {"launch__kernel_name", "Device", "CC", "ID", ncu.DURATION}
+    command = ncu.command(Path("/opt/ncu"), None, ["./worker"], Path("l"))
+    assert command[command.index("--set") + 1] == "full"
+    assert "--metrics" not in command
+
+
 @pytest.mark.parametrize("printed", ["n/a", "", "nan", "inf", "no data"])
 def test_what_is_no_figure_is_absent(printed: str) -> None:
     """A metric that could not be collected is never a zero, and does not spoil the others."""

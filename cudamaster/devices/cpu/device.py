@@ -132,7 +132,7 @@ class CpuDevice:
             return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str]
+        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
