@@ -16,7 +16,7 @@ with its run.json. What is read back carries a hash of itself (candidates: their
 since is damage and never a result.
 
 Resume is replay: strategies do the same given the same replies and verdicts, so they run again from the start
-while `recording` hands out what is stored here.
+while `recording` hands out what is stored here. `RunRecord` is the way for those who look alone: it changes nothing.
 """
 
 from __future__ import annotations
@@ -110,12 +110,122 @@ def read_manifest(path: Path) -> Manifest:
     return _decoded(Manifest, path / "run.json")
 
 
-class RunFolder:
+def read_record(path: Path) -> RunRecord:
+    """What a run folder holds, every file checked; nothing is locked or changed, also where a process works on it.
+
+    Raises RunFolderError when there is no run or a file is damaged; it names the file.
+    """
+    record = RunRecord(path, read_manifest(path))
+    try:
+        record.check()
+    except OSError as error:
+        raise _unusable(error.filename or path, error) from error
+    return record
+
+
+class RunRecord:
+    """What a run folder holds, to be read."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def exchange(self, number: int) -> Exchange | None:
+        """The stored exchange with that number, from 1."""
+        found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
+        return _decoded(Exchange, found[0]) if found else None
+
+    def candidate(self, candidate: str) -> Candidate | None:
+        """The stored candidate of that id; None unless code and command are both there."""
+        code = self.path / "candidates" / f"{candidate}.cu"
+        command = code.with_suffix(".command")
+        if not (code.exists() and command.exists()):
+            return None
+        return Candidate(self.manifest.task, self.manifest.precision, _read_text(code), _read_text(command))
+
+    def build_log(self, candidate: str) -> str | None:
+        """What compiler and linker said of a candidate."""
+        path = self.path / "builds" / f"{candidate}.log"
+        return _read_text(path) if path.exists() else None
+
+    def verdict(self, candidate: str) -> Verdict | None:
+        """The stored verdict of a candidate."""
+        path = self.path / "verdicts" / f"{candidate}.json"
+        return _tied(_decoded(Verdict, path), candidate, path) if path.exists() else None
+
+    def findings(self, candidate: str) -> Findings | None:
+        """The stored findings of a candidate."""
+        path = self.path / "findings" / f"{candidate}.json"
+        return _tied(_decoded(Findings, path), candidate, path) if path.exists() else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def summary(self) -> Mapping[str, Any] | None:
+        """summary.json as it is written, without a hash; None until the run is finished."""
+        path = self.path / "summary.json"
+        if not path.exists():
+            return None
+        raw = _read_json(path)
+        if not isinstance(raw, dict):
+            raise RunFolderError(f"{path} is damaged: it holds no object.", _AFRESH)
+        return raw
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process works on the run.
+
+        Asked of the lock by a shared one that is freed at once; the file stays as it is.
+        """
+        try:
+            lock = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def check(self) -> None:
+        """Check every file. Raises RunFolderError, and OSError where one cannot be read."""
+        for name in _FOLDERS:
+            if not (self.path / name).is_dir():
+                raise RunFolderError(f"{self.path / name} is missing.", _AFRESH)
+        exchanges = (self.path / "exchanges").glob("*.json")
+        in_order = sorted(exchanges, key=lambda path: (len(path.name.partition("_")[0]), path))  # 9999 before 10000
+        for expected, path in enumerate(in_order, start=1):
+            if _decoded(Exchange, path).number != expected or not path.name.startswith(f"{expected:04d}_"):
+                raise RunFolderError(f"Exchange {expected} is missing before {path}.", _AFRESH)
+        for path in sorted((self.path / "verdicts").glob("*.json")):
+            self.verdict(path.stem)
+            code = self.path / "candidates" / f"{path.stem}.cu"
+            for part in (code, code.with_suffix(".command")):
+                if not part.exists():
+                    raise RunFolderError(f"{part} is missing, though it has a verdict.", _AFRESH)
+        for path in sorted((self.path / "findings").glob("*.json")):
+            self.findings(path.stem)
+        for path in sorted((self.path / "candidates").glob("*.command")):
+            self._check_candidate(path.with_suffix(".cu"))
+
+    def _check_candidate(self, code: Path) -> None:
+        if not code.exists():
+            return
+        text, command = _read_text(code), _read_text(code.with_suffix(".command"))
+        if Candidate(self.manifest.task, self.manifest.precision, text, command).id != code.stem:
+            raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
+
+
+class RunFolder(RunRecord):
     """An open run folder, locked against other processes until it is closed."""
 
     def __init__(self, path: Path, manifest: Manifest, lock: int) -> None:
-        self.path = path
-        self.manifest = manifest
+        super().__init__(path, manifest)
         self._lock = lock
 
     @classmethod
@@ -163,7 +273,7 @@ class RunFolder:
         folder = cls(path, manifest, lock)
         try:
             folder._remove_half_written()
-            folder._check()
+            folder.check()
         except OSError as error:
             folder.close()
             raise _unusable(error.filename or path, error) from error
@@ -186,11 +296,6 @@ class RunFolder:
     ) -> None:
         self.close()
 
-    def exchange(self, number: int) -> Exchange | None:
-        """The stored exchange with that number, from 1."""
-        found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
-        return _decoded(Exchange, found[0]) if found else None
-
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""
         exchange = Exchange(number, request_hash(request), request, reply)
@@ -206,19 +311,9 @@ class RunFolder:
         """Store what compiler and linker said of a candidate."""
         _write(self.path / "builds" / f"{candidate}.log", log)
 
-    def verdict(self, candidate: str) -> Verdict | None:
-        """The stored verdict of a candidate."""
-        path = self.path / "verdicts" / f"{candidate}.json"
-        return _tied(_decoded(Verdict, path), candidate, path) if path.exists() else None
-
     def save_verdict(self, verdict: Verdict) -> None:
         """Store a verdict under the id of its candidate."""
         _write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
-
-    def findings(self, candidate: str) -> Findings | None:
-        """The stored findings of a candidate."""
-        path = self.path / "findings" / f"{candidate}.json"
-        return _tied(_decoded(Findings, path), candidate, path) if path.exists() else None
 
     def save_findings(self, findings: Findings) -> None:
         """Store findings under the id of their candidate."""
@@ -241,42 +336,10 @@ class RunFolder:
         """Store the result of a finished run."""
         _write_json(self.path / "summary.json", to_json(summary))
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run came to its end."""
-        return (self.path / "summary.json").exists()
-
     def _remove_half_written(self) -> None:
         for folder in (self.path, *(self.path / name for name in _FOLDERS)):
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
-
-    def _check(self) -> None:
-        for name in _FOLDERS:
-            if not (self.path / name).is_dir():
-                raise RunFolderError(f"{self.path / name} is missing.", _AFRESH)
-        exchanges = (self.path / "exchanges").glob("*.json")
-        in_order = sorted(exchanges, key=lambda path: (len(path.name.partition("_")[0]), path))  # 9999 before 10000
-        for expected, path in enumerate(in_order, start=1):
-            if _decoded(Exchange, path).number != expected or not path.name.startswith(f"{expected:04d}_"):
-                raise RunFolderError(f"Exchange {expected} is missing before {path}.", _AFRESH)
-        for path in sorted((self.path / "verdicts").glob("*.json")):
-            self.verdict(path.stem)
-            code = self.path / "candidates" / f"{path.stem}.cu"
-            for part in (code, code.with_suffix(".command")):
-                if not part.exists():
-                    raise RunFolderError(f"{part} is missing, though it has a verdict.", _AFRESH)
-        for path in sorted((self.path / "findings").glob("*.json")):
-            self.findings(path.stem)
-        for path in sorted((self.path / "candidates").glob("*.command")):
-            self._check_candidate(path.with_suffix(".cu"))
-
-    def _check_candidate(self, code: Path) -> None:
-        if not code.exists():
-            return
-        text, command = _read_text(code), _read_text(code.with_suffix(".command"))
-        if Candidate(self.manifest.task, self.manifest.precision, text, command).id != code.stem:
-            raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
 
 
 def _unusable(path: Path | str, error: OSError) -> RunFolderError:
