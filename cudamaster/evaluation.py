@@ -19,9 +19,20 @@ from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
 from cudamaster.profiling.profiler import Profiler
+from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Seconds, Status, Verdict, content_hash
+from cudamaster.values import (
+    Candidate,
+    Findings,
+    Hardware,
+    Precision,
+    ProfileMode,
+    Seconds,
+    Status,
+    Verdict,
+    content_hash,
+)
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
@@ -40,10 +51,13 @@ class Workbench:
         seed: int | None = None,
         calls: int | None = None,
         protocol: MeasuringProtocol | None = None,
+        profile: ProfileMode = ProfileMode.FILTERED,
+        thresholds: Thresholds | None = None,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
         `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
+        `profile` and `thresholds`, the paper's by default, are for `findings`.
         """
         self.card = card
         self.precision = precision
@@ -53,6 +67,8 @@ class Workbench:
         self._calls = self._protocol.calls if calls is None else calls
         self._builder = Builder(card, precision, device)
         self.profiler = Profiler(self._builder, device)
+        self._profile = profile
+        self._thresholds = thresholds or load_thresholds()
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
 
@@ -272,8 +288,8 @@ class Workbench:
         return judge(lines, ran, cases)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate, by the paper's thresholds."""
-        return self.profiler.findings(candidate, verdict, load_thresholds())
+        """What the profile filter says of a correct candidate."""
+        return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
     @staticmethod
     def _told(verdict: Verdict, judgement: Judgement) -> Verdict:

@@ -35,9 +35,9 @@ from typing import Any, TypeVar
 from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.records import RecordError, from_json, to_json
-from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Verdict, content_hash
+from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
 
-FORMAT = 3
+FORMAT = 4
 T = TypeVar("T")
 _FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."
@@ -45,7 +45,10 @@ _AFRESH = "Restore the folder from a copy, or start a fresh run."
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose for a run; a resumed run keeps it."""
+    """What the user chose for a run; a resumed run keeps it.
+
+    `profile` is a mode of values.ProfileMode, `thresholds` what the classes are told by (profiling.thresholds.choose).
+    """
 
     strategy: str
     rounds: int
@@ -54,6 +57,8 @@ class Settings:
     models: Mapping[Role, str]
     base_url: str | None = None
     seed: int | None = None
+    profile: ProfileMode = ProfileMode.FILTERED
+    thresholds: str = "paper"
 
 
 @dataclass(frozen=True)

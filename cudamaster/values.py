@@ -185,6 +185,14 @@ class Verdict:
         return self.status is Status.CORRECT
 
 
+class ProfileMode(StrEnum):
+    """What the Planner is told of the hardware: the paper's three configurations (table 5)."""
+
+    FILTERED = "filtered"  # the metrics that matter for the class
+    FULL = "full"  # all of table 6
+    NONE = "none"
+
+
 @dataclass(frozen=True)
 class KernelProfile:
     """One kernel of a candidate under the profiler: time per wrapper call and metrics in base units."""

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
               help="Folder for run folders.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
 @options.seed
+@click.option("--profile", type=click.Choice(["filtered", "full", "none"]), default="filtered", show_default=True,
+              help="What the Planner is told of the hardware.")  # fmt: skip
+@click.option("--thresholds", default="paper", show_default=True,
+              help="What tells a kernel's class: paper, calibrated (for this GPU), or a file.")  # fmt: skip
 @options.as_json
 def optimize(
     task: str | None,
@@ -57,6 +61,8 @@ def optimize(
     out: Path,
     resumed: Path | None,
     seed: int | None,
+    profile: str,
+    thresholds: str,
     as_json: bool,
 ) -> None:
     """Search for a faster kernel for TASK: R rounds of Planner, Coder and Compiler, each with D debug tries.
@@ -71,9 +77,10 @@ def optimize(
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.models import choose as models
+    from cudamaster.profiling.thresholds import choose as thresholds_of
     from cudamaster.runfolder import Settings, fresh_path, read_manifest
     from cudamaster.strategies.protocol import Silent
-    from cudamaster.values import Precision, Role
+    from cudamaster.values import Precision, ProfileMode, Role
 
     if resumed is not None:
         manifest = read_manifest(resumed)
@@ -89,11 +96,14 @@ def optimize(
                Role.COMPILER: compiler_model, Role.DEBUG: debug_model}  # fmt: skip
         choice = models.choose(os.environ, model, own, base_url)
         path = fresh_path(out, cards.load(task).name, Precision(precision))
-        settings = Settings("cudamaster", rounds, debug_tries, device, choice.names, choice.base_url, seed)
+        settings = Settings("cudamaster", rounds, debug_tries, device, choice.names, choice.base_url, seed,
+                            ProfileMode(profile), thresholds)  # fmt: skip
 
     card = cards.load(task)
     chosen = choose_device(settings.device)
-    bench = Workbench(card, Precision(precision), chosen, seed=settings.seed)
+    limits = thresholds_of(settings.thresholds, chosen.hardware().name)
+    bench = Workbench(card, Precision(precision), chosen, seed=settings.seed, profile=settings.profile,
+                      thresholds=limits)  # fmt: skip
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cudamaster.profiling.thresholds import Thresholds
+from cudamaster.profiling.thresholds import DURATION, Thresholds
 from cudamaster.values import Bottleneck, Findings, Profile
 
 
@@ -35,8 +35,8 @@ def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck
     return None if None in memory else Bottleneck.LATENCY
 
 
-def findings(profile: Profile, thresholds: Thresholds) -> Findings:
-    """What the filter keeps of a profile. Metrics have the paper's names."""
+def findings(profile: Profile, thresholds: Thresholds, *, full: bool = False) -> Findings:
+    """What the filter keeps of a profile, or with `full` all that was measured. Metrics have the paper's names."""
     if not profile.kernels:
         return no_profile(profile.candidate, "the candidate launched no kernel")
     total_us = sum(kernel.duration_us for kernel in profile.kernels)
@@ -52,7 +52,7 @@ def findings(profile: Profile, thresholds: Thresholds) -> Findings:
     kind = classify(main.metrics, thresholds)
     if kind is None:
         return no_profile(profile.candidate, f"{note} Its class cannot be told: a throughput is missing.")
-    names = thresholds.kept[kind]
+    names = [name for name in thresholds.metrics if name != DURATION] if full else thresholds.kept[kind]
     kept = {
         name: main.metrics[metric.ncu] for name in names if (metric := thresholds.metrics[name]).ncu in main.metrics
     }

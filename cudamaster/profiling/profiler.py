@@ -12,7 +12,7 @@ from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import Thresholds
-from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, Verdict
+from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
 
 
 class Profiler:
@@ -34,20 +34,29 @@ class Profiler:
             return NoProfile(f"it could not be built again: {build.detail}")
         return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
 
-    def findings(self, candidate: Candidate, verdict: Verdict, thresholds: Thresholds) -> Findings:
+    def findings(
+        self,
+        candidate: Candidate,
+        verdict: Verdict,
+        thresholds: Thresholds,
+        mode: ProfileMode = ProfileMode.FILTERED,
+    ) -> Findings:
         """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
 
         The heaviest case is the timed one of the largest weight. On a GPU, why there is no profile comes with what
         needs none.
         """
+        if mode is ProfileMode.NONE:
+            return no_profile(candidate.id, "none was asked for.")
         timed = [case for case in verdict.cases if case.timing is not None]
         if not timed:
             return no_profile(candidate.id, "no case was timed, so none was profiled.")
         heaviest = max(timed, key=lambda case: case.weight)
-        profiled = self.profile(candidate, heaviest.label, thresholds.filtered)
+        full = mode is ProfileMode.FULL
+        profiled = self.profile(candidate, heaviest.label, thresholds.full if full else thresholds.filtered)
         if isinstance(profiled, NoProfile):
             return self.without_counters(candidate, verdict, heaviest, profiled)
-        return filtered(profiled, thresholds)
+        return filtered(profiled, thresholds, full=full)
 
     def without_counters(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile

@@ -38,6 +38,19 @@ def recorded(name: str) -> Profile:
     return result
 
 
+def test_the_full_profile_keeps_everything() -> None:
+    """All that was measured but the duration, which the note has; the class is told all the same."""
+    text = (DATA / "all_sections.txt").read_text()
+    seen = ncu.parse(text, candidate="c0ffee", case="N=8", metrics=THRESHOLDS.full)
+    assert isinstance(seen, Profile)
+    whole, kept = findings(seen, THRESHOLDS, full=True), findings(seen, THRESHOLDS)
+    assert whole.bottleneck is kept.bottleneck is COMPUTE
+    assert set(kept.metrics) < set(whole.metrics)
+    assert len(whole.metrics) == 22  # of 24, two of which this version of ncu does not give
+    assert whole.measured == kept.measured == dict(whole.metrics)
+    assert kept.thresholds == "compute 30 %, DRAM 30 %, memory 30 % (paper)"
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -22,7 +22,7 @@ from cudamaster.profiling.thresholds import load
 from cudamaster.profiling.without_counters import Sources, findings
 from cudamaster.prompts import render
 from cudamaster.speed import compare
-from cudamaster.values import CaseVerdict, Findings, Hardware, Status, Timing, Verdict
+from cudamaster.values import CaseVerdict, Findings, Hardware, ProfileMode, Status, Timing, Verdict
 
 DATA = Path(__file__).parent / "data"
 FORBIDDEN = NoProfile("the driver does not let this user read the GPU's counters; run as root")
@@ -214,6 +214,15 @@ def test_the_profiler_falls_back_on_a_gpu_alone(
     assert told.metrics["instructions: fp32"] == 7
     assert "at N=16" in told.note
     assert "The occupancy of sum_kernel_optimized is not known." in told.note
+
+
+def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
+    """The paper's third configuration: the Planner is told why there is nothing, and nothing is run."""
+    device = Machine(emulated=False)
+    where = Profiler(SimpleNamespace(), device)  # type: ignore[arg-type]
+    told = where.findings(SimpleNamespace(id="c0ffee"), VERDICT, load(), ProfileMode.NONE)  # type: ignore[arg-type]
+    assert told == Findings("c0ffee", "none was asked for.")
+    assert device.asked == []
 
 
 @pytest.mark.parametrize("capability", ["9.0", None, "new"])
