@@ -54,16 +54,21 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     kept = folder / "thresholds.yaml"
     calibration.write(kept, gpu, found, {**_dated(measured, kept), "kernels": len(points)}, points_table.path)
     plot = folder / "throughputs.svg"
-    calibration.draw(points, found, default.thresholds, f"{gpu}, {len(points)} baselines", plot)
+    files = [points_table.path, kept]
+    try:
+        calibration.draw(points, found, default.thresholds, f"{gpu}, {len(points)} baselines", plot)
+        files.append(plot)
+    except ImportError as error:  # a machine for measuring may have no more than that needs
+        click.echo(f"There is no plot: {error}. Draw it elsewhere: --from {points_table.path.name}.", err=True)
     calibrated = thresholds.choose(str(kept), gpu)
     before, after = calibration.classes(points, default), calibration.classes(points, calibrated)
     if as_json:
         moved = {name: [before[name], after[name]] for name in before if before[name] is not after[name]}
         print_json({"gpu": gpu, "thresholds": found, "kernels": len(points), "moved": moved, "failed": failed,
-                    "files": [str(points_table.path), str(kept), str(plot)]})  # fmt: skip
+                    "files": [str(file) for file in files]})  # fmt: skip
         return
     _show(points, found, default, calibrated, failed)
-    click.echo(f"Kept: {points_table.path}, {kept}, {plot}")
+    click.echo(f"Kept: {', '.join(map(str, files))}")
 
 
 def wanted(baselines: Sequence[str]) -> list[tuple[str, str]]:
