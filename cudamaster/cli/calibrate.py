@@ -64,8 +64,8 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     before, after = calibration.classes(points, default), calibration.classes(points, calibrated)
     if as_json:
         moved = {name: [before[name], after[name]] for name in before if before[name] is not after[name]}
-        print_json({"gpu": gpu, "thresholds": found, "kernels": len(points), "moved": moved, "failed": failed,
-                    "files": [str(file) for file in files]})  # fmt: skip
+        about = {"gpu": gpu, "kernels": len(points), "files": [str(file) for file in files]}
+        print_json({**about, "thresholds": found.model_dump(), "moved": moved, "failed": failed})
         return
     _show(points, found, default, calibrated, failed)
     click.echo(f"Kept: {', '.join(map(str, files))}")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 from rich.console import Console
 
 from cudamaster import cards
+from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
 from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table, named_table
 from cudamaster.errors import UsageError
 from cudamaster.profiling import configuration, metric_sets, ncu
+from cudamaster.profiling.calibration import Point, Table
 from cudamaster.profiling.thresholds import load
 from cudamaster.values import KernelProfile, Profile
 
@@ -123,6 +128,44 @@ def test_cases() -> None:
         with pytest.raises(UsageError) as raised:
             chosen_cases(card, wrong)
         assert "1: rows=1024" in raised.value.fix
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
+    """Without a GPU: thresholds, plot and what changes, for a person and for a program."""
+    data = Table(tmp_path / "kept.csv")
+    for i in range(20):
+        throughputs = (5.0 + i % 3, 60.0 + i % 5, 32.0 if i else 90.0)
+        low_or_high = throughputs if i % 2 else (45.0, 8.0, 31.0)
+        data.add(Point(f"task{i}", "fp32", "c0ffee", "N=8", "a_kernel_optimized", 5.0, 1.0, *low_or_high))
+    out = tmp_path / "out"
+    arguments = ["calibrate", "--from", str(data.path), "--gpu", "Some GPU", "--out", str(out)]
+    done = CliRunner().invoke(main, [*arguments, *(["--json"] if as_json else [])])
+    assert done.exit_code == 0, done.output
+    assert (out / "throughputs.svg").read_text().startswith("<?xml")
+    kept = yaml.safe_load((out / "thresholds.yaml").read_text())
+    assert (kept["gpu"], kept["kernels"]) == ("Some GPU", 20)
+    assert kept["thresholds"]["compute"] == 26.0
+    if as_json:
+        said = json.loads(done.output)
+        assert said["thresholds"] == kept["thresholds"]
+        assert said["files"][1:] == [str(out / "thresholds.yaml"), str(out / "throughputs.svg")]
+    else:
+        assert "26.0 %" in done.output
+        assert "kernels change class" in done.output
+
+
+def test_calibrating_nothing_is_refused(tmp_path: Path) -> None:
+    """Data without the GPU's name, and too little of them."""
+    data = tmp_path / "kept.csv"
+    data.write_text("task,precision,candidate,case,kernel,time_us,share,compute,dram,memory\n")
+    runner = CliRunner()
+    nameless = runner.invoke(main, ["calibrate", "--from", str(data)])
+    assert nameless.exit_code == 2
+    assert "--gpu" in nameless.output
+    empty = runner.invoke(main, ["calibrate", "--from", str(data), "--gpu", "Some GPU", "--out", str(tmp_path / "o")])
+    assert empty.exit_code == 2
+    assert "0 kernels have a compute throughput" in empty.output
 
 
 def test_baselines_to_calibrate() -> None:
