@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -153,6 +154,10 @@ class Builder:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         worker = self._folder(candidate) / "run"
         return Build(None, "built", "", worker) if worker.is_file() else self.build(candidate)
+
+    def forget(self, candidate: Candidate) -> None:
+        """Remove what was built of a candidate. Nobody may be running it."""
+        shutil.rmtree(self._folder(candidate), ignore_errors=True)
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate is judged with, unless it is cached. Raises DeviceError."""

@@ -208,6 +208,10 @@ class Workbench:
         """Build what every evaluation shares, unless it is cached."""
         self._builder.build_shared()
 
+    def forget(self, candidate: Candidate) -> None:
+        """Remove a candidate's builds from the cache. Nobody may be running them."""
+        self._builder.forget(candidate)
+
     def build_baseline(self) -> None:
         """Build what `check_baseline` runs, unless it is cached."""
         self._builder.build_shared(debug_baseline=self.device.has_debug_build)

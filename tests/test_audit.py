@@ -51,6 +51,23 @@ def outcome(kind: Kind, where: running.Subject) -> Outcome:
     return found
 
 
+def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was built of a candidate is gone when it is judged; what all of them share stays."""
+    where = subject("dot_product", Precision.FP32, plain=True)
+    kind = KINDS["zeros"]
+    made = running.candidate(kind, where)
+    assert not isinstance(made, NoCheat)
+    builder = where.bench(kind)._builder
+    folder = builder.device_cache() / "candidates" / builder.key(made)
+    seen: list[bool] = []
+    run = where.device.run
+    monkeypatch.setattr(where.device, "run", lambda *words, **how: seen.append(folder.is_dir()) or run(*words, **how))
+    assert outcome(kind, where).result is Result.REFUSED
+    assert seen == [True] * len(seen) != []
+    assert not folder.exists()
+    assert builder.judge().is_file()
+
+
 @pytest.mark.parametrize(("task", "precision"), VARIED, ids=lambda value: str(value))
 @pytest.mark.parametrize("name", KINDS)
 def test_the_whole_corpus_on_varied_tasks(name: str, task: str, precision: Precision) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 
 from cudamaster.audit.corpus import Expect, Kind
@@ -128,8 +131,30 @@ def _one(kind: Kind, subject: Subject, known: Mapping[str, Outcome]) -> tuple[Ou
     key = content_hash(kind.name, kind.shows, str(subject.is_timed(kind)), subject.bench(kind).key(made))
     if key in known:
         return known[key], False
-    verdict = subject.verdict(kind, made)
+    bench = subject.bench(kind)
+    # Thousands of builds of some megabytes, that nobody asks for again.
+    with _in_use(bench.key(made), lambda: bench.forget(made)):
+        verdict = subject.verdict(kind, made)
     return outcome(kind, subject.precision, subject.card.name, key, verdict, monotonic() - started), True
+
+
+_users: Counter[str] = Counter()
+_users_lock = Lock()
+
+
+@contextmanager
+def _in_use(key: str, forget: Callable[[], None]) -> Iterator[None]:
+    """Calls `forget` when the last of those that use `key` leaves: two kinds may make the same kernel of a task."""
+    with _users_lock:
+        _users[key] += 1
+    try:
+        yield
+    finally:
+        with _users_lock:
+            _users[key] -= 1
+            if not _users[key]:
+                del _users[key]
+                forget()
 
 
 class Log:
