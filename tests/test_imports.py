@@ -39,9 +39,15 @@ LAYERS: dict[str, set[str]] = {
         "profiling.migration",
         "profiling.thresholds",
     },
+    "visible": set(),
+    "account": {"runfolder", "models.protocol", "models.metered", "agents.debug", "speed"},
+    "telling": {"account", "models.metered"},
+    "reading": {"account", "telling", "runfolder", "models.protocol", "agents.debug", "strategies"},
+    "pages": {"account", "visible"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
-SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization"}
+SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization",
+          "account", "telling", "reading", "pages"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {

@@ -23,6 +23,7 @@ from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.profile import profile
 from cudamaster.cli.sanitize import sanitize
+from cudamaster.cli.show import show
 from cudamaster.cli.tasks import tasks
 from cudamaster.errors import CudaMasterError, DeviceError
 
@@ -102,6 +103,7 @@ def main() -> None:
 
 for command in (
     optimize,
+    show,
     evaluate,
     compare,
     tasks,

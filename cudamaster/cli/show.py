@@ -1,0 +1,355 @@
+"""`cudamaster show`: a run read back for a person, round by round, in the terminal or as one HTML page."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, ourselves, print_json, say_speed, speed, styled, table
+from cudamaster.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from cudamaster.account import AttemptAccount, CaseAccount, Judgement, ProfileAccount, RoundAccount, RunAccount
+    from cudamaster.models.metered import RoleUsage
+
+_DIFF_LINES = 20  # of an attempt; --round shows all
+_WIDEST = 100  # prose; longer lines are hard to read
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--round", "number", type=click.IntRange(1), metavar="N", help="One round alone, in full.")
+@click.option("--diff/--no-diff", default=True, show_default=True, help="What each attempt changed in the code.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the whole run as one HTML page.")
+@options.as_json
+def show(run: Path, number: int | None, diff: bool, html: Path | None, as_json: bool) -> None:
+    """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
+
+    Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed.
+    """
+    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.reading import read
+
+    if inside := sorted(run.glob("*/run.json")) if not (run / "run.json").exists() else []:
+        latest = max(inside, key=lambda path: path.stat().st_mtime).parent
+        raise RunFolderError(
+            f"{run} is no run, it holds {len(inside)}.",
+            f"Name one of them; the latest is {ourselves('show', str(latest))}",
+        )
+    account = read(run)
+    if number is not None and number > len(account.rounds):
+        raise UsageError(
+            f"{run} has no round {number}, it has {len(account.rounds)}.",
+            "Name one of these." if account.rounds else "Leave out --round.",
+        )
+    if html is not None:
+        _write_page(html, account, run)
+    shown = account if number is None else replace(account, rounds=(account.rounds[number - 1],))
+    if as_json:
+        print_json(shown)
+    elif html is not None:
+        click.echo(f"Wrote {html}; a browser opens it, without a network.")
+    else:
+        _Teller(console(), diff=diff, whole=number is not None).tell(shown, alone=number is not None)
+
+
+def _write_page(file: Path, account: RunAccount, run: Path) -> None:
+    from cudamaster import pages
+    from cudamaster.errors import UsageError
+
+    if file.resolve().is_relative_to(run.resolve()):
+        raise UsageError(
+            f"{file} lies in the run folder, which is kept as it is.", "Name a file elsewhere with --html."
+        )
+    text = pages.run_page(account)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}.", "Name another file with --html.") from error
+
+
+class _Teller:
+    """Prints an account. `whole` shows each round with all it has."""
+
+    def __init__(self, out: Console, *, diff: bool, whole: bool) -> None:
+        self._out = out
+        self._diff = diff
+        self._whole = whole
+        self._width = min(out.width, _WIDEST)
+
+    def tell(self, run: RunAccount, *, alone: bool) -> None:
+        """The run, or with `alone` its one round."""
+        self._head(run)
+        if not alone:
+            self._settings(run)
+            self._overview(run)
+        for finished in run.rounds:
+            self._round(finished, run)
+        self._out.print()
+        if not alone:
+            self._prose(f"Cost of the run: {cost(run.usage)}", 0)
+        self._out.print(f"Next: {_next(run, alone=alone)}")
+
+    def _prose(self, text: str, indent: int, style: str = "", hang: int = 0) -> None:
+        for paragraph in visible(text).split("\n"):
+            # Long words stay whole: paths and commands are there to be copied.
+            filled = textwrap.fill(
+                paragraph,
+                self._width,
+                initial_indent=" " * indent,
+                subsequent_indent=" " * (indent + hang),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            self._out.print(filled, style=style)
+
+    def _lines(self, text: str, indent: int, style: str = "") -> None:
+        for line in visible(text).split("\n"):
+            self._out.print(" " * indent + line, style=style)
+
+    def _head(self, run: RunAccount) -> None:
+        self._prose(f"{run.task} ({run.precision.value}): {outcome(run)}", 0, "bold")
+        if run.stopped_at is not None:
+            self._prose(f"Not finished: this is a run as far as it got. Last step: {run.stopped_at}", 0, "yellow")
+
+    def _settings(self, run: RunAccount) -> None:
+        settings = run.settings
+        names = sorted(set(settings.models.values()))
+        models = (
+            ", ".join(f"{role.value} {name}" for role, name in settings.models.items()) if len(names) > 1 else names[0]
+        )
+        told = [
+            ("Run", run.path),
+            ("Device", run.hardware.name + ("; times are emulated" if run.hardware.emulated else "")),
+            ("Models", models + (" (built in, no language model)" if names == ["playbook"] else "")),
+            ("Server", settings.base_url),
+            ("Search", f"{settings.strategy}, R = {settings.rounds}, D = {settings.debug_tries}"),
+            ("Profile", f"{settings.profile}, thresholds {settings.thresholds}"),
+            ("Seed", settings.seed),
+            ("Started", f"{run.started}, cudamaster {run.versions.get('cudamaster', 'of unknown version')}"),
+        ]
+        for name, value in told:
+            if value is not None:
+                self._prose(f"{name + ':':<9}{value}", 0, hang=9)
+
+    def _overview(self, run: RunAccount) -> None:
+        baseline = run.baseline_judgement
+        rows: list[list[str | Text]] = []
+        if baseline is not None:
+            one = "1.00" if run.best is not None else "-"
+            rows.append(["0", "baseline", styled(baseline.status), one, one])
+        for told in run.rounds:
+            status = styled(told.status) if told.status is not None else "-"
+            score = "-" if told.score is None else f"{told.score:.2f}"
+            rows.append([str(told.number), visible(_title(told)), status, score, f"{told.best_score:.2f}"])
+        p = "P (emulated)" if run.hardware.emulated else "P"
+        if rows:
+            self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
+        if baseline is not None and run.best is not None:
+            self._prose(f"Baseline: {baseline.detail}", 0)
+        elif baseline is not None:
+            self._judgement(baseline, 0, judged_before=False)
+        if run.baseline_profile is not None:
+            self._profile(run.baseline_profile, 2)
+
+    def _round(self, told: RoundAccount, run: RunAccount) -> None:
+        self._out.print()
+        self._prose(f"Round {told.number}: {_title(told)}", 0, "bold")
+        if told.plan is not None:
+            self._prose(told.plan.text, 2)
+        for attempt in told.attempts:
+            self._attempt(attempt, told, run)
+        if told.gave_up:
+            self._prose("The Debug agent offered no fix.", 2, "yellow")
+        for call in told.calls:
+            if call.refused is not None:
+                self._prose(
+                    f"Reply {call.number}, of the {call.role.value} agent, was no use: {call.refused}", 2, "yellow", 2
+                )
+                if self._whole and call.reply is not None:
+                    self._lines(call.reply, 4)
+        if told.profile is not None:
+            self._profile(told.profile, 2)
+        if told.accepted:
+            self._prose(f"Accepted: the new best, P = {speed(told.score, emulated=run.hardware.emulated)}.", 2, "green")
+        elif told.why is not None:
+            self._prose(f"Not kept: {told.why}", 2, "yellow", 2)
+        elif told.number == run.rounds[-1].number and run.stopped_at is not None:
+            self._prose(f"The run stands here: {run.stopped_at}", 2, "yellow", 2)
+        elif told.plan is None and run.note is not None:
+            self._prose(run.note, 2)
+        self._prose(f"Cost: {cost(told.usage)}; judging {told.judging_s:.1f} s", 2, hang=2)
+
+    def _attempt(self, attempt: AttemptAccount, told: RoundAccount, run: RunAccount) -> None:
+        if attempt.diagnosis is not None:
+            self._prose(f"Debug try {attempt.debug_try}: {attempt.diagnosis.diagnosis}", 2, hang=2)
+            self._prose(f"Fix: {attempt.diagnosis.fix}", 4, hang=2)
+        source = "the baseline" if attempt.written_from == run.baseline else attempt.written_from
+        self._prose(f"Kernel {attempt.candidate}, from {source}{change_of(attempt)}", 2, hang=2)
+        if self._whole:
+            self._prose(attempt.command, 4, hang=2)
+        elif attempt.flags_added or attempt.flags_removed:
+            self._prose(f"flags: {_flags(attempt)}", 4, hang=2)
+        if self._diff and attempt.diff:
+            self._show_diff(attempt.diff, told.number)
+        if attempt.judgement is None:
+            self._prose("not judged", 4, "yellow")
+        else:
+            self._judgement(attempt.judgement, told.number, judged_before=attempt.judged_before)
+
+    def _show_diff(self, diff: str, number: int) -> None:
+        lines = diff.split("\n")
+        shown = lines if self._whole else lines[:_DIFF_LINES]
+        for line in shown:
+            self._lines(line, 4, _DIFF_STYLES.get(line[:1], "dim"))
+        if len(shown) < len(lines):
+            self._prose(f"({len(lines) - len(shown)} more lines of difference: --round {number})", 4, "dim")
+
+    def _judgement(self, judgement: Judgement, number: int, *, judged_before: bool) -> None:
+        from rich.text import Text
+
+        again = " (judged in an earlier attempt)" if judged_before else ""
+        score = ""
+        if judgement.speed is not None:
+            score = f", P = {say_speed(judgement.speed, emulated=judgement.emulated)}"
+        elif judgement.score is not None:
+            score = f", P = {speed(judgement.score, emulated=judgement.emulated)}"
+        line = f"{judgement.status.value}{score}{again}: {visible(judgement.detail)}"
+        filled = textwrap.fill(line, self._width, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+        shown = Text(filled)
+        shown.stylize(styled(judgement.status).style, 2, 2 + len(judgement.status.value))
+        self._out.print(shown)
+        log = judgement.log.strip() if self._whole else judgement.telling
+        if log and log != judgement.detail:
+            self._lines(log, 4, "dim")
+            left = len(judgement.log.strip().splitlines()) - len(log.splitlines())
+            if left > 0:
+                self._prose(f"({left} more lines of the log: --round {number})", 4, "dim")
+        for tool, found in judgement.sanitizers.items():
+            self._prose(f"{tool}: {found}", 4, hang=2)
+        for note in judgement.notes:
+            self._prose(f"note: {note}", 4, hang=2)
+        if not judgement.complete:
+            self._prose("Incomplete: cases of the sweep were skipped.", 4, "yellow")
+        if self._whole:
+            self._cases(judgement.cases)
+        elif line := cases_line(judgement.cases):
+            self._prose(line, 4, hang=2)
+
+    def _cases(self, cases: Sequence[CaseAccount]) -> None:
+        from cudamaster.values import Status
+
+        rows: list[list[str | Text]] = []
+        # Untimed cases that are right have nothing to say.
+        telling = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
+        for case in telling:
+            word = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            us = f"{case.baseline_us:.1f} → {case.candidate_us:.1f}" if case.baseline_us and case.candidate_us else "-"
+            ratio = "-" if case.speed is None else f"{case.speed.speedup:.2f}"
+            change: str | Text = "-" if case.speed is None else styled(case.speed.change.value)
+            error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
+            rows.append([visible(case.label), visible(word), us, ratio, change, error if case.status else "-"])
+        if rows:
+            columns = ["case", "status", "µs", "speedup", "change", "error/allowed"]
+            self._out.print(table(columns, rows, right=["µs", "speedup", "error/allowed"]))
+        if more := len(cases) - len(telling):
+            self._prose(f"{more} more cases, checked alone, are right.", 4)
+
+    def _profile(self, profile: ProfileAccount, indent: int) -> None:
+        self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
+        for metric in profile.metrics:
+            before = "" if metric.before is None else f"{metric.before:.4g} → "
+            after = "not measured" if metric.after is None else f"{metric.after:.4g}"
+            relative = "" if metric.relative is None else f" ({metric.relative:+.0%})"
+            self._prose(f"{metric.name}: {before}{after}{relative}", indent + 2, hang=2)
+
+
+def outcome(run: RunAccount) -> str:
+    """State and result of a run in a few words."""
+    best = run.best
+    if best is None:
+        return run.state.value
+    score = speed(best.score, emulated=run.hardware.emulated)
+    found = f"best P = {score}" if best.improved else "nothing beats the baseline"
+    return f"{run.state.value}, {found}" + ("" if run.stopped_at is None else " so far")
+
+
+def cost(usage: RoleUsage) -> str:
+    """What calls of models cost, on one line; what is unknown is said."""
+    if usage.calls == 0:
+        return "no model was asked"
+    tokens = (
+        "tokens unknown"
+        if usage.prompt_tokens is None or usage.completion_tokens is None
+        else f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"
+    )
+    dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.4f}"
+    calls = "1 call" if usage.calls == 1 else f"{usage.calls} calls"
+    return f"{calls}, {tokens}, {dollars}, {usage.seconds:.1f} s"
+
+
+def cases_line(cases: Sequence[CaseAccount]) -> str:
+    """The timed cases on one line: how many, the least and the greatest speedup, and what was skipped."""
+    timed = [(case.speed.speedup, case.label) for case in cases if case.speed is not None]
+    skipped = [case.label for case in cases if case.skipped]
+    parts = []
+    if timed:
+        (low, at_low), (high, at_high) = min(timed), max(timed)
+        reach = f"{low:.2f} at {at_low}" + (f" to {high:.2f} at {at_high}" if len(timed) > 1 else "")
+        parts.append(f"{len(timed)} timed: {reach}")
+    if skipped:
+        parts.append(f"{len(skipped)} skipped: {', '.join(skipped[:3])}{', ...' if len(skipped) > 3 else ''}")
+    return f"cases: {'; '.join(parts)}" if parts else ""
+
+
+def class_line(profile: ProfileAccount) -> str:
+    """Class of the kernel, with the one before where it moved, or why there is none."""
+    if profile.bottleneck is None:
+        return f"no class: {profile.note}"
+    moved = profile.bottleneck_before is not None and profile.bottleneck_before is not profile.bottleneck
+    before = f"{profile.bottleneck_before} → " if moved else ""
+    share = "" if profile.time_share is None else f", {profile.time_share:.0%} of the time"
+    return f"{profile.kernel or 'kernel'}: {before}{profile.bottleneck}{share}"
+
+
+def change_of(attempt: AttemptAccount) -> str:
+    """How many lines an attempt changed."""
+    if not attempt.diff:
+        return " with the same code"
+    return f" (+{attempt.lines_added} -{attempt.lines_removed} lines)"
+
+
+def _flags(attempt: AttemptAccount) -> str:
+    return ", ".join([*(f"+ {flag}" for flag in attempt.flags_added), *(f"- {flag}" for flag in attempt.flags_removed)])
+
+
+def _title(told: RoundAccount) -> str:
+    return "(no plan)" if told.plan is None else told.plan.idea
+
+
+def _next(run: RunAccount, *, alone: bool) -> str:
+    """The command to try next."""
+    if run.stopped_at is not None and run.state.value == "running":
+        return ourselves("show", run.path) + " again, later"
+    if run.best is None and run.baseline_judgement is not None and run.baseline_judgement.status.value != "correct":
+        return ourselves("doctor")
+    if run.stopped_at is not None:
+        return ourselves("optimize", "--resume", run.path)
+    if alone:
+        return ourselves("show", run.path)
+    settings, best = run.settings, run.best
+    device = [] if settings.device == "auto" else ["--device", settings.device]
+    if best is None or not best.improved:
+        return ourselves("show", run.path, "--html", f"{Path(run.path).name}.html")
+    again = ["evaluate", run.task, str(Path(run.path) / "best.cu"), "--precision", run.precision.value, *device]
+    return ourselves(*again, "--command", best.command)

@@ -1,0 +1,47 @@
+"""Pages for a browser, as Jinja files: each is one HTML file that asks nothing of a network and runs no script.
+
+Everything that is put into a page is escaped, and what cannot be seen is spelt out: models and compilers write
+anything. A name that a template uses and nobody gives is an error (StrictUndefined).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import jinja2
+from markupsafe import Markup
+
+from cudamaster.account import RunAccount
+from cudamaster.visible import visible
+
+
+def run_page(run: RunAccount) -> str:
+    """The page of a run."""
+    scores = [score for told in run.rounds for score in (told.best_score, told.score) if score is not None]
+    highest = max([1.0, *(score for score in scores if math.isfinite(score))])
+    return _environment().get_template("run.html.j2").render(run=run, highest=highest, inf=math.inf)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("cudamaster", "pages"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["diff_class"] = diff_class
+    return environment
+
+
+def _visible(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def diff_class(line: str) -> str:
+    """CSS class of a line of a unified diff."""
+    return {"+": "add", "-": "del", "@": "at"}.get(line[:1], "same")

@@ -1,0 +1,137 @@
+"""From what a record holds to what a reader is told: differences, the part of a log that matters, medians, sums."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import statistics
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from cudamaster.account import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
+from cudamaster.models.metered import RoleUsage
+from cudamaster.values import CaseVerdict, Findings, Verdict
+
+TELLING_LINES = 12
+
+
+def difference(before: str, after: str) -> str:
+    """Unified diff of two texts, without the lines that name files; empty where nothing changed."""
+    # Not splitlines, which takes form feeds and the like for line ends.
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
+    return "\n".join(list(lines)[2:])
+
+
+def telling_part(log: str) -> str:
+    """At most TELLING_LINES of a log: from the first error on where it names one, else from its start."""
+    lines = log.strip().splitlines()
+    start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
+    return "\n".join(lines[start : start + TELLING_LINES])
+
+
+def judgement(verdict: Verdict) -> Judgement:
+    """A verdict without its samples."""
+    return Judgement(
+        status=verdict.status,
+        detail=verdict.detail,
+        score=verdict.score,
+        speed=verdict.speed,
+        emulated=verdict.emulated,
+        complete=verdict.complete,
+        log=verdict.log,
+        telling=telling_part(verdict.log),
+        notes=verdict.notes,
+        sanitizers=verdict.sanitizers,
+        cases=tuple(_case(case) for case in verdict.cases),
+        seconds=verdict.seconds,
+    )
+
+
+def seconds(attempt: AttemptAccount) -> float:
+    """Seconds in which an attempt was built and run; none where its verdict was there already."""
+    if attempt.judgement is None or attempt.judged_before:
+        return 0.0
+    spent = attempt.judgement.seconds
+    return spent.build + spent.check + spent.timing
+
+
+def _case(case: CaseVerdict) -> CaseAccount:
+    timing = case.timing
+    candidate_us = statistics.median(timing.candidate_us) if timing and timing.candidate_us else None
+    parts = [output.worst_error / output.bound for output in case.outputs if output.bound]
+    return CaseAccount(
+        label=case.label,
+        sweep=case.sweep,
+        weight=case.weight,
+        status=case.status,
+        skipped=case.skipped,
+        detail=case.detail,
+        baseline_us=statistics.median(timing.baseline_us) if timing and timing.baseline_us else None,
+        candidate_us=candidate_us,
+        speed=case.speed,
+        of_floor=candidate_us / case.floor_us if candidate_us is not None and case.floor_us else None,
+        of_bound=max(parts) if parts else None,
+    )
+
+
+def profile(before: Findings | None, after: Findings) -> ProfileAccount:
+    """Every metric that either side was shown for, from all that was measured."""
+    names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
+    return ProfileAccount(
+        note=after.note,
+        kernel=after.kernel,
+        time_share=after.time_share,
+        bottleneck=after.bottleneck,
+        bottleneck_before=before.bottleneck if before else None,
+        metrics=tuple(_metric(name, _value(before, name), _value(after, name)) for name in names),
+    )
+
+
+def _value(findings: Findings | None, name: str) -> float | None:
+    return None if findings is None else findings.measured.get(name, findings.metrics.get(name))
+
+
+def _metric(name: str, before: float | None, after: float | None) -> MetricAccount:
+    relative = (after - before) / before if before and after is not None else None
+    return MetricAccount(name, before, after, relative)
+
+
+def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Words of a command that were added and removed."""
+    old, new = _words(before), _words(after)
+    return tuple(word for word in new if word not in old), tuple(word for word in old if word not in new)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a model may leave a quote open
+        return command.split()
+
+
+def usage(calls: Sequence[CallAccount]) -> RoleUsage:
+    """Sum over calls; one with an unknown part is None, as everywhere."""
+    prompt = [call.usage.prompt_tokens for call in calls]
+    completion = [call.usage.completion_tokens for call in calls]
+    dollars = [call.usage.dollars for call in calls]
+    return RoleUsage(
+        calls=len(calls),
+        prompt_tokens=None if None in prompt else sum(n for n in prompt if n is not None),
+        completion_tokens=None if None in completion else sum(n for n in completion if n is not None),
+        dollars=None if None in dollars else sum(n for n in dollars if n is not None),
+        seconds=sum(call.usage.seconds for call in calls),
+    )
+
+
+def without_secrets(url: str | None) -> str | None:
+    """Scheme, host, port and path of a server's address: names, passwords and keys stand in the rest."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        where = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{where}{port}{parts.path}" if where else "an address that cannot be read"
