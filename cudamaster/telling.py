@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import shlex
 import statistics
@@ -27,7 +28,7 @@ def telling_part(log: str) -> str:
     """At most TELLING_LINES of a log: from the first error on where it names one, else from its start."""
     lines = log.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
-    return "\n".join(lines[start : start + TELLING_LINES])
+    return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
 
 
 def judgement(verdict: Verdict) -> Judgement:
@@ -71,7 +72,7 @@ def _case(case: CaseVerdict) -> CaseAccount:
         candidate_us=candidate_us,
         speed=case.speed,
         of_floor=candidate_us / case.floor_us if candidate_us is not None and case.floor_us else None,
-        of_bound=max(parts) if parts else None,
+        of_bound=max(parts, key=lambda part: math.inf if math.isnan(part) else part) if parts else None,
     )
 
 

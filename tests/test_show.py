@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,8 +21,18 @@ from cudamaster.errors import RunFolderError
 from cudamaster.optimization import optimize
 from cudamaster.reading import read
 from cudamaster.runfolder import RunFolder, Settings
-from cudamaster.telling import TELLING_LINES, difference, telling_part, without_secrets
-from cudamaster.values import Bottleneck, Candidate, Findings, Role, Seconds, Status, Verdict
+from cudamaster.telling import TELLING_LINES, difference, judgement, telling_part, without_secrets
+from cudamaster.values import (
+    Bottleneck,
+    Candidate,
+    CaseVerdict,
+    Findings,
+    OutputCheck,
+    Role,
+    Seconds,
+    Status,
+    Verdict,
+)
 from cudamaster.visible import visible
 
 sys.path.insert(0, str(Path(__file__).parent / "search"))
@@ -202,10 +213,10 @@ def test_each_attempt_says_what_it_came_from_and_changed(account: RunAccount) ->
 
 
 def test_the_telling_part_of_a_log_starts_at_its_error(account: RunAccount) -> None:
-    judgement = account.rounds[0].attempts[0].judgement
-    assert judgement is not None
-    assert judgement.telling == "candidate.cu(3): error: LOG of a"
-    assert judgement.log.startswith("prelude 0")
+    told = account.rounds[0].attempts[0].judgement
+    assert told is not None
+    assert told.telling == "candidate.cu(3): error: LOG of a"
+    assert told.log.startswith("prelude 0")
 
 
 def test_a_candidate_that_came_twice_was_judged_once(account: RunAccount) -> None:
@@ -263,7 +274,7 @@ def test_the_terminal_shows_each_event(kept: Path) -> None:
         "Accepted: the new best, P = 3.00 (emulated).",
         "Not kept: speedup 0.500, where the best so far has 2.000",
         "Reply 16, of the coder agent, was no use: there is no fenced code block in it.",
-        "The Debug agent offered no fix.",
+        "The Debug agent offered no fix. Not kept: it ends with fault",
         "(judged in an earlier attempt)",
         "note: NOTE of the device",
         "The planner has no further idea after 6 of 8 rounds.",
@@ -540,6 +551,15 @@ def test_no_key_is_shown(kept: Path, tmp_path: Path) -> None:
 )
 def test_addresses_are_shown_without_secrets(url: str | None, shown: str | None) -> None:
     assert without_secrets(url) == shown
+
+
+def test_an_error_that_is_no_number_is_the_worst() -> None:
+    """A NaN beside an error within its bound does not hide behind that."""
+    output = OutputCheck("out", 1, 1, 1, 0.5, 0.0, 1.0, "")
+    case = CaseVerdict("N=8", True, 8.0, Status.WRONG, outputs=(output, replace(output, worst_error=math.nan)))
+    told = judgement(Verdict("id", "cpu", True, Status.WRONG, "", cases=(case,)))
+    assert told.cases[0].of_bound is not None
+    assert math.isnan(told.cases[0].of_bound)
 
 
 def test_a_log_without_an_error_is_told_from_its_start() -> None:

@@ -183,7 +183,9 @@ class _Teller:
         if told.accepted:
             self._prose(f"Accepted: the new best, P = {speed(told.score, emulated=run.hardware.emulated)}.", 2, "green")
         elif told.why is not None:
-            self._prose(f"Not kept: {told.why}", 2, "yellow", 2)
+            last = told.attempts[-1].judgement if told.attempts else None
+            why = f"it ends with {last.status}" if last is not None and told.why == last.detail else told.why
+            self._prose(f"Not kept: {why}", 2, "yellow", 2)
         elif told.number == run.rounds[-1].number and run.stopped_at is not None:
             self._prose(f"The run stands here: {run.stopped_at}", 2, "yellow", 2)
         elif told.plan is None and run.note is not None:
