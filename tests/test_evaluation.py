@@ -274,3 +274,14 @@ def test_two_runs_may_judge_the_same_candidate_at_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         statuses = [verdict.status for verdict in pool.map(where.evaluate, [candidate, candidate])]
     assert statuses == [Status.CORRECT, Status.CORRECT]
+
+
+def test_a_case_that_is_left_out_takes_no_memory() -> None:
+    """Three gigabytes for a case that this device does not run: more than a file or a small machine may hold."""
+    fields = cards.load("dot_product").model_dump()
+    card = cards.TaskCard.model_validate({**fields, "sweep": [{"N": [65536, 400_000_000]}]})
+    bench = Workbench(card, Precision.FP32, CpuDevice(), calls=1)
+    verdict = bench.evaluate(bench.baseline)
+    assert verdict.status is Status.CORRECT, verdict.detail
+    assert not verdict.complete
+    assert [case.skipped for case in verdict.cases if case.sweep] == [None, "too long for this device"]

@@ -43,25 +43,24 @@ class CaseRun {
           oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, rng_),
           check_(calls_.specs(), calls_.working(), oracle_) {}
 
-    // Bytes that a case takes on the device: its buffers, and once more the outputs that are compared there and the
-    // inputs, if they have structure; on the CPU device also the copies of two workers.
-    static size_t footprint(const std::vector<BufferSpec>& specs) {
-#ifdef MSKB_CPU_DEVICE
-        return 4 * Layout(specs).bytes;
-#else
-        return 2 * Layout(specs).bytes;
-#endif
+    // Why a case is not run, empty for one that is. `most_bytes`: what it may take on the device.
+    static std::string left_out(const Options& options, const Row& row, size_t most_bytes) {
+        if (row.sweep && options.work_limit > 0 && row.weight > options.work_limit)
+            return "too long for this device";
+        if (size_t needed = footprint(task().buffers(row.sizes)); needed > most_bytes)
+            return "needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
+                   std::to_string(most_bytes >> 20) + " MiB may be used";
+        return "";
     }
 
     // Whether everything that ran was right.
     bool run(bool timing_allowed) {
         const Options& options = run_.options;
         calls_.write(calls_.line("case").add("label", row_.label).add("sweep", row_.sweep));
-        if (row_.sweep && options.work_limit > 0 && row_.weight > options.work_limit)
-            return skip("too long for this device");
-        if (size_t needed = footprint(calls_.specs()); needed > run_.most_bytes)
-            return skip("needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
-                        std::to_string(run_.most_bytes >> 20) + " MiB may be used");
+        if (std::string reason = left_out(options, row_, run_.most_bytes); !reason.empty()) {
+            calls_.write(calls_.line("skip").add("reason", reason));
+            return true;
+        }
         calls_.begin();
         if (options.profile > 0 || options.launches)
             return profile();
@@ -84,9 +83,14 @@ class CaseRun {
         std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    bool skip(const std::string& reason) {
-        calls_.write(calls_.line("skip").add("reason", reason));
-        return true;
+    // Bytes that a case takes on the device: its buffers, and once more the outputs that are compared there and the
+    // inputs, if they have structure; on the CPU device also the copies of two workers.
+    static size_t footprint(const std::vector<BufferSpec>& specs) {
+#ifdef MSKB_CPU_DEVICE
+        return 4 * Layout(specs).bytes;
+#else
+        return 2 * Layout(specs).bytes;
+#endif
     }
 
     // Inputs and expected values of every set; false when the baseline itself is wrong.

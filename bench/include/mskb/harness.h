@@ -70,10 +70,10 @@ inline int run(int argc, char** argv) {
     free_bytes -= std::max(free_bytes / 16, std::min(free_bytes / 2, kContextBytes));
     int timed_cases = 1;
     for (const Row& row : rows) {
+        if (!CaseRun::left_out(options, row, free_bytes).empty())
+            continue;
         timed_cases += row.sweep;
-        std::vector<BufferSpec> specs = task().buffers(row.sizes);
-        if (CaseRun::footprint(specs) <= free_bytes)
-            largest = std::max(largest, Layout(specs).bytes);
+        largest = std::max(largest, Layout(task().buffers(row.sizes)).bytes);
     }
     size_t for_slots = std::max(largest, std::min({kMostSlots * largest, kSlotBytes, free_bytes / 8}));
     for_slots = (for_slots + kAlignment - 1) / kAlignment * kAlignment;
