@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 AXES = ("compute", "dram", "memory")
 _FEWEST = 10  # kernels, below which a histogram says nothing
 _BINS = 256
+_WRITTEN = "Give a file that `cudamaster calibrate` wrote."
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Point:
     def name(self) -> str:
         """Task and precision."""
         return f"{self.task}-{self.precision}"
+
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Point))
 
 
 def point(task: str, precision: str, profile: Profile, thresholds: Thresholds) -> Point:
@@ -129,34 +134,42 @@ class Table:
         """All points, the last one of a name counts; none where there is no file. Raises UsageError."""
         if not self.path.exists():
             return []
+        try:
+            text = self.path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self.path} cannot be read: {error}.", _WRITTEN) from error
         found: dict[str, Point] = {}
-        with self.path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            for number, row in enumerate(reader, 2):
-                if None in row.values():  # cut short by a kill, and measured again
-                    continue
-                try:
-                    one = _point(row)
-                except (KeyError, ValueError) as error:
-                    raise UsageError(
-                        f"{self.path}, line {number}: {error!r} is no point of a calibration.",
-                        "Give a file that `cudamaster calibrate` wrote.",
-                    ) from error
-                found[one.name] = one
+        if not (whole := _whole_lines(text)):
+            return []
+        reader = csv.DictReader(io.StringIO(whole))
+        if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+            raise UsageError(f"{self.path} has no column {missing[0]}.", _WRITTEN)
+        for number, row in enumerate(reader, 2):
+            try:
+                one = _point(row)
+            except (TypeError, ValueError) as error:
+                raise UsageError(
+                    f"{self.path}, line {number}, is no point of a calibration: {error}.", _WRITTEN
+                ) from error
+            found[one.name] = one
         return list(found.values())
 
     def add(self, one: Point) -> None:
-        """Append a point; it is on disk when this returns."""
-        fresh = not self.path.exists()
+        """Append a point; it is on disk when this returns. What a kill cut short before it is removed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        cut = not fresh and not self.path.read_bytes().endswith(b"\n")
-        with self.path.open("a", newline="") as file:
-            if cut:
-                file.write("\n")
+        with self.path.open("a+", newline="") as file:
+            file.seek(0)
+            whole = _whole_lines(file.read())
+            file.truncate(len(whole.encode()))
             writer = csv.writer(file, lineterminator="\n")
-            if fresh:
-                writer.writerow(field.name for field in dataclasses.fields(Point))
+            if not whole:
+                writer.writerow(_COLUMNS)
             writer.writerow(_cell(value) for value in dataclasses.astuple(one))
+
+
+def _whole_lines(text: str) -> str:
+    """Without a last line that has no end: a figure that was cut in two looks like another one."""
+    return text[: text.rfind("\n") + 1]
 
 
 def _cell(value: object) -> str:

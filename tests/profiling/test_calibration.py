@@ -83,8 +83,12 @@ def test_data_outlive_a_kill(tmp_path: Path) -> None:
         table.add(point)
     assert table.read() == points
     text = table.path.read_text()
-    table.path.write_text(text[:-30])
-    assert table.read() == points[:2]
+    start = len(text) - len(text.splitlines(keepends=True)[-1])
+    for end in range(start, len(text)):  # wherever it was cut: half a figure is none
+        table.path.write_text(text[:end])
+        assert table.read() == points[:2], text[start:end]
+    table.path.with_name("empty.csv").touch()
+    assert Table(table.path.with_name("empty.csv")).read() == []
     table.add(one(3, compute=77.0))
     assert table.read() == [*points[:2], one(3, compute=77.0)]
     table.add(one(1, compute=1.0))
@@ -96,6 +100,12 @@ def test_data_that_are_none_are_refused_with_their_line(tmp_path: Path) -> None:
     table.add(one(1))
     table.path.write_text(table.path.read_text().replace(",5,", ",long,"))
     with pytest.raises(UsageError, match="line 2"):
+        table.read()
+    table.path.write_text("some,other\n1,2\n")
+    with pytest.raises(UsageError, match="has no column task"):
+        table.read()
+    table.path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="cannot be read"):
         table.read()
 
 

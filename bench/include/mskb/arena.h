@@ -36,6 +36,7 @@ class WorkingBuffer {
     }
 
     void* get() const { return data_; }
+
     // Empty when both guard zones are as they were, else where the first changed byte lies.
     std::string overrun() const {
         std::vector<unsigned char> found(kGuardBytes);
