@@ -36,16 +36,19 @@ def ask(
     role: Role,
     facts: Facts,
     parse: Callable[[str], T],
+    templates: str | None = None,
     **values: object,
 ) -> T:
     """Ask one role, and parse its reply.
 
-    `values` are what the templates of the role name. `parse` raises Misfit for a reply out of form.
+    `values` are what the templates of the role name; `templates` names others, where a role has more than one job.
+    `parse` raises Misfit for a reply out of form.
     Raises ReplyMisfit when the second reply does not fit either, and ModelError from the model.
     """
+    name = templates or role.value
     messages = [
-        Message("system", prompts.render(f"{role.value}.system.md.j2", **values)),
-        Message("user", prompts.render(f"{role.value}.user.md.j2", **values)),
+        Message("system", prompts.render(f"{name}.system.md.j2", **values)),
+        Message("user", prompts.render(f"{name}.user.md.j2", **values)),
     ]
     reply = model.ask(Request(role, tuple(messages), facts))
     try:

@@ -1,4 +1,4 @@
-"""The forms of replies: one JSON object, one fenced code block, one command line.
+"""The forms of replies: one JSON object, one fenced code block, one command line, parts under headings.
 
 Prose, fences and a leading block of thoughts around them are tolerated, as long as what is meant is not in
 doubt.
@@ -17,6 +17,8 @@ from cudamaster.agents.asking import Misfit
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _TRIES = 1000  # braces that are tried for the start of an object; each costs time in proportion to the whole text
 _FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<words>[^`]*)")
+_HEADING = re.compile(r" {0,3}(?:#{1,6}[ \t]*(?P<plain>\S.*)|(?P<stars>\*\*|__)(?P<bold>.+)(?P=stars):?)[ \t]*")
+_HEADING_WORDS = 5  # a line of more words is a sentence
 
 
 class Form(BaseModel):
@@ -101,6 +103,36 @@ def command_line(text: str, program: str) -> str:
     if len(found) > 1:
         raise Misfit("there is more than one command line; exactly one is wanted.")
     return found[0]
+
+
+def sections(text: str, *names: str) -> list[str]:
+    """The text below each of the headings `names`, which follow each other in that order; what is above is left out.
+
+    A heading is a Markdown one, or a line in bold, of a few words with the name among them: "## 2. Algorithm design"
+    for "Algorithm". None is looked for in fenced blocks. Raises Misfit that names the first heading that is missing.
+    """
+    found: list[list[str]] = []
+    fence = ""
+    for line in _without_thoughts(text).split("\n"):
+        mark = _FENCE.fullmatch(line)
+        if not fence and not mark and len(found) < len(names) and _is_heading(line, names[len(found)]):
+            found.append([])
+            continue
+        if mark and not fence:
+            fence = mark["fence"]
+        elif mark and mark["fence"] == fence and not mark["words"].strip():
+            fence = ""
+        if found:
+            found[-1].append(line)
+    if len(found) < len(names):
+        raise Misfit(f'there is no part under the heading "## {names[len(found)]}" in the place where it belongs.')
+    return ["\n".join(lines).strip() for lines in found]
+
+
+def _is_heading(line: str, name: str) -> bool:
+    heading = _HEADING.fullmatch(line)
+    words = re.findall(r"[a-z]+", (heading["plain"] or heading["bold"]).lower()) if heading else []
+    return name.lower() in words and len(words) <= _HEADING_WORDS
 
 
 def _fenced(text: str) -> tuple[list[str], bool]:
