@@ -26,6 +26,7 @@ from cudamaster.values import (
     Candidate,
     Findings,
     Hardware,
+    Hold,
     Precision,
     ProfileMode,
     Seconds,
@@ -82,6 +83,15 @@ class Workbench:
     def hardware(self) -> Hardware:
         """The device in figures."""
         return self.device.hardware()
+
+    @property
+    def on_hold(self) -> Callable[[Hold], None] | None:
+        """Called each time the device was held for this workbench, once it is free again."""
+        return self.device.on_hold
+
+    @on_hold.setter
+    def on_hold(self, call: Callable[[Hold], None] | None) -> None:
+        self.device.on_hold = call
 
     def key(self, candidate: Candidate) -> str:
         """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
@@ -295,8 +305,7 @@ class Workbench:
         """What the profile filter says of a correct candidate."""
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
-    @staticmethod
-    def _told(verdict: Verdict, judgement: Judgement) -> Verdict:
+    def _told(self, verdict: Verdict, judgement: Judgement) -> Verdict:
         return replace(
             verdict,
             status=judgement.status,
@@ -307,7 +316,7 @@ class Workbench:
             notes=judgement.notes,
             complete=judgement.complete,
             cases=judgement.cases,
-            hardware=judgement.hardware,
+            hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
         )
 

@@ -152,6 +152,19 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """A time in which a device was held: which one (a GPU's UUID), from when in seconds since 1970, for how long.
+
+    Who measures holds it `alone`; checks may share it with each other.
+    """
+
+    unit: str
+    started: float
+    seconds: float
+    alone: bool
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is known of one candidate on one device.
 

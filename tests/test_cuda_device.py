@@ -124,10 +124,20 @@ OTHER = Gpu(1, "No GPU", "GPU-12ab", "9.0", "580", "143771", "1980", "3201", "70
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
-    [(None, ABSENT), ("1", OTHER), ("1,0", OTHER), ("GPU-12", OTHER), ("2", None), ("", None), ("GPU-3", None)],
+    [
+        (None, (ABSENT, OTHER)),
+        ("1", (OTHER,)),
+        ("1,0", (OTHER, ABSENT)),
+        ("1, 1", (OTHER,)),
+        ("GPU-12,GPU-0", (OTHER, ABSENT)),
+        ("0,2,1", (ABSENT,)),
+        ("2", ()),
+        ("", ()),
+        ("GPU-3", ()),
+    ],
 )
-def test_the_gpu_that_the_environment_names(wanted: str | None, found: Gpu | None) -> None:
-    """$CUDA_VISIBLE_DEVICES chooses, by number or by the beginning of a UUID, and hides the others."""
+def test_the_gpus_that_the_environment_names(wanted: str | None, found: tuple[Gpu, ...]) -> None:
+    """$CUDA_VISIBLE_DEVICES chooses, by number or by the beginning of a UUID, in its order, and hides the others."""
     assert visible([ABSENT, OTHER], wanted) == found
 
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,7 +29,7 @@ from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
 from cudamaster.profiling import ncu
 from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Hardware, Profile, content_hash
+from cudamaster.values import Hardware, Hold, Profile, content_hash
 
 _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
           "power.limit", "clocks_event_reasons.active")  # fmt: skip
@@ -73,34 +73,49 @@ def _packaged_nvcc() -> str | None:
     return str(found[-1]) if found else None
 
 
-@functools.cache
 def find_gpu() -> Gpu | None:
-    """The first GPU that $CUDA_VISIBLE_DEVICES names, else that nvidia-smi lists; None when there is none."""
+    """The first of `find_gpus`; None when there is none."""
+    return next(iter(find_gpus()), None)
+
+
+@functools.cache
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs that nvidia-smi lists and $CUDA_VISIBLE_DEVICES lets a program see, in the order it names them."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
-        return None
+        return ()
     for reasons in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
         query = ",".join(reasons if field == _QUERY[-1] else field for field in _QUERY)
         command = [smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
-            return None
+            return ()
         rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
         if done.returncode == 0 and rows:
             gpus = [Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows)]
             return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return None
+    return ()
 
 
-def visible(gpus: Sequence[Gpu], wanted: str | None) -> Gpu | None:
-    """The first of the GPUs that $CUDA_VISIBLE_DEVICES, by number or by a UUID's beginning, lets a program see."""
+def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that $CUDA_VISIBLE_DEVICES, by number or by a UUID's beginning, lets a program see.
+
+    As CUDA has it, the first name that is none hides all behind it.
+    """
     if wanted is None:
-        return gpus[0]
-    first = wanted.split(",")[0].strip()
-    if first.isdecimal():
-        return gpus[int(first)] if int(first) < len(gpus) else None
-    return next((gpu for gpu in gpus if first and gpu.uuid.startswith(first)), None)
+        return tuple(gpus)
+    seen: list[Gpu] = []
+    for name in (part.strip() for part in wanted.split(",")):
+        if name.isdecimal():
+            found = gpus[int(name)] if int(name) < len(gpus) else None
+        else:
+            found = next((gpu for gpu in gpus if name and gpu.uuid.startswith(name)), None)
+        if found is None:
+            break
+        if found not in seen:
+            seen.append(found)
+    return tuple(seen)
 
 
 class CudaDevice:
@@ -122,7 +137,13 @@ class CudaDevice:
             )
         self.nvcc = nvcc
         self.gpu = gpu
+        self.on_hold: Callable[[Hold], None] | None = None
         self._ended_badly: list[str] | None = None  # the judge's command of the last run, if it did
+
+    @property
+    def unit(self) -> str:
+        """The GPU's UUID."""
+        return self.gpu.uuid
 
     @property
     def default_command(self) -> str:
@@ -238,11 +259,15 @@ class CudaDevice:
         """Hold the GPU against other measuring processes of this machine; gives the descriptor of the lock."""
         path = Path(tempfile.gettempdir()) / f"cudamaster-{self.gpu.uuid}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        started: float | None = None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            started, since = time.time(), time.monotonic()
             yield descriptor
         finally:
             os.close(descriptor)
+            if started is not None and self.on_hold is not None:
+                self.on_hold(Hold(self.unit, started, time.monotonic() - since, alone))
 
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()

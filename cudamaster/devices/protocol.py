@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cudamaster.values import Hardware, Profile
+from cudamaster.values import Hardware, Hold, Profile
 
 if TYPE_CHECKING:
     from cudamaster.profiling.ncu import NoProfile
@@ -69,11 +69,21 @@ def worker_words(who: str, command: Sequence[str]) -> list[str]:
 
 
 class Device(Protocol):
-    """A place to build and run candidates."""
+    """A place to build and run candidates.
+
+    `on_hold` is called after each run, once the device is free again.
+    """
+
+    on_hold: Callable[[Hold], None] | None
 
     @property
     def name(self) -> str:
         """Name for --device: "cuda" or "cpu"."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """Which of several devices of that name: a GPU's UUID."""
         ...
 
     @property

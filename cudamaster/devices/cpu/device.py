@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
 from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Hardware
+from cudamaster.values import Hardware, Hold
 
 _STATIC_SHARED_BYTES = 48 * 1024
 _COMPILE_LIMIT_S = 300.0
@@ -42,10 +42,14 @@ class CpuDevice:
     """
 
     name = "cpu"
+    unit = "cpu"
     emulated = True
     has_debug_build = True
     default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
     protocol = MeasuringProtocol(pairs=1, warmups=1, calls=5, work_limit=1e7, call_limit_s=60.0)
+
+    def __init__(self) -> None:
+        self.on_hold: Callable[[Hold], None] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -129,7 +133,11 @@ class CpuDevice:
         if reversed_threads:
             environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
         with _device_lock(alone=alone) as lock:
-            return run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
+            started = time.time()
+            ran = run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
+        if self.on_hold is not None:
+            self.on_hold(Hold(self.unit, started, ran.seconds, alone))
+        return ran
 
     def profile(
         self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
