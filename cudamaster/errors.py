@@ -8,7 +8,8 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering
     │   └── BaselineError            a baseline or the harness fails by itself on a device
     ├── ModelError          exit 5   a model that cannot be reached, or answers without sense
-    └── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
+    ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
+    └── BudgetSpent         exit 7   a budget is spent; where there is a best so far, it is the result, and the exit 0
 """
 
 
@@ -59,3 +60,9 @@ class RunFolderError(CudaMasterError):
     """A run folder that is damaged or belongs to another run."""
 
     exit_code = 6
+
+
+class BudgetSpent(CudaMasterError):
+    """Nothing more may begin: a limit is reached, or one of a suite's tasks was told to stop."""
+
+    exit_code = 7
