@@ -41,7 +41,7 @@ class Recorder:
         if stored.request_hash != request_hash(request):
             raise RunFolderError(
                 f"Exchange {self._asked} in {self.folder.path} answers another request: "
-                f"{_difference(stored, request)}.",
+                f"{difference(stored, request)}.",
                 "Prompts, cards or the program changed since; start a fresh run.",
             )
         return stored.reply
@@ -122,7 +122,7 @@ def _build_log(verdict: Verdict) -> str:
     return "".join(f"# {name}\n{text.rstrip()}\n" for name, text in parts.items())
 
 
-def _difference(stored: Exchange, now: Request) -> str:
+def difference(stored: Exchange, now: Request) -> str:
     """What differs first between a stored request and the one at hand, in a few words."""
     then = stored.request
     if then.role is not now.role:

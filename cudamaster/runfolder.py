@@ -7,6 +7,7 @@
     builds/<id>.log              what compiler and linker said
     verdicts/<id>.json           status, checks and raw timings of a candidate
     findings/<id>.json           what the profile filter kept for a new best
+    sessions.json                who worked on it: for how long, under which budget, and when it held a device
     best.cu, best.json           the best so far; the baseline at first
     summary.json                 the result; there only when the run is finished
 
@@ -26,28 +27,43 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cudamaster.budget import Session
 from cudamaster.errors import RunFolderError
-from cudamaster.models.protocol import Reply, Request
+from cudamaster.models.protocol import Reply, Request, Sampling
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
 
-FORMAT = 4
+FORMAT = 5
 T = TypeVar("T")
 _FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."
 
 
 @dataclass(frozen=True)
+class Replay:
+    """The record that a run takes its replies from: `record` is an absolute path.
+
+    Verdicts and findings come from there too, unless `models_only`. With `real_time` a reply takes as long as then.
+    """
+
+    record: str
+    models_only: bool = False
+    real_time: bool = False
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the user chose for a run; a resumed run keeps it.
 
-    `profile` is a mode of values.ProfileMode, `thresholds` what the classes are told by (profiling.thresholds.choose).
+    `models` holds the roles that are asked. `profile` is a mode of values.ProfileMode, `thresholds` what the classes
+    are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
+    of its draws, while `seed` is that of the inputs, None where each evaluation draws its own.
     """
 
     strategy: str
@@ -59,6 +75,10 @@ class Settings:
     seed: int | None = None
     profile: ProfileMode = ProfileMode.FILTERED
     thresholds: str = "paper"
+    options: Mapping[str, str | bool | int | float] = field(default_factory=dict)
+    search_seed: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    replay: Replay | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,13 @@ class Exchange:
     request_hash: str
     request: Request
     reply: Reply
+
+
+@dataclass(frozen=True)
+class _Sessions:
+    """sessions.json."""
+
+    sessions: tuple[Session, ...]
 
 
 def request_hash(request: Request) -> str:
@@ -112,7 +139,7 @@ def read_manifest(path: Path) -> Manifest:
             f"{path / 'run.json'} has format {raw.get('format')}, this version reads format {FORMAT}.",
             "Resume it with the version that wrote it, or start a fresh run.",
         )
-    return _decoded(Manifest, path / "run.json")
+    return decoded(Manifest, path / "run.json")
 
 
 def read_record(path: Path) -> RunRecord:
@@ -138,7 +165,7 @@ class RunRecord:
     def exchange(self, number: int) -> Exchange | None:
         """The stored exchange with that number, from 1."""
         found = sorted((self.path / "exchanges").glob(f"{number:04d}_*.json"))
-        return _decoded(Exchange, found[0]) if found else None
+        return decoded(Exchange, found[0]) if found else None
 
     def candidate(self, candidate: str) -> Candidate | None:
         """The stored candidate of that id; None unless code and command are both there."""
@@ -156,12 +183,18 @@ class RunRecord:
     def verdict(self, candidate: str) -> Verdict | None:
         """The stored verdict of a candidate."""
         path = self.path / "verdicts" / f"{candidate}.json"
-        return _tied(_decoded(Verdict, path), candidate, path) if path.exists() else None
+        return _tied(decoded(Verdict, path), candidate, path) if path.exists() else None
 
     def findings(self, candidate: str) -> Findings | None:
         """The stored findings of a candidate."""
         path = self.path / "findings" / f"{candidate}.json"
-        return _tied(_decoded(Findings, path), candidate, path) if path.exists() else None
+        return _tied(decoded(Findings, path), candidate, path) if path.exists() else None
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """Those that worked on the run, the earliest first."""
+        path = self.path / "sessions.json"
+        return decoded(_Sessions, path).sessions if path.exists() else ()
 
     @property
     def finished(self) -> bool:
@@ -205,7 +238,7 @@ class RunRecord:
         exchanges = (self.path / "exchanges").glob("*.json")
         in_order = sorted(exchanges, key=lambda path: (len(path.name.partition("_")[0]), path))  # 9999 before 10000
         for expected, path in enumerate(in_order, start=1):
-            if _decoded(Exchange, path).number != expected or not path.name.startswith(f"{expected:04d}_"):
+            if decoded(Exchange, path).number != expected or not path.name.startswith(f"{expected:04d}_"):
                 raise RunFolderError(f"Exchange {expected} is missing before {path}.", _AFRESH)
         for path in sorted((self.path / "verdicts").glob("*.json")):
             self.verdict(path.stem)
@@ -215,6 +248,7 @@ class RunRecord:
                     raise RunFolderError(f"{part} is missing, though it has a verdict.", _AFRESH)
         for path in sorted((self.path / "findings").glob("*.json")):
             self.findings(path.stem)
+        _ = self.sessions
         for path in sorted((self.path / "candidates").glob("*.command")):
             self._check_candidate(path.with_suffix(".cu"))
 
@@ -245,13 +279,13 @@ class RunFolder(RunRecord):
             _remove_abandoned(path)
             staged = path.with_name(f".{path.name}.new-{os.getpid()}")
             staged.mkdir()
-            lock = _locked(staged)
+            lock = locked(staged)
         except OSError as error:
             raise _cannot_make(path, error) from error
         try:
             for name in _FOLDERS:
                 (staged / name).mkdir()
-            _write_record(staged / "run.json", manifest)
+            write_record(staged / "run.json", manifest)
             staged.rename(path)
             _flush_folder(path.parent)
         except OSError as error:
@@ -272,7 +306,7 @@ class RunFolder(RunRecord):
         """
         manifest = read_manifest(path)
         try:
-            lock = _locked(path)
+            lock = locked(path)
         except OSError as error:
             raise _unusable(path / "lock", error) from error
         folder = cls(path, manifest, lock)
@@ -304,7 +338,7 @@ class RunFolder(RunRecord):
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""
         exchange = Exchange(number, request_hash(request), request, reply)
-        _write_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
+        write_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
 
     def save_candidate(self, candidate: Candidate) -> None:
         """Store a candidate's text and command."""
@@ -318,11 +352,15 @@ class RunFolder(RunRecord):
 
     def save_verdict(self, verdict: Verdict) -> None:
         """Store a verdict under the id of its candidate."""
-        _write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
+        write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
 
     def save_findings(self, findings: Findings) -> None:
         """Store findings under the id of their candidate."""
-        _write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
+        write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
+
+    def save_sessions(self, sessions: tuple[Session, ...]) -> None:
+        """Replace what is known of those who worked on the run."""
+        write_record(self.path / "sessions.json", _Sessions(sessions))
 
     def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
         """Replace best.cu and best.json by a new best. best.json names the candidate that it speaks of."""
@@ -362,7 +400,8 @@ def _cannot_make(path: Path, error: OSError) -> RunFolderError:
     )
 
 
-def _locked(folder: Path) -> int:
+def locked(folder: Path) -> int:
+    """The lock of a folder, which nobody else holds then: a descriptor that its holder closes. Raises RunFolderError."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -378,7 +417,7 @@ def _remove_abandoned(path: Path) -> None:
     """Remove staged folders that a kill left before they became `path`: those whose lock nobody holds."""
     for staged in path.parent.glob(f".{path.name}.new-*"):
         try:
-            lock = _locked(staged)
+            lock = locked(staged)
         except RunFolderError:
             continue
         shutil.rmtree(staged)
@@ -391,7 +430,8 @@ def _tied(value: T, candidate: str, path: Path) -> T:
     return value
 
 
-def _decoded(kind: type[T], path: Path) -> T:
+def decoded(kind: type[T], path: Path) -> T:
+    """What `write_record` wrote. Raises RunFolderError, which names the file, where it is damaged."""
     raw = _read_json(path)
     if isinstance(raw, dict) and raw.pop("hash", None) != _hash(raw):
         raise RunFolderError(f"{path} was changed: it does not have its hash.", _AFRESH)
@@ -419,7 +459,7 @@ def _read_json(path: Path) -> Any:
         raise RunFolderError(f"{path} is damaged: {error}.", _AFRESH) from error
 
 
-def _write_record(path: Path, record: object) -> None:
+def write_record(path: Path, record: object) -> None:
     """Write a dataclass with the hash that `_decoded` holds it to."""
     content = to_json(record)
     _write_json(path, {**content, "hash": _hash(content)})

@@ -24,13 +24,16 @@ LAYERS: dict[str, set[str]] = {
     "models.protocol": set(),
     "prompts": set(),
     "agents": {"agents", "models.protocol", "prompts"},
-    "models.litellm_model": {"models.protocol"},
+    "keys": set(),
+    "models.litellm_model": {"models.protocol", "models.prefix", "keys"},
+    "models.prefix": {"models.protocol"},
     "models.playbook": {"models.protocol", "resources"},
     "models.metered": {"models.protocol"},
-    "models.choose": {"models"},
+    "models.choose": {"models", "keys"},
     "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
     "runfolder": {"records", "models.protocol"},
     "recording": {"runfolder", "models.protocol", "strategies.protocol"},
+    "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "optimization": {
         "runfolder",
         "recording",
@@ -46,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "pages": {"account", "visible"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
-SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "optimization",
+SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "replaying", "optimization",
           "account", "telling", "reading", "pages"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from cudamaster.errors import UsageError
+from cudamaster.keys import checked_url
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
-from cudamaster.models.protocol import Model
+from cudamaster.models.protocol import Model, Sampling
 from cudamaster.values import Role
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The name of the model for each role, and the address of a server of one's own."""
+    """The name of the model for each role, the address of a server of one's own, and how all of them answer."""
 
     names: Mapping[Role, str]
     base_url: str | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
     @property
     def only_playbook(self) -> bool:
@@ -30,10 +32,13 @@ def choose(
     model: str | None = None,
     by_role: Mapping[Role, str | None] | None = None,
     base_url: str | None = None,
+    sampling: Sampling | None = None,
+    roles: Iterable[Role] = (Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG),
 ) -> Choice:
     """Resolve names: the role's own option, --model, $CUDAMASTER_<ROLE>_MODEL, $CUDAMASTER_MODEL, "playbook".
 
-    The base URL is `base_url`, else $CUDAMASTER_BASE_URL. Raises UsageError for an empty name.
+    `roles` are those that the strategy asks. The base URL is `base_url`, else $CUDAMASTER_BASE_URL. Raises UsageError
+    for an empty name, and for an address that may hold a key.
     """
     own = by_role or {}
     names = {
@@ -42,7 +47,7 @@ def choose(
         or environ.get(f"CUDAMASTER_{role.value.upper()}_MODEL")
         or environ.get("CUDAMASTER_MODEL")
         or NAME
-        for role in Role
+        for role in roles
     }
     for role, name in names.items():
         if not name.strip() or name != name.strip() or any(c.isspace() for c in name):
@@ -50,7 +55,8 @@ def choose(
                 f"{name!r} is no model name for the {role.value}.",
                 "Give one as PROVIDER/NAME, or `playbook`.",
             )
-    return Choice(names, base_url or environ.get("CUDAMASTER_BASE_URL") or None)
+    url = checked_url(base_url or environ.get("CUDAMASTER_BASE_URL") or None)
+    return Choice(names, url, sampling or Sampling())
 
 
 def build(choice: Choice) -> dict[Role, Model]:
@@ -58,5 +64,21 @@ def build(choice: Choice) -> dict[Role, Model]:
     built: dict[str, Model] = {}
     for name in choice.names.values():
         if name not in built:
-            built[name] = PlaybookModel() if name == NAME else LiteLLMModel(name, choice.base_url)
+            built[name] = PlaybookModel() if name == NAME else LiteLLMModel(name, choice.base_url, choice.sampling)
     return {role: built[name] for role, name in choice.names.items()}
+
+
+def left_out(choice: Choice, models: Mapping[Role, Model]) -> tuple[str, ...]:
+    """What of the choice's sampling will not be sent to which model, in words.
+
+    Where nothing was given nothing is looked up; else this imports LiteLLM, which takes seconds. Nothing is reached.
+    """
+    if choice.sampling == Sampling():
+        return ()
+    told = []
+    for model in dict.fromkeys(models.values()):
+        options = model.left_out() if isinstance(model, LiteLLMModel) else ()
+        told += [f"{model.name} takes no {option.replace('_', ' ')}: it is left out." for option in options]
+    if NAME in choice.names.values():
+        told.append("The playbook is no model: temperature and reasoning effort mean nothing to it.")
+    return tuple(told)

@@ -1,24 +1,25 @@
 """Any hosted or local model, by way of LiteLLM. The only module that imports litellm, at the first call.
 
 Keys are read from the environment by LiteLLM itself; this module never holds one, and takes every value that
-looks like one out of the errors that it passes on.
+looks like one out of the errors and replies that it passes on.
 """
 
 from __future__ import annotations
 
+import email.utils
 import logging
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
-from cudamaster.errors import ModelError, UsageError
-from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.errors import ModelError
+from cudamaster.keys import checked_url, message_without_keys, reply_without_keys
+from cudamaster.models.prefix import StablePrefix
+from cudamaster.models.protocol import Message, Reply, Request, Sampling, Usage
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
-_SECRET_TEXT = re.compile(r"\b(?:sk|pk|gsk|xai|hf)[-_][\w*-]{6,}|(?<=Bearer )\S+")
 _MISSING_KEY = re.compile(
     r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
 )
@@ -27,37 +28,52 @@ _MISSING_KEY = re.compile(
 _PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalServerError", "BadGatewayError",
             "APIConnectionError")  # fmt: skip
 
+_LONGEST_PAUSE_S = 120.0
+# Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
+_MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
+
 
 class LiteLLMModel:
     """One model under its LiteLLM name, e.g. "openai/o4-mini" or, with `base_url`, a server of one's own.
 
-    A call is tried 1 + `retries` times, with pauses of 1, 2, 4 ... seconds between.
+    A call is tried 1 + `retries` times, but no try begins later than `patience_s` after the first. Between tries it
+    waits for as long as the server asks, else 1, 2, 4 ... seconds, and up to half of that again by chance, so that
+    searches that met one limit together do not meet it again together; never longer than two minutes.
     """
 
     def __init__(
         self,
         name: str,
         base_url: str | None = None,
+        sampling: Sampling | None = None,
         *,
         timeout_s: float = 600.0,
-        retries: int = 3,
+        retries: int = 5,
+        patience_s: float = 900.0,
         sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        if base_url is not None and "@" in urlsplit(base_url).netloc:
-            raise UsageError(
-                "The base URL has a user name or password in it.",
-                "Take it out, and give the key in the environment, e.g. OPENAI_API_KEY.",
-            )
+        """`timeout_s` is for one try. Raises UsageError for a base URL that may hold a key."""
         self._name = name
-        self._base_url = base_url
+        self._base_url = checked_url(base_url)
+        self._sampling = sampling or Sampling()
         self._timeout_s = timeout_s
         self._retries = retries
+        self._patience_s = patience_s
         self._sleep = sleep
+        self._chance = chance
+        self._prefix = StablePrefix()
+        self._options: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """Name as the user gave it."""
         return self._name
+
+    def left_out(self) -> tuple[str, ...]:
+        """The fields of its Sampling that were given and that this model does not take: they are not sent."""
+        sent = self._sent(_imported())
+        return tuple(option for option in self._given() if option not in sent)
 
     def ask(self, request: Request) -> Reply:
         """Answer one request.
@@ -72,13 +88,21 @@ class LiteLLMModel:
         prompt, completion = _tokens(response)
         return Reply(
             # A lone surrogate cannot be written to a file or hashed.
-            text=(_text(response) or "").encode("utf-8", "replace").decode(),
+            text=reply_without_keys((_text(response) or "").encode("utf-8", "replace").decode()),
             model=self._name,
-            usage=Usage(prompt, completion, self._dollars(litellm, response, prompt, completion), seconds),
+            usage=Usage(
+                prompt_tokens=prompt,
+                completion_tokens=completion,
+                dollars=self._dollars(litellm, response, prompt, completion),
+                seconds=seconds,
+                cached_tokens=_cached_tokens(response, prompt),
+            ),
         )
 
     def _complete(self, litellm: Any, request: Request) -> Any:
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        messages = self._messages(litellm, request)
+        options = self._sent(litellm)
+        started = time.monotonic()
         for attempt in range(self._retries + 1):
             try:
                 return litellm.completion(
@@ -88,18 +112,50 @@ class LiteLLMModel:
                     timeout=self._timeout_s,
                     num_retries=0,
                     max_retries=0,
+                    drop_params=True,
+                    **options,
                 )
             except Exception as error:
                 # LiteLLM maps providers' errors to classes of its own, but not all of them: anything that it
                 # raises is an answer that cannot be had.
                 kind = type(error).__name__
-                if kind not in _PASSING or attempt == self._retries or _is_missing_key(error):
+                pause_s = self._pause_s(attempt, error)
+                too_late = time.monotonic() - started + pause_s > self._patience_s
+                if kind not in _PASSING or attempt == self._retries or too_late or _is_missing_key(error):
                     raise _model_error(litellm, self._name, self._base_url, kind, error) from None
-            self._sleep(2.0**attempt)
+            self._sleep(pause_s)
         raise AssertionError("unreachable")
 
+    def _pause_s(self, attempt: int, error: Exception) -> float:
+        asked_s = _retry_after_s(error)
+        pause_s = 2.0**attempt if asked_s is None else asked_s
+        return min(pause_s * (1.0 + 0.5 * self._chance()), _LONGEST_PAUSE_S)
+
+    def _given(self) -> dict[str, Any]:
+        options = {
+            "reasoning_effort": self._sampling.reasoning_effort,
+            "temperature": self._sampling.temperature,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+    def _sent(self, litellm: Any) -> dict[str, Any]:
+        """The options that LiteLLM knows this model to take: all that were given, else one of them, else none."""
+        if self._options is None:
+            given = self._given()
+            choices = [given, *({name: value} for name, value in given.items() if len(given) > 1), {}]
+            self._options = next(options for options in choices if _takes(litellm, self._name, options))
+        return self._options
+
+    def _messages(self, litellm: Any, request: Request) -> list[dict[str, Any]]:
+        """The messages, the stable part in front marked for a provider that keeps what is marked."""
+        stable = self._prefix.of(request)
+        if not _is_marked(litellm, self._name):
+            return [{"role": message.role, "content": message.content} for message in request.messages]
+        first = next((message for message in request.messages if message.role == "user"), None)
+        return [_marked(message, stable if message is first else "") for message in request.messages]
+
     def _dollars(self, litellm: Any, response: Any, prompt: int | None, completion: int | None) -> float | None:
-        """Price of a call, None where tokens or price are unknown.
+        """Price of a call, None where tokens or price are unknown; tokens that the provider had kept cost their price.
 
         A server at an address of one's own may use any name, so the list price of that name is not its price.
         A listed price of zero stands for "not known" as often as for "free", and is taken as unknown.
@@ -125,10 +181,58 @@ def _imported() -> Any:
 
     litellm.telemetry = False
     litellm.suppress_debug_info = True
-    litellm.drop_params = True
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return litellm
+
+
+def _takes(litellm: Any, name: str, options: Mapping[str, Any]) -> bool:
+    """Whether LiteLLM would send these options to a model; what it does not know it sends."""
+    if not options:
+        return True
+    try:
+        model, provider, _, _ = litellm.get_llm_provider(name)
+        litellm.utils.get_optional_params(model=model, custom_llm_provider=provider, drop_params=False, **options)
+    except litellm.UnsupportedParamsError:
+        return False
+    except Exception:
+        return True  # the call itself will say what is wrong
+    return True
+
+
+def _is_marked(litellm: Any, name: str) -> bool:
+    try:
+        return "claude" in name.lower() and litellm.get_llm_provider(name)[1] in _MARKED_BY
+    except Exception:
+        return False
+
+
+def _marked(message: Message, stable: str) -> dict[str, Any]:
+    """One message; the system's whole text, and `stable` in front of a user's, are for the provider to keep."""
+    if message.role == "system":
+        stable = message.content
+    if not stable:
+        return {"role": message.role, "content": message.content}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": stable, "cache_control": {"type": "ephemeral"}}]
+    if rest := message.content.removeprefix(stable):
+        parts.append({"type": "text", "text": rest})
+    return {"role": message.role, "content": parts}
+
+
+def _retry_after_s(error: Exception) -> float | None:
+    """Seconds that the server asks to wait for, told as a number or as a date; None where it asks for none."""
+    headers = getattr(error, "litellm_response_headers", None) or getattr(
+        getattr(error, "response", None), "headers", None
+    )
+    told = {str(name).lower(): str(value) for name, value in dict(headers or {}).items()}.get("retry-after", "")
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(seconds, 0.0) if seconds < float("inf") else None
 
 
 def _text(response: Any) -> str | None:
@@ -147,9 +251,16 @@ def _tokens(response: Any) -> tuple[int | None, int | None]:
     return (prompt, completion) if prompt is not None else (None, None)
 
 
+def _cached_tokens(response: Any, prompt: int | None) -> int | None:
+    """Prompt tokens that the provider had kept; None where it says nothing of them."""
+    details = getattr(getattr(response, "usage", None), "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None)
+    return cached if prompt is not None and isinstance(cached, int) else None
+
+
 def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:
     where = f" at {base_url}" if base_url else ""
-    said = _without_secrets(str(error))
+    said = message_without_keys(str(error))
     if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
         fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
@@ -195,13 +306,6 @@ def _is_unreachable(error: Exception, said: str) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return "Connection error" in said or "Cannot connect" in said
-
-
-def _without_secrets(text: str) -> str:
-    for name, value in os.environ.items():
-        if _SECRET_NAME.search(name) and len(value) >= 6:
-            text = text.replace(value, "***")
-    return _SECRET_TEXT.sub("***", text)
 
 
 def _first_line(text: str) -> str:

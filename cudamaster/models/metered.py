@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cudamaster.models.protocol import Model, Reply, Request
@@ -18,14 +18,16 @@ class RoleUsage:
     completion_tokens: int | None = 0
     dollars: float | None = 0.0
     seconds: float = 0.0
+    cached_tokens: int | None = 0
 
 
 class Meter:
     """Counts usage per role; `model` wraps a model so that its calls are counted."""
 
-    def __init__(self, asking: Callable[[Role, str], None]) -> None:
+    def __init__(self, asking: Callable[[Role, str], None], roles: Iterable[Role]) -> None:
+        """`roles` are those that may be asked: each has its sum, also where it never is."""
         self._asking = asking
-        self.usage: dict[Role, RoleUsage] = {role: RoleUsage() for role in Role}
+        self.usage: dict[Role, RoleUsage] = {role: RoleUsage() for role in roles}
 
     def model(self, inner: Model) -> Model:
         """The same model, counted and announced before each call."""
@@ -42,6 +44,7 @@ class Meter:
             completion_tokens=_sum(before.completion_tokens, cost.completion_tokens),
             dollars=_sum_dollars(before.dollars, cost.dollars),
             seconds=before.seconds + cost.seconds,
+            cached_tokens=_sum(before.cached_tokens, cost.cached_tokens),
         )
         return reply
 

@@ -32,12 +32,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Cost of one call. What a server does not tell is None, never 0; the playbook costs nothing."""
+    """Cost of one call. What a server does not tell is None, never 0; the playbook costs nothing.
+
+    `cached_tokens` are those of `prompt_tokens` that the provider had kept from an earlier call, and charges less for.
+    `seconds` is wall time, pauses before further tries included.
+    """
 
     prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
     dollars: float | None = 0.0
     seconds: float = 0.0
+    cached_tokens: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,16 @@ class Reply:
     usage: Usage
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How a model is to answer; None leaves it to the model. `reasoning_effort` is a word that its provider knows."""
+
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+
+
 class Model(Protocol):
-    """Anything that answers the four roles."""
+    """Anything that answers the roles."""
 
     @property
     def name(self) -> str:

@@ -131,7 +131,7 @@ def test_a_missing_exchange_is_found(finished: Path) -> None:
 def test_another_format_is_refused(finished: Path) -> None:
     manifest = json.loads((finished / "run.json").read_text())
     (finished / "run.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))
-    with pytest.raises(RunFolderError, match="has format 99, this version reads format 4"):
+    with pytest.raises(RunFolderError, match="has format 99, this version reads format 5"):
         again(finished)
 
 
