@@ -1,0 +1,117 @@
+"""Options that say who answers: models by role and how they answer, or a record of an earlier run.
+
+Shared by the commands that search. Each role has an option of its own, whichever roles there are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cudamaster.values import Role
+
+if TYPE_CHECKING:
+    from cudamaster.models.choose import Choice
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What was said of the models."""
+
+    model: str | None
+    by_role: Mapping[Role, str | None]
+    base_url: str | None
+    temperature: float | None
+    reasoning_effort: str | None
+
+    def choice(self, roles: Iterable[Role] = tuple(Role)) -> Choice:
+        """The models of `roles`, from these options, the environment and the defaults. Raises UsageError."""
+        from cudamaster.models import choose as models
+        from cudamaster.models.protocol import Sampling
+
+        sampling = Sampling(self.temperature, self.reasoning_effort)
+        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, roles=roles)
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What was said of records: where to keep this run as one, and which one to take answers from."""
+
+    record: Path | None
+    replay: Path | None
+    replay_models: Path | None
+    real_time: bool
+
+    @property
+    def source(self) -> Path | None:
+        """Where answers come from; None where models are asked."""
+        return self.replay or self.replay_models
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --model, --<role>-model, --base-url, --temperature, --reasoning-effort; given as `models: ModelOptions`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        model: str | None,
+        base_url: str | None,
+        temperature: float | None,
+        reasoning_effort: str | None,
+        **others: Any,
+    ) -> Any:
+        by_role = {role: others.pop(f"{role.value}_model") for role in Role}
+        models = ModelOptions(model, by_role, base_url, temperature, reasoning_effort)
+        return command(models=models, **others)
+
+    added = [
+        click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or "
+                     "playbook."),
+        *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} alone.") for role in Role),
+        click.option("--base-url", help="Address of an OpenAI-compatible server of your own."),
+        click.option("--temperature", type=click.FloatRange(0, 2), help="Of all models that take one."),
+        click.option("--reasoning-effort", help="Of all models that take one: low, medium, high, or what else their "
+                     "provider knows."),
+    ]  # fmt: skip
+    return _all(added, wrapped)
+
+
+def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --record, --replay, --replay-models and --real-time; given as `records: RecordOptions`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *, record: Path | None, replay: Path | None, replay_models: Path | None, real_time: bool, **others: Any
+    ) -> Any:
+        if replay is not None and replay_models is not None:
+            raise click.UsageError("--replay takes the replies from the record too; leave --replay-models out.")
+        if real_time and replay is None and replay_models is None:
+            raise click.UsageError("--real-time needs a record: give --replay or --replay-models.")
+        return command(records=RecordOptions(record, replay, replay_models, real_time), **others)
+
+    added = [
+        click.option("--record", type=_FOLDER, metavar="DIR",
+                     help="Keep the run in DIR/<task>_<precision>, as a record to replay."),
+        click.option("--replay", type=_FOLDER, metavar="DIR",
+                     help="Replay a run from its record: no key, no network, no GPU, the same result."),
+        click.option("--replay-models", type=_FOLDER, metavar="DIR",
+                     help="Take the models' replies from a record, in their order; measure anew."),
+        click.option("--real-time", is_flag=True, help="Let a replayed reply take as long as it took then."),
+    ]  # fmt: skip
+    return _all(added, wrapped)
+
+
+def _all(
+    added: list[Callable[[Callable[..., Any]], Callable[..., Any]]], command: Callable[..., Any]
+) -> Callable[..., Any]:
+    for option in reversed(added):
+        command = option(command)
+    return command
