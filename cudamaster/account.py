@@ -161,7 +161,8 @@ class BestAccount:
 class RunAccount:
     """A run as far as it got. `stopped_at` says what an unfinished one was doing, `note` why one ended early.
 
-    `settings` are those of the run, the server's address without what may be a secret in it.
+    `settings` are those of the run, the server's address without what may be a secret in it; `search` is the strategy
+    with its figures in words.
     """
 
     path: str
@@ -172,6 +173,7 @@ class RunAccount:
     precision: Precision
     hardware: Hardware
     settings: Settings
+    search: str
     started: str
     versions: Mapping[str, str]
     baseline: str

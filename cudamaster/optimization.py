@@ -14,7 +14,7 @@ from cudamaster.profiling.migration import Migration, migration
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.recording import RecordedWorkbench, Recorder
 from cudamaster.runfolder import FORMAT, Manifest, RunFolder, Settings
-from cudamaster.strategies import cudamaster as algorithm_1
+from cudamaster.strategies import registry
 from cudamaster.strategies.protocol import Observer, Silent, Workbench
 from cudamaster.strategies.result import Result
 from cudamaster.values import Candidate, Findings, Role, Verdict
@@ -32,6 +32,7 @@ def optimize(
     Raises RunFolderError, ModelError, DeviceError and UsageError. What was done until then is in the folder,
     and `resume` goes on from there.
     """
+    registry.find(settings.strategy)
     manifest = _manifest(workbench, settings)
     with RunFolder.create(path, manifest) as folder:
         return _search(folder, workbench, models, observer or Silent())
@@ -50,12 +51,10 @@ def resume(path: Path, workbench: Workbench, models: Mapping[Role, Model], obser
 
 
 def _search(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer) -> Result:
-    settings = folder.manifest.settings
-    result = algorithm_1.optimize(
+    result = registry.run(
         RecordedWorkbench(workbench, folder),
         Recorder(folder).models(models),
-        settings.rounds,
-        settings.debug_tries,
+        folder.manifest.settings,
         _KeepsBest(folder, observer),
     )
     folder.save_summary(
@@ -103,7 +102,6 @@ def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
 def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model]) -> None:
     run = folder.manifest
     pairs = {
-        "strategy": (run.settings.strategy, algorithm_1.NAME),
         "task": (run.task, workbench.card.name),
         "precision": (run.precision.value, workbench.precision.value),
         "device": (run.hardware.name, workbench.hardware.name),

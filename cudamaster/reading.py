@@ -26,7 +26,7 @@ from cudamaster.agents.debug import Diagnosis
 from cudamaster.errors import DeviceError, RunFolderError, UsageError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.runfolder import RunRecord, read_record
-from cudamaster.strategies import cudamaster as algorithm_1
+from cudamaster.strategies import registry
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result, Round
 from cudamaster.values import (
@@ -48,7 +48,7 @@ def read(path: Path) -> RunAccount:
     """The account of a run, finished or not. Raises RunFolderError where there is none or it is damaged."""
     record = read_record(path)
     strategy = record.manifest.settings.strategy
-    if strategy != algorithm_1.NAME:
+    if strategy not in registry.STRATEGIES:
         raise RunFolderError(f"{path} is a run of the strategy {strategy}, which is not known here.", _OTHERWISE)
     return _Replay(record).account()
 
@@ -121,6 +121,7 @@ class _Replay(Silent):
             precision=run.precision,
             hardware=run.hardware,
             settings=changed(run.settings, base_url=telling.without_secrets(run.settings.base_url)),
+            search=registry.described(run.settings),
             started=run.started,
             versions=run.versions,
             baseline=run.baseline,
@@ -139,7 +140,7 @@ class _Replay(Silent):
         self._seen[baseline.id] = baseline
         bench = _StoredBench(self, baseline, run.hardware)
         models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
-        return algorithm_1.optimize(bench, models, run.settings.rounds, run.settings.debug_tries, self)
+        return registry.run(bench, models, run.settings, self)
 
     def _must_agree(self, result: Result) -> None:
         """The record is used up, and the summary says what the replay came to."""
@@ -214,10 +215,10 @@ class _Replay(Silent):
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
         self._rounds[-1].diagnosis = diagnosis
 
-    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         told = self._rounds[-1]
         self._seen[candidate.id] = candidate
-        before = self._seen[told.attempts[-1].candidate if debug_try else told.best]
+        before = self._seen[source or (told.attempts[-1].candidate if debug_try else told.best)]
         added, removed = telling.flags(before.command, candidate.command)
         diff = telling.difference(before.code, candidate.code)
         signs = [line[:1] for line in diff.split("\n")]

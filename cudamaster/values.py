@@ -24,12 +24,14 @@ class Precision(StrEnum):
 
 
 class Role(StrEnum):
-    """The four agents of algorithm 1."""
+    """Who is asked. A strategy names those that it needs; the list is closed."""
 
     PLANNER = "planner"
     CODER = "coder"
     COMPILER = "compiler"
     DEBUG = "debug"
+    JUDGE = "judge"  # CudaForge's
+    REVIEWER = "reviewer"  # looks at a score that is too good
 
 
 class Status(StrEnum):

@@ -27,50 +27,58 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("task", required=False)
 @options.precision
-@click.option("-R", "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds of the search.")
-@click.option("-D", "--debug-tries", type=click.IntRange(0), default=3, show_default=True,
-              help="Tries to repair a failing kernel, per round.")  # fmt: skip
+@click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md.")
+@click.option("-R", "--rounds", type=click.IntRange(1), help="Rounds of the search, or samples.  [default: 3; else 10]")
+@click.option("-D", "--debug-tries", type=click.IntRange(0),
+              help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]")  # fmt: skip
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
+              help="An option of the strategy's own; can be repeated.")  # fmt: skip
 @options.device
 @click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or playbook.")
 @click.option("--planner-model", help="Model of the Planner alone.")
 @click.option("--coder-model", help="Model of the Coder alone.")
 @click.option("--compiler-model", help="Model of the Compiler alone.")
 @click.option("--debug-model", help="Model of the Debug agent alone.")
+@click.option("--judge-model", help="Model of cudaforge's Judge alone.")
 @click.option("--base-url", help="Address of an OpenAI-compatible server of your own.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
 @options.seed
-@click.option("--profile", type=click.Choice(["filtered", "full", "none"]), default="filtered", show_default=True,
-              help="What the Planner is told of the hardware.")  # fmt: skip
+@click.option("--profile", type=click.Choice(["filtered", "full", "none"]),
+              help="What the agents are told of the hardware.  [default: filtered]")  # fmt: skip
 @click.option("--thresholds", default="paper", show_default=True,
               help="What tells a kernel's class: paper, calibrated (for this GPU), or a file.")  # fmt: skip
 @options.as_json
 def optimize(
     task: str | None,
     precision: str,
-    rounds: int,
-    debug_tries: int,
+    strategy: str,
+    rounds: int | None,
+    debug_tries: int | None,
+    pairs: tuple[str, ...],
     device: str,
     model: str | None,
     planner_model: str | None,
     coder_model: str | None,
     compiler_model: str | None,
     debug_model: str | None,
+    judge_model: str | None,
     base_url: str | None,
     out: Path,
     resumed: Path | None,
     seed: int | None,
-    profile: str,
+    profile: str | None,
     thresholds: str,
     as_json: bool,
 ) -> None:
-    """Search for a faster kernel for TASK: R rounds of Planner, Coder and Compiler, each with D debug tries.
+    """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with.
     """
     import os
+    import secrets
 
     from cudamaster import cards, optimization
     from cudamaster.devices.choose import choose as choose_device
@@ -79,6 +87,7 @@ def optimize(
     from cudamaster.models import choose as models
     from cudamaster.profiling.thresholds import choose as thresholds_of
     from cudamaster.runfolder import Settings, fresh_path, read_manifest
+    from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
     from cudamaster.values import Precision, ProfileMode, Role
 
@@ -92,12 +101,24 @@ def optimize(
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
-        own = {Role.PLANNER: planner_model, Role.CODER: coder_model,
-               Role.COMPILER: compiler_model, Role.DEBUG: debug_model}  # fmt: skip
-        choice = models.choose(os.environ, model, own, base_url)
+        search = registry.find(strategy)
+        own = {Role.PLANNER: planner_model, Role.CODER: coder_model, Role.COMPILER: compiler_model,
+               Role.DEBUG: debug_model, Role.JUDGE: judge_model}  # fmt: skip
+        choice = models.choose(os.environ, model, own, base_url, roles=search.roles)
         path = fresh_path(out, cards.load(task).name, Precision(precision))
-        settings = Settings("cudamaster", rounds, debug_tries, device, choice.names, choice.base_url, seed,
-                            ProfileMode(profile), thresholds)  # fmt: skip
+        settings = Settings(
+            strategy,
+            rounds or search.rounds,
+            registry.debug_tries_of(search, debug_tries),
+            device,
+            choice.names,
+            choice.base_url,
+            seed,
+            ProfileMode(profile) if profile else search.profile,
+            thresholds,
+            options=registry.parse_options(search, pairs),
+            search_seed=secrets.randbits(63) if seed is None else seed,
+        )
 
     card = cards.load(task)
     chosen = choose_device(settings.device)
@@ -107,7 +128,8 @@ def optimize(
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:
-        _introduce(shown, f"{card.name} ({precision})", chosen, choice, path, settings.rounds, settings.debug_tries)
+        what = f"{card.name} ({precision}), {registry.described(settings)}"
+        _introduce(shown, what, chosen, choice, path)
     try:
         if resumed is not None:
             result = optimization.resume(path, bench, models.build(choice), observer)
@@ -167,7 +189,7 @@ class Progress:
         """Show the idea and the scheme."""
         self._out.print(f"  plan: {plan.idea}")
 
-    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """Show the build command that the Compiler chose."""
         self._out.print(f"  kernel {candidate.id}, {candidate.command}")
 
@@ -215,12 +237,10 @@ def _total(parts: Sequence[float | None], form: str) -> str:
     return form.format(sum(known)) + (" and more (unknown for some calls)" if len(known) < len(parts) else "")
 
 
-def _introduce(
-    out: Console, what: str, device: Device, choice: Choice, path: Path, rounds: int, debug_tries: int
-) -> None:
+def _introduce(out: Console, what: str, device: Device, choice: Choice, path: Path) -> None:
     from cudamaster.devices.choose import why_not_cuda
 
-    out.print(f"{what}, R = {rounds}, D = {debug_tries}, on {device.hardware().name}", style="bold")
+    out.print(f"{what}, on {device.hardware().name}", style="bold")
     if device.emulated:
         reason = f" because {why_not_cuda()}" if why_not_cuda() else ""
         out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, times are emulated.")

@@ -133,7 +133,7 @@ class _Teller:
             ("Device", run.hardware.name + ("; times are emulated" if run.hardware.emulated else "")),
             ("Models", models + (" (built in, no language model)" if names == ["playbook"] else "")),
             ("Server", settings.base_url),
-            ("Search", f"{settings.strategy}, R = {settings.rounds}, D = {settings.debug_tries}"),
+            ("Search", run.search),
             ("Profile", f"{settings.profile}, thresholds {settings.thresholds}"),
             ("Seed", settings.seed),
             ("Started", f"{run.started}, cudamaster {run.versions.get('cudamaster', 'of unknown version')}"),

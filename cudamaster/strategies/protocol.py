@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.strategies.result import Round
-from cudamaster.values import Candidate, Findings, Hardware, Plan, Precision, Role, Verdict
+from cudamaster.values import Candidate, Findings, Hardware, Hold, Plan, Precision, Role, Verdict
 
 
 class Card(Protocol):
@@ -86,6 +86,13 @@ class ReportsBuilds(Protocol):
     on_build: Callable[[str, str], None] | None
 
 
+@runtime_checkable
+class ReportsHolds(Protocol):
+    """A workbench that tells each time in which it held the device, once that is free again."""
+
+    on_hold: Callable[[Hold], None] | None
+
+
 class Observer(Protocol):
     """Told of each step as it happens. `Silent` is the base to inherit from."""
 
@@ -109,8 +116,12 @@ class Observer(Protocol):
         """The Planner proposed a scheme."""
         ...
 
-    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
-        """A candidate with code and command exists; `debug_try` is 0 for the round's first."""
+    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
+        """A candidate with code and command exists; `debug_try` is 0 for the round's first.
+
+        `source` is the id of the candidate that it was written from: by default the best so far, or in a debug try
+        the attempt before it.
+        """
         ...
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
@@ -152,7 +163,7 @@ class Silent:
     def planned(self, number: int, plan: Plan) -> None:
         """Ignore it."""
 
-    def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """Ignore it."""
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:

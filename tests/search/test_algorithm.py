@@ -193,7 +193,7 @@ def test_usage_is_summed_per_role() -> None:
     script = [plan("A"), code(kernel("wrong")), command(), fix("x"), code(kernel("wrong", tag="x")), command()]
     result, _, _ = search(script, debug_tries=1)
     usage = result.usage
-    assert {role: usage[role].calls for role in Role} == {
+    assert {role: use.calls for role, use in usage.items()} == {
         Role.PLANNER: 1,
         Role.CODER: 2,
         Role.COMPILER: 2,
@@ -210,7 +210,7 @@ def test_the_observer_sees_every_step_in_order() -> None:
         def round_started(self, number: int, rounds: int) -> None:
             seen.append(f"round {number}/{rounds}")
 
-        def written(self, number: int, debug_try: int, candidate: Candidate) -> None:
+        def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
             seen.append(f"written {debug_try}")
 
         def round_ended(self, finished: Round) -> None:

@@ -1,0 +1,170 @@
+"""What all strategies share: the baseline, judging, the best so far, and the account of rounds.
+
+A strategy decides what is asked, and of whom; how a candidate is judged, when it is the new best and what observers are
+told is here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cudamaster.agents.brief import Brief
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.errors import DeviceError, UsageError
+from cudamaster.models.metered import Meter
+from cudamaster.models.protocol import Model
+from cudamaster.strategies.protocol import Observer, Silent, Workbench
+from cudamaster.strategies.result import Attempt, Result, Round
+from cudamaster.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest correct candidate so far with its evidence. `score` is its P, 1.0 for the baseline."""
+
+    candidate: Candidate
+    verdict: Verdict
+    findings: Findings
+    score: float
+
+
+class Frame:
+    """One search: its workbench, its models by role, the best so far and the rounds that are done."""
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        models: Mapping[Role, Model],
+        roles: Sequence[Role],
+        observer: Observer | None = None,
+    ) -> None:
+        """`roles` are those that the strategy asks; `models` has to name a model for each."""
+        self.workbench = workbench
+        self.observer: Observer = observer or Silent()
+        self._meter = Meter(self.observer.asking, roles)
+        self.models = {role: self._meter.model(models[role]) for role in roles}
+        self.brief = brief_of(workbench)
+        self.rounds: list[Round] = []
+        self._baseline: Best | None = None
+        self._best: Best | None = None
+
+    @property
+    def baseline(self) -> Best:
+        """The baseline, once it is measured."""
+        assert self._baseline is not None, "the baseline is measured first"
+        return self._baseline
+
+    @property
+    def best(self) -> Best:
+        """The best so far; the baseline at first."""
+        assert self._best is not None, "the baseline is measured first"
+        return self._best
+
+    @property
+    def history(self) -> list[Outcome]:
+        """What came of every round so far."""
+        return [done.outcome for done in self.rounds]
+
+    def measure_baseline(self) -> Best:
+        """Judge the baseline, which is the best so far with P = 1. Raises DeviceError where it does not pass."""
+        candidate = self.workbench.baseline
+        self.observer.evaluating(candidate)
+        verdict = self.workbench.evaluate(candidate)
+        if not verdict.correct:
+            raise DeviceError(
+                f"The baseline of {candidate.task} ({candidate.precision}) does not pass on "
+                f"{self.brief.hardware.name}: {verdict.status}, {verdict.detail}",
+                "Run `cudamaster doctor`; if that finds nothing, report this as a fault of the benchmark.",
+            )
+        findings = self.workbench.findings(candidate, verdict)
+        self.observer.baseline(candidate, verdict, findings)
+        self._baseline = self._best = Best(candidate, verdict, findings, 1.0)
+        return self._baseline
+
+    def candidate(self, code: str, command: str | None = None) -> Candidate:
+        """A candidate of this task, with the default command where no agent chose one."""
+        return Candidate(self.brief.task, self.brief.precision, code, command or self.brief.default_command)
+
+    def judge(
+        self,
+        number: int,
+        candidate: Candidate,
+        attempts: list[Attempt],
+        *,
+        debug_try: int = 0,
+        diagnosis: Diagnosis | None = None,
+        source: Candidate | None = None,
+    ) -> Verdict:
+        """Judge a candidate of round `number`, and add it to the round's `attempts`, so that a later misfit loses none.
+
+        `source` is the candidate that it was written from, where that is neither the best so far nor, in a debug try,
+        the attempt before it.
+        """
+        self.observer.written(number, debug_try, candidate, source.id if source else None)
+        self.observer.evaluating(candidate)
+        verdict = self.workbench.evaluate(candidate, to_beat=self.best.score)
+        attempts.append(Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis))
+        self.observer.judged(number, debug_try, candidate, verdict)
+        return verdict
+
+    def settle(
+        self, number: int, plan: Plan, attempts: Sequence[Attempt], candidate: Candidate, verdict: Verdict
+    ) -> None:
+        """End a round with its last candidate: the new best where it is correct and faster, and else a failure."""
+        before = self.best
+        # Written so that a score of NaN is refused.
+        accepted = verdict.correct and verdict.score is not None and verdict.score > before.score
+        if accepted:
+            assert verdict.score is not None
+            findings = self.workbench.findings(candidate, verdict)
+            self._best = Best(candidate, verdict, findings, verdict.score)
+            self.observer.improved(candidate, verdict, findings, verdict.score)
+        detail = verdict.detail
+        if verdict.correct and not accepted:
+            score = f"no score: {detail}" if verdict.score is None else f"speedup {verdict.score:.3f}"
+            detail = f"{score}, where the best so far has {before.score:.3f}"
+        self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
+
+    def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:
+        """End a round that came to nothing because a role gave no usable reply."""
+        self._end(Outcome(number, plan, Status.REJECTED, None, False, reason), attempts)
+
+    def _end(self, outcome: Outcome, attempts: Sequence[Attempt]) -> None:
+        self.rounds.append(Round(outcome, tuple(attempts), self.best.score, self.best.candidate.id))
+        self.observer.round_ended(self.rounds[-1])
+
+    def result(self, note: str | None = None) -> Result:
+        """What the search came to; `note` says why it ended before its last round."""
+        return Result(
+            self.baseline.candidate,
+            self.baseline.verdict,
+            self.best.candidate,
+            self.best.verdict,
+            self.best.findings,
+            self.best.score,
+            tuple(self.rounds),
+            dict(self._meter.usage),
+            note,
+        )
+
+
+def brief_of(workbench: Workbench) -> Brief:
+    """What the agents are told about the task and the device of a workbench."""
+    card, precision = workbench.card, workbench.precision
+    return Brief(
+        task=card.name,
+        precision=precision,
+        title=card.title,
+        description=card.describe(precision),
+        wrapper=card.wrapper(precision, optimized=True),
+        declaration=card.declaration(precision),
+        default_command=workbench.baseline.command,
+        hardware=workbench.hardware,
+    )
+
+
+def must_have_rounds(rounds: int) -> None:
+    """Raises UsageError for fewer than one round."""
+    if rounds < 1:
+        raise UsageError(f"{rounds} rounds make no search.", "Give at least one with -R.")

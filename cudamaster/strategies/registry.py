@@ -1,0 +1,175 @@
+"""The strategies by name: what each is, what it asks for, and the one way to run it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cudamaster.errors import UsageError
+from cudamaster.models.protocol import Model
+from cudamaster.strategies import cudamaster
+from cudamaster.strategies.protocol import Observer, Workbench
+from cudamaster.strategies.result import Result
+from cudamaster.values import ProfileMode, Role
+
+Option = str | bool | int | float
+
+
+class SearchSettings(Protocol):
+    """The part of a run's settings that a search goes by (runfolder.Settings)."""
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """R of algorithm 1, N of CudaForge, k of sampling."""
+        ...
+
+    @property
+    def debug_tries(self) -> int:
+        """D of algorithm 1."""
+        ...
+
+    @property
+    def search_seed(self) -> int:
+        """Seed of the strategy's own draws."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """The strategy's own options by name."""
+        ...
+
+
+Run = Callable[[Workbench, Mapping[Role, Model], SearchSettings, Observer], Result]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A strategy without options of its own."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One strategy: the roles that it asks, its defaults, and how it is run with a run's settings.
+
+    `options` is a frozen dataclass whose fields, text, numbers or truth values, all have defaults; it raises UsageError
+    for values that make no sense. `debug_tries` is None where a strategy has none, `profile` what its agents are told
+    of the hardware.
+    """
+
+    name: str
+    summary: str
+    roles: tuple[Role, ...]
+    run: Run
+    rounds: int
+    debug_tries: int | None = None
+    profile: ProfileMode = ProfileMode.FILTERED
+    options: type[Any] = NoOptions
+
+
+def _cudamaster(
+    workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
+) -> Result:
+    return cudamaster.optimize(workbench, models, settings.rounds, settings.debug_tries, observer)
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy(
+            cudamaster.NAME,
+            "algorithm 1: Planner, Coder, Compiler and Debug, R rounds of up to D debug tries",
+            cudamaster.ROLES,
+            _cudamaster,
+            rounds=3,
+            debug_tries=3,
+        ),
+    )
+}
+
+
+def find(name: str) -> Strategy:
+    """The strategy of that name. Raises UsageError for an unknown one."""
+    if name not in STRATEGIES:
+        raise UsageError(f"There is no strategy {name!r}.", f"Take one of {', '.join(STRATEGIES)}.")
+    return STRATEGIES[name]
+
+
+def run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    """Search with the strategy of the settings. Raises what the strategies raise, UsageError for an unknown one.
+
+    Given the same replies and verdicts every strategy does the same, which is what resume and replay rest on: random
+    draws come from `search_seed` alone.
+    """
+    return find(settings.strategy).run(workbench, models, settings, observer)
+
+
+def described(settings: SearchSettings) -> str:
+    """The strategy with its figures in a few words."""
+    strategy = find(settings.strategy)
+    words = [strategy.name, f"R = {settings.rounds}"]
+    if strategy.debug_tries is not None:
+        words.append(f"D = {settings.debug_tries}")
+    return ", ".join([*words, *(f"{name} = {value}" for name, value in settings.options.items())])
+
+
+def debug_tries_of(strategy: Strategy, given: int | None) -> int:
+    """D as given or by default; 0 for a strategy without. Raises UsageError where one is given to such a strategy."""
+    if strategy.debug_tries is None and given is not None:
+        raise UsageError(f"The strategy {strategy.name} has no debug tries.", "Leave out -D.")
+    return given if given is not None else strategy.debug_tries or 0
+
+
+def options_of(strategy: Strategy, given: Mapping[str, Option]) -> Any:
+    """The strategy's options as it wants them. Raises UsageError for an unknown name and a value of no sense."""
+    known = {field.name for field in dataclasses.fields(strategy.options)}
+    for name in given:
+        if name not in known:
+            raise _unknown(strategy, name)
+    return strategy.options(**given)
+
+
+def parse_options(strategy: Strategy, pairs: Sequence[str]) -> dict[str, Option]:
+    """All options of a strategy from NAME=VALUE words, the rest by default: what a run's settings keep.
+
+    Raises UsageError for an unknown name, and for a value of another kind than the option's.
+    """
+    given: dict[str, Option] = {}
+    defaults = strategy.options()
+    known = {field.name for field in dataclasses.fields(defaults)}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"{pair!r} sets nothing.", "Write it as NAME=VALUE.")
+        if name not in known:
+            raise _unknown(strategy, name)
+        given[name] = _value(name, text.strip(), getattr(defaults, name))
+    return dataclasses.asdict(options_of(strategy, given))
+
+
+def _value(name: str, text: str, default: Option) -> Option:
+    kind = type(default)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise UsageError(f"{name} is {text!r}, which is neither true nor false.", f"Write {name}=true.")
+        return text.lower() == "true"
+    try:
+        return kind(text)
+    except ValueError as error:
+        words = {int: "whole number", float: "number"}
+        raise UsageError(f"{name} is {text!r}, which is no {words[kind]}.", f"Write {name}={default}.") from error
+
+
+def _unknown(strategy: Strategy, name: str) -> UsageError:
+    names = [f"{field.name}={field.default}" for field in dataclasses.fields(strategy.options)]
+    return UsageError(
+        f"The strategy {strategy.name} has no option {name!r}.",
+        f"It has {', '.join(names)}." if names else "It has none of its own.",
+    )
