@@ -55,6 +55,8 @@ class PlaybookModel:
         steps = self.steps(_fact(request, "task"), _fact(request, "precision"))
         if request.role is Role.PLANNER:
             text = _plan(steps, request)
+        elif request.role is Role.CODER and "exemplars" in request.facts:
+            text = _compared(steps, request)
         elif request.role is Role.CODER:
             text = f"```cuda\n{_chosen(steps, request).code}```\n"
         elif request.role is Role.COMPILER:
@@ -140,11 +142,22 @@ def _key(flag: tuple[str, ...]) -> str:
 
 
 def _plan(steps: tuple[Step, ...], request: Request) -> str:
+    step = _untried(steps, request)
+    return json.dumps({"idea": step.idea, "plan": step.why} if step else {"idea": "", "plan": ""})
+
+
+def _compared(steps: tuple[Step, ...], request: Request) -> str:
+    """The next step as the three parts that the contrastive strategy asks for."""
+    step = _untried(steps, request)
+    algorithm, code = (f"{step.idea}\n\n1. {step.why}", f"```cuda\n{step.code}```") if step else ("", "")
+    analysis = "The playbook is no model and compares nothing."
+    return f"## Analysis\n\n{analysis}\n\n## Algorithm\n\n{algorithm}\n\n## Code\n\n{code}\n"
+
+
+def _untried(steps: tuple[Step, ...], request: Request) -> Step | None:
+    """The first step that is not among the ideas tried."""
     tried = request.facts.get("tried", ())
-    for step in steps:
-        if step.idea not in tried:
-            return json.dumps({"idea": step.idea, "plan": step.why})
-    return json.dumps({"idea": "", "plan": ""})
+    return next((step for step in steps if step.idea not in tried), None)
 
 
 def _chosen(steps: tuple[Step, ...], request: Request) -> Step:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cudamaster.errors import UsageError
 from cudamaster.models.protocol import Model
-from cudamaster.strategies import cudamaster
+from cudamaster.strategies import contrastive, cudamaster
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
 from cudamaster.values import ProfileMode, Role
@@ -79,6 +79,13 @@ def _cudamaster(
     return cudamaster.optimize(workbench, models, settings.rounds, settings.debug_tries, observer)
 
 
+def _contrastive(
+    workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
+) -> Result:
+    options = options_of(find(contrastive.NAME), settings.options)
+    return contrastive.optimize(workbench, models, settings.rounds, options, settings.search_seed, observer)
+
+
 STRATEGIES = {
     strategy.name: strategy
     for strategy in (
@@ -89,6 +96,14 @@ STRATEGIES = {
             _cudamaster,
             rounds=3,
             debug_tries=3,
+        ),
+        Strategy(
+            contrastive.NAME,
+            "CUDA-L1 with fixed weights: R kernels, each written from earlier ones and their scores",
+            contrastive.ROLES,
+            _contrastive,
+            rounds=10,
+            options=contrastive.Options,
         ),
     )
 }
