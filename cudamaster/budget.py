@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from threading import Lock
 
 from cudamaster.errors import BudgetSpent
@@ -99,7 +100,7 @@ class Budget:
     def spent(self) -> Spent:
         """What was spent until now, by earlier sessions too."""
         with self._lock:
-            return replace(self._spent, seconds=self._spent.seconds + self._clock() - self._since)
+            return changed(self._spent, seconds=self._spent.seconds + self._clock() - self._since)
 
     def add(self, more: Spent) -> None:
         """Count what a call cost, or for how long a device was held."""

@@ -8,15 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import cudamaster
-from cudamaster.errors import RunFolderError
+from cudamaster.budget import Budget
+from cudamaster.errors import BudgetSpent, RunFolderError
+from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.recording import RecordedWorkbench, Recorder
 from cudamaster.runfolder import FORMAT, Manifest, RunFolder, Settings
+from cudamaster.spending import Spending
 from cudamaster.strategies import registry
+from cudamaster.strategies.frame import Best
 from cudamaster.strategies.protocol import Observer, Silent, Workbench
-from cudamaster.strategies.result import Result
+from cudamaster.strategies.result import Result, Round
 from cudamaster.values import Candidate, Findings, Role, Verdict
 
 
@@ -26,19 +30,26 @@ def optimize(
     models: Mapping[Role, Model],
     settings: Settings,
     observer: Observer | None = None,
+    budget: Budget | None = None,
 ) -> Result:
-    """Start a fresh run in the folder `path`, which must not exist, and carry it to its end.
+    """Start a fresh run in the folder `path`, which must not exist, and carry it to its end, or to that of the budget.
 
-    Raises RunFolderError, ModelError, DeviceError and UsageError. What was done until then is in the folder,
-    and `resume` goes on from there.
+    Raises RunFolderError, ModelError, DeviceError and UsageError, and BudgetSpent where not even the baseline could
+    be judged. What was done until then is in the folder, and `resume` goes on from there.
     """
     registry.find(settings.strategy)
     manifest = _manifest(workbench, settings)
     with RunFolder.create(path, manifest) as folder:
-        return _search(folder, workbench, models, observer or Silent())
+        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
 
 
-def resume(path: Path, workbench: Workbench, models: Mapping[Role, Model], observer: Observer | None = None) -> Result:
+def resume(
+    path: Path,
+    workbench: Workbench,
+    models: Mapping[Role, Model],
+    observer: Observer | None = None,
+    budget: Budget | None = None,
+) -> Result:
     """Carry an earlier run to its end, with the settings it was started with (`runfolder.read_manifest`).
 
     No model is asked what it answered before and no candidate is judged again; a finished run gives its
@@ -47,16 +58,35 @@ def resume(path: Path, workbench: Workbench, models: Mapping[Role, Model], obser
     """
     with RunFolder.open(path) as folder:
         _must_belong(folder, workbench, models)
-        return _search(folder, workbench, models, observer or Silent())
+        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
 
 
-def _search(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer) -> Result:
-    result = registry.run(
-        RecordedWorkbench(workbench, folder),
-        Recorder(folder).models(models),
-        folder.manifest.settings,
-        _KeepsBest(folder, observer),
-    )
+def _search(
+    folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer, budget: Budget
+) -> Result:
+    with Spending(folder, budget) as spending:
+        meter = Meter(lambda role, model: None, tuple(models))
+        recorded = Recorder(folder, spending).models(models)
+        seen = _KeepsBest(folder, observer)
+        try:
+            result = registry.run(
+                RecordedWorkbench(workbench, folder, spending),
+                {role: meter.model(model) for role, model in recorded.items()},
+                folder.manifest.settings,
+                seen,
+            )
+        except BudgetSpent as spent:
+            stopped = seen.result(f"{spent.reason} {spent.fix}", meter.usage)
+            if stopped is None:
+                raise
+            spending.end(spent.reason)
+            observer.stopped(str(stopped.note))
+            return stopped
+        _save_summary(folder, result)
+    return result
+
+
+def _save_summary(folder: RunFolder, result: Result) -> None:
     folder.save_summary(
         {
             "task": folder.manifest.task,
@@ -74,7 +104,6 @@ def _search(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model
             "usage": result.usage,
         }
     )
-    return result
 
 
 def _migration(folder: RunFolder, result: Result) -> Migration | None:
@@ -121,7 +150,7 @@ def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, 
 
 
 class _KeepsBest:
-    """Passes every event on, and keeps the best so far in the folder."""
+    """Passes every event on, keeps the best so far in the folder, and knows what a stopped search came to."""
 
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
@@ -132,14 +161,40 @@ class _KeepsBest:
         self.written = inner.written
         self.judged = inner.judged
         self.diagnosed = inner.diagnosed
-        self.round_ended = inner.round_ended
         self.stopped = inner.stopped
         self._inner = inner
+        self._baseline: Best | None = None
+        self._best: Best | None = None
+        self._rounds: list[Round] = []
+
+    def result(self, note: str, usage: Mapping[Role, RoleUsage]) -> Result | None:
+        """The best so far and the rounds that were ended; None before the baseline was judged."""
+        if self._baseline is None or self._best is None:
+            return None
+        baseline, best = self._baseline, self._best
+        return Result(
+            baseline.candidate,
+            baseline.verdict,
+            best.candidate,
+            best.verdict,
+            best.findings,
+            best.score,
+            tuple(self._rounds),
+            dict(usage),
+            note,
+            stopped=True,
+        )
+
+    def round_ended(self, finished: Round) -> None:
+        self._rounds.append(finished)
+        self._inner.round_ended(finished)
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        self._baseline = self._best = Best(candidate, verdict, findings, 1.0)
         self._folder.save_best(candidate, verdict, 1.0)
         self._inner.baseline(candidate, verdict, findings)
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        self._best = Best(candidate, verdict, findings, score)
         self._folder.save_best(candidate, verdict, score)
         self._inner.improved(candidate, verdict, findings, score)

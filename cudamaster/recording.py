@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.runfolder import Exchange, RunFolder, request_hash
-from cudamaster.strategies.protocol import Card, ReportsBuilds, Workbench
+from cudamaster.spending import Spending
+from cudamaster.strategies.protocol import Card, ReportsBuilds, ReportsHolds, Workbench
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 
 class Recorder:
     """Numbers the exchanges of one run across all roles."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, spending: Spending) -> None:
         self.folder = folder
+        self._spending = spending
         self._asked = 0
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
@@ -30,18 +32,21 @@ class Recorder:
     def ask(self, inner: Model, request: Request) -> Reply:
         """Answer the next request of the run, from the record or by `inner`.
 
-        Raises RunFolderError when the stored exchange of that number answers another request, and ModelError.
+        Raises RunFolderError when the stored exchange of that number answers another request, ModelError, and
+        BudgetSpent when nothing more may be asked.
         """
         self._asked += 1
         stored = self.folder.exchange(self._asked)
         if stored is None:
-            self.folder.save_exchange(self._asked, request, inner.ask(request))
+            self._spending.allow()
+            reply = inner.ask(request)
+            self.folder.save_exchange(self._asked, request, reply)
+            self._spending.asked(reply.usage)
             stored = self.folder.exchange(self._asked)
             assert stored is not None
         if stored.request_hash != request_hash(request):
             raise RunFolderError(
-                f"Exchange {self._asked} in {self.folder.path} answers another request: "
-                f"{difference(stored, request)}.",
+                f"Exchange {self._asked} in {self.folder.path} answers another request: {difference(stored, request)}.",
                 "Prompts, cards or the program changed since; start a fresh run.",
             )
         return stored.reply
@@ -67,11 +72,14 @@ class RecordedModel:
 class RecordedWorkbench:
     """A workbench that judges no candidate twice, in one run or across resumes."""
 
-    def __init__(self, inner: Workbench, folder: RunFolder) -> None:
+    def __init__(self, inner: Workbench, folder: RunFolder, spending: Spending) -> None:
         self._inner = inner
         self._folder = folder
+        self._spending = spending
         if isinstance(inner, ReportsBuilds):
             inner.on_build = folder.save_build_log
+        if isinstance(inner, ReportsHolds):
+            inner.on_hold = spending.held
 
     @property
     def card(self) -> Card:
@@ -97,6 +105,7 @@ class RecordedWorkbench:
         """The stored verdict, or a new one, stored."""
         self._folder.save_candidate(candidate)
         if self._folder.verdict(candidate.id) is None:
+            self._spending.allow()
             verdict = self._inner.evaluate(candidate, to_beat=to_beat)
             if not isinstance(self._inner, ReportsBuilds):
                 self._folder.save_build_log(candidate.id, _build_log(verdict))
@@ -108,6 +117,7 @@ class RecordedWorkbench:
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """The stored findings, or new ones, stored."""
         if self._folder.findings(candidate.id) is None:
+            # Part of the judgement that was allowed: without its findings a new best would not count.
             self._folder.save_findings(self._inner.findings(candidate, verdict))
         stored = self._folder.findings(candidate.id)
         assert stored is not None

@@ -401,7 +401,7 @@ def _cannot_make(path: Path, error: OSError) -> RunFolderError:
 
 
 def locked(folder: Path) -> int:
-    """The lock of a folder, which nobody else holds then: a descriptor that its holder closes. Raises RunFolderError."""
+    """The descriptor of a folder's lock, which nobody else holds until it is closed. Raises RunFolderError."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,13 +31,18 @@ LAYERS: dict[str, set[str]] = {
     "models.metered": {"models.protocol"},
     "models.choose": {"models", "keys"},
     "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
-    "runfolder": {"records", "models.protocol"},
-    "recording": {"runfolder", "models.protocol", "strategies.protocol"},
+    "budget": {"models.protocol"},
+    "runfolder": {"records", "models.protocol", "budget"},
+    "spending": {"runfolder", "models.protocol", "budget"},
+    "recording": {"runfolder", "spending", "models.protocol", "strategies.protocol"},
     "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "optimization": {
         "runfolder",
         "recording",
+        "budget",
+        "spending",
         "models.protocol",
+        "models.metered",
         "strategies",
         "profiling.migration",
         "profiling.thresholds",
@@ -49,8 +54,8 @@ LAYERS: dict[str, set[str]] = {
     "pages": {"account", "visible"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
-SEARCH = {"agents", "models", "prompts", "strategies", "runfolder", "recording", "replaying", "optimization",
-          "account", "telling", "reading", "pages"}  # fmt: skip
+SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "runfolder", "recording", "replaying",
+          "optimization", "account", "telling", "reading", "pages"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {
@@ -175,7 +180,7 @@ def test_only_one_module_writes_run_folders() -> None:
             assert not (WRITING | {"open"}) & set(called(tree)), name
     assert WRITING & set(called(MODULES["runfolder"]))
     users = {name for name, tree in MODULES.items() if "RunFolder" in names(tree)}
-    assert users == {"runfolder", "recording", "optimization"}
+    assert users == {"runfolder", "recording", "spending", "optimization"}
 
 
 def names(tree: ast.Module) -> set[str]:

@@ -37,7 +37,7 @@ class Result:
     """The best candidate of a search with its evidence.
 
     `score` is P of `best`, and 1.0 by definition while that is the baseline (algorithm 1, line 2). `note`
-    says why the search ended before its last round.
+    says why the search ended before its last round, `stopped` that a budget ended it: it goes on with --resume.
     """
 
     baseline: Candidate
@@ -49,6 +49,7 @@ class Result:
     rounds: tuple[Round, ...]
     usage: Mapping[Role, RoleUsage]
     note: str | None = None
+    stopped: bool = False
 
     @property
     def improved(self) -> bool:
