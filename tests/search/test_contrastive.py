@@ -5,6 +5,8 @@ Draws are tried with fixed seeds, so that a test that passes once passes always.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,12 +17,16 @@ from random import Random
 import pytest
 from search_stand_ins import COMMAND, FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel
 
+from cudamaster import optimization
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.contrast import Exemplar
 from cudamaster.agents.replies import sections
-from cudamaster.errors import DeviceError, UsageError
+from cudamaster.errors import DeviceError, ModelError, UsageError
 from cudamaster.models.playbook import PlaybookModel
-from cudamaster.strategies.contrastive import Options, optimize
+from cudamaster.models.protocol import Reply, Request
+from cudamaster.runfolder import Settings as RunSettings
+from cudamaster.strategies import registry
+from cudamaster.strategies.contrastive import NAME, Options, optimize
 from cudamaster.strategies.exemplars import Islands, Pool, Selection, buckets, probabilities
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result
@@ -232,6 +238,7 @@ def contrast(idea: str, text: str) -> tuple[Role, str]:
         "**1. Analysis**\na\n**Algorithm:**\nb\n__Code__\nc",
         "<think>## Analysis\nnot yet</think>## Analysis\na\n## Algorithm\nb\n## Code\nc",
         "# analysis\na\n# algorithm\nb\n# code\nc",
+        "    ## Analysis\n\n    a\n\n    ## Algorithm\n    b\n    ## Code\nc",
     ],
 )
 def test_parts_are_found_under_their_headings(text: str) -> None:
@@ -356,6 +363,53 @@ def test_the_same_seed_makes_the_same_draws_and_another_makes_others() -> None:
     _, other, _ = search(script, 12, options, seed=8)
     assert one.requests == two.requests
     assert one.requests != other.requests
+
+
+def requests_of(run: Path) -> list[object]:
+    """What the run's models were asked, in order."""
+    paths = sorted((run / "exchanges").glob("*.json"))
+    return [json.loads(path.read_text())["request"] for path in paths]
+
+
+@pytest.mark.parametrize("answered", [0, 1, 7, 12, 15])
+def test_a_run_that_is_stopped_anywhere_goes_on_with_the_same_draws(tmp_path: Path, answered: int) -> None:
+    """Eight rounds on two islands, stopped after so many answers: resumed, every request is that of the whole run."""
+    script = [made for number in range(8) for made in step(f"idea {number}", 0.5 + 0.4 * number)]
+    options = dataclasses.asdict(Options(islands=2, migration_interval=3, temperature=2.0))
+    settings = RunSettings(
+        NAME, 8, 0, "cpu", {Role.CODER: "scripted", Role.COMPILER: "scripted"}, options=options, search_seed=2**62 + 5
+    )
+    asked = (Role.CODER, Role.COMPILER)
+    whole = optimization.optimize(
+        tmp_path / "whole", ScriptedWorkbench(), dict.fromkeys(asked, ScriptedModel(script)), settings
+    )
+    run = tmp_path / "stopped"
+    with pytest.raises(ModelError):
+        optimization.optimize(run, ScriptedWorkbench(), dict.fromkeys(asked, Stops(script[:answered])), settings)
+    resumed = optimization.resume(run, ScriptedWorkbench(), dict.fromkeys(asked, ScriptedModel(script[answered:])))
+    assert (resumed.best, resumed.score, resumed.rounds) == (whole.best, whole.score, whole.rounds)
+    assert requests_of(run) == requests_of(tmp_path / "whole")
+    assert len(requests_of(run)) == 16
+
+
+class Stops(ScriptedModel):
+    """Cannot be reached any more once its script is used up."""
+
+    def ask(self, request: Request) -> Reply:
+        """Answer while there is something left."""
+        if len(self.requests) == len(list(self.script)):
+            raise ModelError("Model x cannot be reached.", "Wait.")
+        return super().ask(request)
+
+
+def test_the_strategy_is_found_by_name_with_its_options() -> None:
+    """What --strategy and --set give: the rest by default, and a fault named."""
+    found = registry.find("contrastive")
+    assert found.roles == (Role.CODER, Role.COMPILER)
+    given = registry.parse_options(found, ["islands=4", "temperature=0.5"])
+    assert given == {**dataclasses.asdict(Options()), "islands": 4, "temperature": 0.5}
+    with pytest.raises(UsageError, match="bucket_ratio is 1"):
+        registry.parse_options(found, ["bucket_ratio=1"])
 
 
 def test_an_island_does_not_see_what_another_found() -> None:
