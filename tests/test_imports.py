@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "runfolder": {"records", "models.protocol", "budget"},
     "spending": {"runfolder", "models.protocol", "budget"},
     "recording": {"runfolder", "spending", "models.protocol", "strategies.protocol"},
+    "sources": {"replaying", "runfolder", "models.choose", "models.protocol"},
     "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "optimization": {
         "runfolder",

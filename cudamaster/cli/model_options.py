@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cudamaster.values import Role
+from cudamaster.values import Precision, Role
 
 if TYPE_CHECKING:
     from cudamaster.models.choose import Choice
@@ -32,13 +32,13 @@ class ModelOptions:
     temperature: float | None
     reasoning_effort: str | None
 
-    def choice(self, roles: Iterable[Role] = tuple(Role)) -> Choice:
+    def choice(self, roles: Iterable[Role]) -> Choice:
         """The models of `roles`, from these options, the environment and the defaults. Raises UsageError."""
         from cudamaster.models import choose as models
         from cudamaster.models.protocol import Sampling
 
         sampling = Sampling(self.temperature, self.reasoning_effort)
-        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, roles=roles)
+        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, roles)
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,15 @@ class RecordOptions:
     def source(self) -> Path | None:
         """Where answers come from; None where models are asked."""
         return self.replay or self.replay_models
+
+    def path(self, out: Path, task: str, precision: Precision) -> Path:
+        """Where the run folder goes: to its place in the record, or under `out` with the time in its name."""
+        from cudamaster.replaying import folder_name
+        from cudamaster.runfolder import fresh_path
+
+        if self.record is not None:
+            return self.record / folder_name(task, precision)
+        return fresh_path(out, task, precision)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +119,7 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all(
-    added: list[Callable[[Callable[..., Any]], Callable[..., Any]]], command: Callable[..., Any]
+    added: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]], command: Callable[..., Any]
 ) -> Callable[..., Any]:
     for option in reversed(added):
         command = option(command)

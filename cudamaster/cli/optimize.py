@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
+from cudamaster.cli.model_options import ModelOptions, RecordOptions, model_options, record_options
 from cudamaster.cli.output import console, ourselves, print_json, speed, styled, table
+from cudamaster.models.playbook import NAME as PLAYBOOK
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,11 +19,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.agents.debug import Diagnosis
-    from cudamaster.devices.protocol import Device
-    from cudamaster.models.choose import Choice
-    from cudamaster.strategies.protocol import Observer
+    from cudamaster.runfolder import Settings
+    from cudamaster.strategies.protocol import Observer, Workbench
     from cudamaster.strategies.result import Result, Round
-    from cudamaster.values import Candidate, Findings, Plan, Role, Verdict
+    from cudamaster.values import Candidate, Findings, Hardware, Plan, Role, Verdict
 
 
 @click.command()
@@ -34,16 +35,11 @@ if TYPE_CHECKING:
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
               help="An option of the strategy's own; can be repeated.")  # fmt: skip
 @options.device
-@click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or playbook.")
-@click.option("--planner-model", help="Model of the Planner alone.")
-@click.option("--coder-model", help="Model of the Coder alone.")
-@click.option("--compiler-model", help="Model of the Compiler alone.")
-@click.option("--debug-model", help="Model of the Debug agent alone.")
-@click.option("--judge-model", help="Model of cudaforge's Judge alone.")
-@click.option("--base-url", help="Address of an OpenAI-compatible server of your own.")
+@model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
+@record_options
 @options.seed
 @click.option("--profile", type=click.Choice(["filtered", "full", "none"]),
               help="What the agents are told of the hardware.  [default: filtered]")  # fmt: skip
@@ -58,15 +54,10 @@ def optimize(
     debug_tries: int | None,
     pairs: tuple[str, ...],
     device: str,
-    model: str | None,
-    planner_model: str | None,
-    coder_model: str | None,
-    compiler_model: str | None,
-    debug_model: str | None,
-    judge_model: str | None,
-    base_url: str | None,
+    models: ModelOptions,
     out: Path,
     resumed: Path | None,
+    records: RecordOptions,
     seed: int | None,
     profile: str | None,
     thresholds: str,
@@ -75,37 +66,49 @@ def optimize(
     """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
-    which keeps the settings the run was started with.
+    which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
     """
-    import os
     import secrets
 
-    from cudamaster import cards, optimization
+    from cudamaster import cards, evaluation, optimization, replaying, sources
     from cudamaster.devices.choose import choose as choose_device
     from cudamaster.errors import RunFolderError, UsageError
-    from cudamaster.evaluation import Workbench
-    from cudamaster.models import choose as models
+    from cudamaster.models import choose
     from cudamaster.profiling.thresholds import choose as thresholds_of
-    from cudamaster.runfolder import Settings, fresh_path, read_manifest
+    from cudamaster.runfolder import Settings, read_manifest
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
-    from cudamaster.values import Precision, ProfileMode, Role
+    from cudamaster.values import Precision, ProfileMode
 
+    if resumed is not None and records.source is not None:
+        raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
     if resumed is not None:
         manifest = read_manifest(resumed)
         settings = manifest.settings
         if task not in (None, manifest.task):
             raise UsageError(f"{resumed} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
         task, precision, path = manifest.task, manifest.precision.value, resumed
-        choice = models.Choice(settings.models, settings.base_url)
+    elif records.source is not None:
+        source = replaying.find(records.source, task, Precision(precision))
+        manifest = read_manifest(source)
+        if task not in (None, manifest.task):
+            raise UsageError(f"{source} is a record of {manifest.task}, not of {task}.", "Leave TASK out.")
+        task, precision = manifest.task, manifest.precision.value
+        path = records.path(out, task, manifest.precision)
+        settings = sources.replayed_settings(
+            source,
+            manifest,
+            device=device,
+            seed=seed,
+            models_only=records.replay is None,
+            real_time=records.real_time,
+        )
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
         search = registry.find(strategy)
-        own = {Role.PLANNER: planner_model, Role.CODER: coder_model, Role.COMPILER: compiler_model,
-               Role.DEBUG: debug_model, Role.JUDGE: judge_model}  # fmt: skip
-        choice = models.choose(os.environ, model, own, base_url, roles=search.roles)
-        path = fresh_path(out, cards.load(task).name, Precision(precision))
+        choice = models.choice(search.roles)
+        path = records.path(out, cards.load(task).name, Precision(precision))
         settings = Settings(
             strategy,
             rounds or search.rounds,
@@ -118,23 +121,34 @@ def optimize(
             thresholds,
             options=registry.parse_options(search, pairs),
             search_seed=secrets.randbits(63) if seed is None else seed,
+            sampling=choice.sampling,
         )
 
     card = cards.load(task)
-    chosen = choose_device(settings.device)
-    limits = thresholds_of(settings.thresholds, chosen.hardware().name)
-    bench = Workbench(card, Precision(precision), chosen, seed=settings.seed, profile=settings.profile,
-                      thresholds=limits)  # fmt: skip
+    record = sources.whole_record_of(settings)
+    bench: Workbench
+    if record is not None:
+        bench = replaying.ReplayedWorkbench(record, card)
+    else:
+        chosen = choose_device(settings.device)
+        limits = thresholds_of(settings.thresholds, chosen.hardware().name)
+        bench = evaluation.Workbench(card, Precision(precision), chosen, seed=settings.seed, profile=settings.profile,
+                                     thresholds=limits)  # fmt: skip
+    asked = sources.models(settings, path)
+    for note in choose.left_out(settings.sampling, asked):
+        click.echo(f"Note: {note}", err=True)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:
         what = f"{card.name} ({precision}), {registry.described(settings)}"
-        _introduce(shown, what, chosen, choice, path)
+        _introduce(shown, what, bench.hardware, settings, path)
     try:
         if resumed is not None:
-            result = optimization.resume(path, bench, models.build(choice), observer)
+            result = optimization.resume(path, bench, asked, observer)
         else:
-            result = optimization.optimize(path, bench, models.build(choice), settings, observer)
+            result = optimization.optimize(path, bench, asked, settings, observer)
+        if record is not None:
+            replaying.must_agree(record, result)
     except BaseException as error:
         # A folder that could not be resumed would be refused again.
         refused = resumed is not None and isinstance(error, RunFolderError)
@@ -145,9 +159,9 @@ def optimize(
         if isinstance(observer, Progress):
             observer.close()
     if as_json:
-        print_json({"run": str(path), "device": chosen.name, "result": result})
+        print_json({"run": str(path), "device": result.verdict.device, "result": result})
     else:
-        _conclude(shown, result, path, choice, settings.device)
+        _conclude(shown, result, path, settings)
 
 
 class Progress:
@@ -237,23 +251,30 @@ def _total(parts: Sequence[float | None], form: str) -> str:
     return form.format(sum(known)) + (" and more (unknown for some calls)" if len(known) < len(parts) else "")
 
 
-def _introduce(out: Console, what: str, device: Device, choice: Choice, path: Path) -> None:
+def _introduce(out: Console, what: str, hardware: Hardware, settings: Settings, path: Path) -> None:
     from cudamaster.devices.choose import why_not_cuda
 
-    out.print(f"{what}, on {device.hardware().name}", style="bold")
-    if device.emulated:
+    out.print(f"{what}, on {hardware.name}", style="bold")
+    replay = settings.replay
+    if replay is not None and not replay.models_only:
+        out.print(f"Replayed from {replay.record}: replies, verdicts and costs are those of that run.")
+        out.print("No model is asked, nothing is built or measured.")
+    elif hardware.emulated:
         reason = f" because {why_not_cuda()}" if why_not_cuda() else ""
         out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, times are emulated.")
-    names = sorted(set(choice.names.values()))
-    if choice.only_playbook:
+    names = sorted(set(settings.models.values()))
+    if names == [PLAYBOOK]:
         out.print("Model: the built-in playbook of hand-written kernels. It is no language model.")
     else:
-        out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in choice.names.items())}"
+        out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in settings.models.items())}"
                   if len(names) > 1 else f"Model: {names[0]}")  # fmt: skip
+    if replay is not None and replay.models_only:
+        out.print(f"Replies and their costs are those of {replay.record}; kernels are built and measured anew.")
     out.print(f"Run folder: {path}\n")
 
 
-def _conclude(out: Console, result: Result, path: Path, choice: Choice, device: str) -> None:
+def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> None:
+    only_playbook = set(settings.models.values()) == {PLAYBOOK}
     emulated = result.verdict.emulated
     rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]
     for finished in result.rounds:
@@ -271,7 +292,7 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice, device: 
         out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{' in emulated time' * emulated})")
     out.print(f"Build command:  {result.best.command}")
     out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
-    if not choice.only_playbook:
+    if not only_playbook:
         asked = [use for use in result.usage.values() if use.calls]
         tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
         dollars = _total([use.dollars for use in asked], "{:.4f}")
@@ -286,15 +307,15 @@ def _conclude(out: Console, result: Result, path: Path, choice: Choice, device: 
             "To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says what is "
             "missing)."
         )
-    if choice.only_playbook:
+    if only_playbook:
         out.print(
             "The kernels came from the built-in playbook, which is no language model.\n"
             "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
         )
     best = result.best
     again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
-    if device != "auto":
-        again += ["--device", device]
+    if settings.device != "auto":
+        again += ["--device", settings.device]
     if best.command != result.baseline.command:
         again += ["--command", best.command]
     out.print(f"Next: {ourselves(*again)}")

@@ -68,17 +68,18 @@ def build(choice: Choice) -> dict[Role, Model]:
     return {role: built[name] for role, name in choice.names.items()}
 
 
-def left_out(choice: Choice, models: Mapping[Role, Model]) -> tuple[str, ...]:
-    """What of the choice's sampling will not be sent to which model, in words.
+def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...]:
+    """What was asked for that is not sent to which of `models`, in words.
 
-    Where nothing was given nothing is looked up; else this imports LiteLLM, which takes seconds. Nothing is reached.
+    Where nothing was asked for nothing is looked up; else this imports LiteLLM, which takes seconds. No server is
+    reached.
     """
-    if choice.sampling == Sampling():
+    if sampling == Sampling():
         return ()
     told = []
     for model in dict.fromkeys(models.values()):
         options = model.left_out() if isinstance(model, LiteLLMModel) else ()
         told += [f"{model.name} takes no {option.replace('_', ' ')}: it is left out." for option in options]
-    if NAME in choice.names.values():
-        told.append("The playbook is no model: temperature and reasoning effort mean nothing to it.")
+        if isinstance(model, PlaybookModel):
+            told.append("The playbook is no model: temperature and reasoning effort mean nothing to it.")
     return tuple(told)

@@ -1,0 +1,48 @@
+"""Where the replies and verdicts of a run come from: models and a device, or the record of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cudamaster import replaying
+from cudamaster.models import choose
+from cudamaster.models.protocol import Model
+from cudamaster.runfolder import Manifest, Replay, RunRecord, Settings, read_record
+from cudamaster.values import Role
+
+
+def replayed_settings(
+    record: Path, manifest: Manifest, *, device: str, seed: int | None, models_only: bool, real_time: bool
+) -> Settings:
+    """Settings of a run that replays `record`, which `manifest` is of: those of the record.
+
+    `device` and `seed` of the inputs count where the models alone are replayed, and kernels are measured anew.
+    """
+    replay = Replay(str(record.resolve()), models_only, real_time)
+    settings = replace(manifest.settings, replay=replay)
+    return replace(settings, device=device, seed=seed) if models_only else settings
+
+
+def record_of(settings: Settings) -> RunRecord | None:
+    """The record that a run replays, every file checked; None where it replays none. Raises RunFolderError."""
+    return None if settings.replay is None else read_record(Path(settings.replay.record))
+
+
+def whole_record_of(settings: Settings) -> RunRecord | None:
+    """The record that verdicts too come from; None where kernels are measured, which takes a device."""
+    return None if settings.replay is None or settings.replay.models_only else record_of(settings)
+
+
+def models(settings: Settings, run: Path) -> dict[Role, Model]:
+    """A model per role that is asked; `run` is the run's own folder, which may hold replies already.
+
+    Raises RunFolderError for a record that cannot be used, and UsageError.
+    """
+    record = record_of(settings)
+    if settings.replay is None or record is None:
+        return choose.build(choose.Choice(settings.models, settings.base_url, settings.sampling))
+    done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
+    return replaying.models(
+        record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time
+    )
