@@ -1,0 +1,185 @@
+"""Holds budget.py and spending.py: limits hold, across resume too, and what was found until then is the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
+
+from cudamaster.budget import Budget, Limits, Spent
+from cudamaster.errors import BudgetSpent
+from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.optimization import optimize, resume
+from cudamaster.runfolder import Settings, read_record
+from cudamaster.spending import spent
+from cudamaster.strategies.result import Result
+from cudamaster.values import Candidate, Hold, Role, Verdict
+
+SETTINGS = Settings("cudamaster", 3, 0, "stand-in", dict.fromkeys(Role, "scripted"))
+# Each call of the scripted model costs 0.25 dollars and 15 tokens.
+SCRIPT = [
+    plan("A"), code(kernel(score=2.0, tag="a")), command(),
+    plan("B"), code(kernel(score=3.0, tag="b")), command(),
+    plan("C"), code(kernel(score=4.0, tag="c")), command(),
+]  # fmt: skip
+
+
+class HoldingWorkbench(ScriptedWorkbench):
+    """Tells that each judgement held its GPU for ten seconds."""
+
+    on_hold: Callable[[Hold], None] | None = None
+
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        """Judge and tell."""
+        assert self.on_hold is not None
+        self.on_hold(Hold("GPU-1", time.time(), 10.0, True))
+        return super().evaluate(candidate, to_beat=to_beat)
+
+
+def search(path: Path, budget: Budget, script: list[tuple[Role, str]] = SCRIPT) -> tuple[Result, ScriptedModel]:
+    model = ScriptedModel(script)
+    return optimize(path, HoldingWorkbench(), model.for_all(), SETTINGS, budget=budget), model
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "best", "said"),
+    [
+        (Limits(dollars=1.0), 4, 2.0, "The budget of 1 dollars is spent: 1."),
+        (Limits(dollars=0.9), 4, 2.0, "The budget of 0.9 dollars is spent: 1."),
+        (Limits(tokens=91), 7, 3.0, "The budget of 91 tokens is spent: 105."),
+        (Limits(gpu_seconds=25), 6, 3.0, "The budget of 25 GPU seconds is spent: 30."),
+    ],
+)
+def test_a_limit_stops_with_the_best_so_far(tmp_path: Path, limits: Limits, asked: int, best: float, said: str) -> None:
+    """The call or judgement that reaches the limit is the last; the best until then is the result, on disk too."""
+    path = tmp_path / "run"
+    result, model = search(path, Budget(limits))
+    assert len(model.requests) == asked
+    assert (result.stopped, result.score, result.improved) == (True, best, True)
+    assert result.note is not None
+    assert said in result.note
+    assert "--resume" in result.note
+    assert sum(use.calls for use in result.usage.values()) == asked
+    assert json.loads((path / "best.json").read_text())["score"] == best
+    assert not read_record(path).finished
+
+
+def test_a_stopped_run_goes_on_with_a_larger_budget_and_ends_the_same(tmp_path: Path) -> None:
+    """What was spent before counts, nothing is asked or judged twice, and the result is that without limits."""
+    path = tmp_path / "run"
+    first, _ = search(path, Budget(Limits(dollars=1.0)))
+    before = spent(read_record(path))
+    assert (before.dollars, before.tokens, before.calls, before.gpu_seconds) == (1.0, 60, 4, 20.0)
+
+    again = ScriptedModel(SCRIPT[4:])
+    same = resume(path, HoldingWorkbench(), again.for_all(), budget=Budget(Limits(dollars=1.0), before))
+    assert again.requests == []
+    assert (same.stopped, same.score, same.note) == (True, first.score, first.note)
+
+    bench = HoldingWorkbench()
+    more = resume(path, bench, again.for_all(), budget=Budget(Limits(dollars=1.75), before))
+    assert len(again.requests) == 3
+    assert (more.stopped, more.score) == (True, 3.0)
+    assert len(bench.evaluated) == 1
+
+    rest = ScriptedModel(SCRIPT[7:])
+    last = resume(path, HoldingWorkbench(), rest.for_all(), budget=Budget(before=spent(read_record(path))))
+    whole, _ = search(tmp_path / "whole", Budget())
+    assert replace(last, findings=whole.findings) == whole, "findings count how often the stand-in was asked"
+    assert spent(read_record(path)).dollars == 2.25
+    assert [session.ended for session in read_record(path).sessions][-1] == "finished"
+    assert read_record(path).finished
+
+
+def test_a_budget_that_is_spent_before_the_baseline_has_no_result(tmp_path: Path) -> None:
+    """Nothing begins, and the run can be resumed."""
+    path = tmp_path / "run"
+    with pytest.raises(BudgetSpent, match=r"budget of 2 dollars is spent: 2\.5\. .*larger --max-dollars") as caught:
+        search(path, Budget(Limits(dollars=2.0), Spent(dollars=2.5)))
+    assert caught.value.exit_code == 7
+    assert read_record(path).sessions[0].ended == caught.value.reason
+    result = resume(path, HoldingWorkbench(), ScriptedModel(SCRIPT).for_all())
+    assert (result.score, result.stopped) == (4.0, False)
+
+
+def test_minutes_are_those_of_all_sessions() -> None:
+    """The clock of a budget goes on where the last session left it."""
+    now = [100.0]
+    budget = Budget(Limits(minutes=2), Spent(seconds=90.0), clock=lambda: now[0])
+    budget.check()
+    now[0] += 29.9
+    budget.check()
+    now[0] += 0.1
+    with pytest.raises(BudgetSpent, match="budget of 2 minutes is spent: 2"):
+        budget.check()
+
+
+class _Telling:
+    name = "scripted"
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._script = ScriptedModel(SCRIPT)
+
+    def ask(self, request: Request) -> Reply:
+        return replace(self._script.ask(request), usage=self._usage)
+
+
+@pytest.mark.parametrize(
+    ("usage", "limits", "said"),
+    [
+        (Usage(10, 5, None), Limits(dollars=9), "--max-dollars 9 cannot be held: the price of 1 calls is unknown"),
+        (Usage(None, 5, 0.1), Limits(tokens=1e6), "--max-tokens 1,000,000 cannot be held: the number of tokens of 1"),
+    ],
+)
+def test_what_cannot_be_counted_ends_the_search_after_one_call(
+    tmp_path: Path, usage: Usage, limits: Limits, said: str
+) -> None:
+    """An unknown price is never taken for nothing."""
+    models = dict.fromkeys(Role, _Telling(usage))
+    result = optimize(tmp_path / "run", HoldingWorkbench(), models, SETTINGS, budget=Budget(limits))
+    assert result.stopped
+    assert result.note is not None
+    assert said in result.note
+    assert sum(use.calls for use in result.usage.values()) == 1
+    free = optimize(tmp_path / "other", HoldingWorkbench(), dict.fromkeys(Role, _Telling(usage)), SETTINGS)
+    assert not free.stopped, "without that limit it does not matter"
+
+
+def test_a_killed_session_is_counted_until_it_last_wrote(tmp_path: Path) -> None:
+    """What a session spent is on disk while it works: SIGKILL takes no more than the step that was under way."""
+    path = tmp_path / "run"
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import time
+from pathlib import Path
+from test_budget import SCRIPT, SETTINGS, HoldingWorkbench, ScriptedModel
+from cudamaster.optimization import optimize
+
+class Slow(HoldingWorkbench):
+    def evaluate(self, candidate, *, to_beat=None):
+        if len(self.evaluated) == 2:
+            print("here", flush=True)
+            time.sleep(60)
+        time.sleep(0.1)
+        return super().evaluate(candidate, to_beat=to_beat)
+
+optimize(Path({str(path)!r}), Slow(), ScriptedModel(SCRIPT).for_all(), SETTINGS)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        os.kill(process.pid, signal.SIGKILL)
+    before = spent(read_record(path))
+    assert (before.calls, before.gpu_seconds) == (6, 20.0)
+    assert 0.2 <= before.seconds < 30
+    assert read_record(path).sessions[0].ended is None
