@@ -60,6 +60,10 @@ class Limits:
     compute_capability: str
     multiprocessors: _Count
     l2_bytes: Annotated[int, Field(ge=0)]
+    threads_per_sm: _Count
+    registers_per_sm: _Count
+    shared_bytes_per_sm: _Count
+    shared_bytes_per_block: _Count  # the most that a kernel can be allowed
     read_bytes_per_s: _Positive
     write_bytes_per_s: _Positive
     copy_bytes_per_s: _Positive
@@ -91,6 +95,24 @@ class Limits:
         if (clock := min(self.sm_clock_before_mhz, self.sm_clock_after_mhz)) < 0.9 * self.sm_clock_max_mhz:
             found.append(f"The SMs ran at {clock:.0f} MHz of {self.sm_clock_max_mhz}.")
         return tuple(found)
+
+    @property
+    def figures(self) -> Mapping[str, str]:
+        """What whoever writes a kernel for this GPU has to know, by name, with units."""
+        return {
+            "multiprocessors (SMs)": f"{self.multiprocessors}",
+            "threads per SM": f"{self.threads_per_sm}",
+            "32-bit registers per SM": f"{self.registers_per_sm}",
+            "shared memory per SM": f"{self.shared_bytes_per_sm / 1024:.4g} KiB",
+            "shared memory per block": f"48 KiB, up to {self.shared_bytes_per_block / 1024:.4g} KiB as dynamic shared "
+            "memory that cudaFuncSetAttribute allows",
+            "L2 cache": f"{self.l2_bytes / 2**20:.3g} MiB",
+            "memory bandwidth, measured": f"reads {_scaled(self.read_bytes_per_s)}B/s, writes "
+            f"{_scaled(self.write_bytes_per_s)}B/s",
+            "fp32 arithmetic, measured": f"{_scaled(self.fp32_per_s)}FLOP/s",
+            "bf16 arithmetic without tensor cores, measured": f"{_scaled(self.bf16_pairs_per_s)}FLOP/s",
+            f"tensor cores, bf16 with fp32 sums, measured by {self.tensor_by}": f"{_scaled(self.tensor_per_s)}FLOP/s",
+        }
 
     def operations_per_s(self, precision: Precision, *, products: bool) -> tuple[float, str]:
         """Rate of the fastest unit for a task's operations, and its name."""

@@ -30,6 +30,10 @@ LIMITS = Limits(
     compute_capability="9.0",
     multiprocessors=100,
     l2_bytes=50_000_000,
+    threads_per_sm=2048,
+    registers_per_sm=65536,
+    shared_bytes_per_sm=233472,
+    shared_bytes_per_block=232448,
     read_bytes_per_s=4e12,
     write_bytes_per_s=2e12,
     copy_bytes_per_s=3e12,
@@ -124,6 +128,22 @@ def test_what_is_impossible() -> None:
     assert not least.impossible(96.0)
     assert least.impossible(94.0)
     assert least.impossible(float("nan"))
+
+
+def test_figures_for_whoever_writes_a_kernel() -> None:
+    """With units; the rates are those measured, not what is documented."""
+    assert dict(LIMITS.figures) == {
+        "multiprocessors (SMs)": "100",
+        "threads per SM": "2048",
+        "32-bit registers per SM": "65536",
+        "shared memory per SM": "228 KiB",
+        "shared memory per block": "48 KiB, up to 227 KiB as dynamic shared memory that cudaFuncSetAttribute allows",
+        "L2 cache": "47.7 MiB",
+        "memory bandwidth, measured": "reads 4 TB/s, writes 2 TB/s",
+        "fp32 arithmetic, measured": "50 TFLOP/s",
+        "bf16 arithmetic without tensor cores, measured": "100 TFLOP/s",
+        "tensor cores, bf16 with fp32 sums, measured by wgmma": "900 TFLOP/s",
+    }
 
 
 def test_limits_that_count_are_read_as_they_were_written(tmp_path: Path) -> None:

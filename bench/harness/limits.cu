@@ -33,6 +33,12 @@ int main() {
     std::printf(
         "{\"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, \"l2_bytes\": %d, ",
         properties.name, properties.major, properties.minor, processors, attribute(cudaDevAttrL2CacheSize));
+    std::printf("\"threads_per_sm\": %d, \"registers_per_sm\": %d, \"shared_bytes_per_sm\": %d, "
+                "\"shared_bytes_per_block\": %d, ",
+                attribute(cudaDevAttrMaxThreadsPerMultiProcessor),
+                attribute(cudaDevAttrMaxRegistersPerMultiprocessor),
+                attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+                attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     std::printf("\"read_bytes_per_s\": %.4g, \"write_bytes_per_s\": %.4g, \"copy_bytes_per_s\": %.4g, "
                 "\"memory_peak_bytes_per_s\": %.4g, ",
                 memory.read, memory.write, memory.copy, memory_peak);
