@@ -81,8 +81,9 @@ class Workbench:
 
     @property
     def hardware(self) -> Hardware:
-        """The device in figures."""
-        return self.device.hardware()
+        """The device in figures, with what was measured of a GPU."""
+        hardware, limits = self.device.hardware(), floors.limits(self.device)
+        return hardware if limits is None else replace(hardware, figures={**hardware.figures, **limits.figures})
 
     @property
     def on_hold(self) -> Callable[[Hold], None] | None:
@@ -109,8 +110,9 @@ class Workbench:
 
         With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
         it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py). With
-        `first_failure` the cases behind the first that is not right are left out. A score above `to_beat` counts only
-        where compute-sanitizer finds nothing, on a device that has it.
+        `first_failure` the cases behind the first that is not right are left out. With `to_beat`
+        compute-sanitizer looks too, where the device has it: a score above counts only where it finds
+        nothing, and of a fault it says more.
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
         build = self._builder.build(candidate, check_only=check_only)
@@ -129,6 +131,15 @@ class Workbench:
         )
         if build.status is not None:
             return verdict
+        told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure)
+        if to_beat is None:
+            return told
+        if told.score is not None and told.score > to_beat:
+            return self._sanitized(told, candidate)
+        return self._explained(told, candidate)
+
+    def _judged(self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool) -> Verdict:
+        """The verdict on a candidate that was built, filled in."""
         stop = ["--first-failure"] if first_failure else []
         checked = self._check_memory(build, seed, stop)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
@@ -142,10 +153,7 @@ class Workbench:
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
-        told = self._with_floors(self._told(verdict, judgement))
-        if told.score is not None and to_beat is not None and told.score > to_beat:
-            return self._sanitized(told, candidate)
-        return told
+        return self._with_floors(self._told(verdict, judgement))
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
@@ -209,6 +217,15 @@ class Workbench:
         detail = "; ".join(f"{report.tool.value}: {report.summary}" for report in found)
         log = "\n\n".join(report.explain(candidate.code) for report in found)
         return replace(verdict, status=Status.FAULT, detail=detail, log=log, score=None, speed=None)
+
+    def _explained(self, verdict: Verdict, candidate: Candidate) -> Verdict:
+        """A fault on a GPU with what memcheck says of it, where that is there: a CUDA error names no line."""
+        if verdict.status is not Status.FAULT or self.device.emulated or sanitizers.find() is None:
+            return verdict
+        (report,) = self.sanitize(candidate, (Tool.MEMCHECK,))
+        said = {**verdict.sanitizers, report.tool.value: report.summary}
+        log = f"{verdict.log}\n\nAt the verification sizes {report.explain(candidate.code)}"
+        return replace(verdict, sanitizers=said, log=log.lstrip())
 
     def _with_floors(self, verdict: Verdict) -> Verdict:
         limits = floors.limits(self.device)

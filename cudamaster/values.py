@@ -229,12 +229,25 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class KernelReport:
+    """Every metric of one kernel at one case, by the paper's names; time and launches are those of a wrapper call."""
+
+    case: str
+    kernel: str
+    launches: int
+    duration_us: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Findings:
     """What the filter kept of a profile, for one candidate (paper table 2).
 
     Without a profile `bottleneck` is None and `note` says why; `metrics` then holds what needs no counters, with its
     units, if anything. An absent metric is absent, never zero. `metrics` is what an agent is shown; `measured` is
     everything that was measured of that kernel, by the paper's names, and `thresholds` what the class was told by.
+    `units` and `meanings` are those of metrics whose names do not tell them. Where the filter is off, `reports` are
+    what an agent is shown instead: all kernels, at every case that was profiled.
     """
 
     candidate: str
@@ -245,6 +258,9 @@ class Findings:
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
     thresholds: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    reports: tuple[KernelReport, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ the share of each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from cudamaster.profiling.thresholds import DURATION, Thresholds
-from cudamaster.values import Bottleneck, Findings, Profile
+from cudamaster.values import Bottleneck, Findings, KernelReport, Profile
 
 
 def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck | None:
@@ -35,8 +35,14 @@ def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck
     return None if None in memory else Bottleneck.LATENCY
 
 
-def findings(profile: Profile, thresholds: Thresholds, *, full: bool = False) -> Findings:
-    """What the filter keeps of a profile, or with `full` all that was measured. Metrics have the paper's names."""
+def findings(
+    profile: Profile, thresholds: Thresholds, *, full: bool = False, others: Sequence[Profile] = ()
+) -> Findings:
+    """What the filter keeps of a profile, or with `full` all that was measured. Metrics have the paper's names.
+
+    With `full` every kernel is reported, at the profile's case and at those of `others`, profiles of other cases: that
+    is what the paper's full profile hands the Planner (appendix B.1: a report for each size).
+    """
     if not profile.kernels:
         return no_profile(profile.candidate, "the candidate launched no kernel")
     total_us = sum(kernel.duration_us for kernel in profile.kernels)
@@ -58,9 +64,6 @@ def findings(profile: Profile, thresholds: Thresholds, *, full: bool = False) ->
     }
     if absent := [name for name in names if name not in kept]:
         note += f" This GPU does not give {', '.join(absent)}."
-    units = dict.fromkeys(thresholds.metrics[name].unit for name in kept)
-    for unit in units:
-        note += f" In {unit}: {', '.join(name for name in kept if thresholds.metrics[name].unit == unit)}."
     return Findings(
         candidate=profile.candidate,
         note=note,
@@ -72,7 +75,23 @@ def findings(profile: Profile, thresholds: Thresholds, *, full: bool = False) ->
             name: main.metrics[metric.ncu] for name, metric in thresholds.metrics.items() if metric.ncu in main.metrics
         },
         thresholds=thresholds.described,
+        units={name: thresholds.metrics[name].unit for name in kept},
+        meanings={} if full else {name: thresholds.metrics[name].meaning for name in kept},
+        reports=tuple(_reports((*others, profile), thresholds, names)) if full else (),
     )
+
+
+def _reports(profiles: Sequence[Profile], thresholds: Thresholds, names: Sequence[str]) -> Iterator[KernelReport]:
+    for profile in profiles:
+        for kernel in profile.kernels:
+            seen = {name: kernel.metrics.get(thresholds.metrics[name].ncu) for name in names}
+            yield KernelReport(
+                case=profile.case,
+                kernel=kernel.kernel,
+                launches=kernel.launches,
+                duration_us=kernel.duration_us,
+                metrics={name: value for name, value in seen.items() if value is not None},
+            )
 
 
 def no_profile(candidate_id: str, reason: str) -> Findings:

@@ -43,8 +43,8 @@ class Profiler:
     ) -> Findings:
         """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
 
-        The heaviest case is the timed one of the largest weight. On a GPU, why there is no profile comes with what
-        needs none.
+        The heaviest case is the timed one of the largest weight; without the filter all timed cases are profiled. On a
+        GPU, why there is no profile comes with what needs none.
         """
         if mode is ProfileMode.NONE:
             return no_profile(candidate.id, "none was asked for.")
@@ -56,7 +56,10 @@ class Profiler:
         profiled = self.profile(candidate, heaviest.label, thresholds.full if full else thresholds.filtered)
         if isinstance(profiled, NoProfile):
             return self.without_counters(candidate, verdict, heaviest, profiled)
-        return filtered(profiled, thresholds, full=full)
+        rest = [case.label for case in timed if full and case is not heaviest]
+        others = [self.profile(candidate, label, thresholds.full) for label in rest]
+        seen = [profile for profile in others if not isinstance(profile, NoProfile)]
+        return filtered(profiled, thresholds, full=full, others=seen)
 
     def without_counters(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile

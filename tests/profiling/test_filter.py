@@ -51,6 +51,22 @@ def test_the_full_profile_keeps_everything() -> None:
     assert kept.thresholds == "compute 30 %, DRAM 30 %, memory 30 % (paper)"
 
 
+def test_without_the_filter_every_kernel_is_reported_at_every_case() -> None:
+    """Kernels in the order of their times, the case of the findings last; filtered findings have no reports."""
+    text = (DATA / "all_sections.txt").read_text()
+    seen = [ncu.parse(text, candidate="c0ffee", case=case, metrics=THRESHOLDS.full) for case in ("N=8", "N=4")]
+    assert all(isinstance(each, Profile) for each in seen)
+    whole = findings(seen[0], THRESHOLDS, full=True, others=seen[1:])
+    merge, sort = "merge_runs_kernel_optimized", "sort_tiles_kernel_optimized"
+    told = [(report.case, report.kernel) for report in whole.reports]
+    assert told == [("N=4", merge), ("N=4", sort), ("N=8", merge), ("N=8", sort)]
+    assert whole.reports[2].metrics == whole.metrics
+    assert whole.reports[3].metrics["L2 Hit Rate"] == 62.41
+    assert whole.reports[3].duration_us == pytest.approx(15.616)
+    assert set(whole.units) == set(whole.metrics)
+    assert findings(seen[0], THRESHOLDS, others=seen[1:]).reports == ()
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -128,7 +144,9 @@ def test_absent_metric_is_named() -> None:
     found = findings(profile(kernel("a_kernel_optimized", 5.0, 1, **values)), THRESHOLDS)
     assert found.metrics == {"L2 Hit Rate": 50.0, "Executed Ipc Elapsed": 0.5, "Mem Busy": 0.0}
     assert "does not give L1/TEX Hit Rate, Warp Cycles Per Executed Instruction." in found.note
-    assert "In %: L2 Hit Rate, Mem Busy. In inst/cycle: Executed Ipc Elapsed." in found.note
+    assert found.units == {"L2 Hit Rate": "%", "Mem Busy": "%", "Executed Ipc Elapsed": "inst/cycle"}
+    assert found.meanings["L2 Hit Rate"] == THRESHOLDS.metrics["L2 Hit Rate"].meaning
+    assert set(found.meanings) == set(found.metrics)
 
 
 @pytest.mark.parametrize(
