@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cudamaster.agents.asking import ask
 from cudamaster.agents.brief import Brief
+from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import Form, json_object
 from cudamaster.models.protocol import Model
 from cudamaster.values import Candidate, Plan, Role, Verdict
@@ -49,6 +50,7 @@ def diagnose(
         code=failing.code,
         command=failing.command,
         verdict=verdict,
+        named=named_lines(f"{verdict.detail}\n{verdict.log}", failing.code),
         earlier=tuple(earlier),
     )
 

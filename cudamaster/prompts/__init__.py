@@ -7,6 +7,7 @@ hole.
 
 from __future__ import annotations
 
+import statistics
 from functools import lru_cache
 
 import jinja2
@@ -33,7 +34,14 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["clip"] = clip
+    environment.filters["median"] = statistics.median
+    environment.filters["us"] = microseconds
     return environment
+
+
+def microseconds(time_us: float) -> str:
+    """A time as figures in prompts have it: three digits, and no more behind the point than the clock can tell."""
+    return f"{time_us:.2f}" if time_us < 10 else f"{time_us:.1f}" if time_us < 100 else f"{time_us:.0f}"
 
 
 def clip(text: str, limit: int = LOG_LIMIT) -> str:

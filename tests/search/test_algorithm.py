@@ -241,4 +241,5 @@ def test_a_device_without_profiler_and_with_emulated_times_says_so_in_the_prompt
     text = model.requests[0].messages[0].content + model.requests[0].messages[1].content
     assert "There is no hardware profile: no profiler here" in text
     assert "Times are emulated" in text
-    assert "speedup 2.000 (emulated)" in text
+    assert "Weighted speedup over the baseline: 1.010 (emulated)" in text
+    assert "Medians of whole calls in µs (emulated)" in text
