@@ -1,9 +1,9 @@
-"""A finished run as a record: its replies without a model, and its verdicts without a device.
+"""A run folder as a record: its replies without a model, and its verdicts without a device.
 
-The record is the run folder itself. A whole replay takes everything from it, needs no key, no network, no GPU and no
-compiler, and comes to the same result, or says where the search asks something else than then. A replay of the models
-alone hands out the replies of each role in their order, whatever is asked, while kernels are measured anew; a prompt
-with other figures in it gets the reply that was given then.
+A whole replay takes everything from the record, needs no key, no network, no GPU and no compiler, and comes to the same
+result, or says where the search asks something else than then; that of a run which was stopped stops where it stopped.
+A replay of the models alone hands out the replies of each role in their order, whatever is asked, while kernels are
+measured anew; a prompt with other figures in it gets the reply that was given then.
 
 Nothing is written here: a replay is a run with a run folder of its own (optimization), and can be recorded and resumed.
 """
@@ -11,12 +11,12 @@ Nothing is written here: a replay is a run with a run folder of its own (optimiz
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cudamaster.cards import TaskCard
-from cudamaster.errors import RunFolderError, UsageError
+from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.recording import difference
@@ -74,19 +74,8 @@ def models(
     With `same_requests` each reply goes to the request that it was given to and to no other. With `real_time` each
     takes as long as it took then, by `sleep`.
     """
-    by_role: dict[Role, list[Exchange]] = {role: [] for role in record.manifest.settings.models}
-    for exchange in _exchanges(record):
-        by_role[exchange.request.role].append(exchange)
-    return {
-        role: _ReplayedModel(
-            record.path,
-            record.manifest.settings.models[role],
-            exchanges[(done or {}).get(role, 0) :],
-            same_requests=same_requests,
-            sleep=sleep if real_time else None,
-        )
-        for role, exchanges in by_role.items()
-    }
+    replies = _Replies(record, done or {}, same_requests=same_requests, sleep=sleep if real_time else None)
+    return {role: _ReplayedModel(name, replies) for role, name in record.manifest.settings.models.items()}
 
 
 def _exchanges(run: RunRecord) -> list[Exchange]:
@@ -96,40 +85,60 @@ def _exchanges(run: RunRecord) -> list[Exchange]:
     return found
 
 
-class _ReplayedModel:
+class _Replies:
+    """What a record still holds of each role's replies."""
+
     def __init__(
         self,
-        record: Path,
-        name: str,
-        exchanges: list[Exchange],
+        record: RunRecord,
+        done: Mapping[Role, int],
         *,
         same_requests: bool,
         sleep: Callable[[float], None] | None,
     ) -> None:
-        self.name = name
         self._record = record
-        self._left = iter(exchanges)
+        self._left: dict[Role, deque[Exchange]] = {role: deque() for role in Role}
+        for exchange in _exchanges(record):
+            self._left[exchange.request.role].append(exchange)
+        for role, number in done.items():
+            for _ in range(min(number, len(self._left[role]))):
+                self._left[role].popleft()
         self._same_requests = same_requests
         self._sleep = sleep
 
-    def ask(self, request: Request) -> Reply:
-        """The next reply of the role. Raises RunFolderError when there is none, or it was given to another request."""
-        stored = next(self._left, None)
-        if stored is None:
+    def next(self, request: Request) -> Reply:
+        """The next reply of the role that is asked."""
+        left = self._left[request.role]
+        if not left:
+            if self._same_requests and not any(self._left.values()):
+                _must_be_finished(self._record)
             raise RunFolderError(
-                f"The record {self._record} holds no further reply of the {request.role.value} agent.",
+                f"The record {self._record.path} holds no further reply of the {request.role.value} agent.",
                 "The search goes on where the recorded one did not; "
                 + (_OTHER if self._same_requests else "use a model for it."),
             )
+        stored = left.popleft()
         if self._same_requests and stored.request_hash != request_hash(request):
             raise RunFolderError(
-                f"Exchange {stored.number} of the record {self._record} answers another request: "
+                f"Exchange {stored.number} of the record {self._record.path} answers another request: "
                 f"{difference(stored, request)}.",
                 _OTHER,
             )
         if self._sleep is not None:
             self._sleep(stored.reply.usage.seconds)
         return stored.reply
+
+
+class _ReplayedModel:
+    def __init__(self, name: str, replies: _Replies) -> None:
+        self.name = name
+        self._replies = replies
+
+    def ask(self, request: Request) -> Reply:
+        """The next reply of the role. Raises RunFolderError when there is none, or it was given to another request,
+        and BudgetSpent where the recorded run stopped.
+        """
+        return self._replies.next(request)
 
 
 class ReplayedWorkbench:
@@ -160,19 +169,35 @@ class ReplayedWorkbench:
         return self._record.manifest.hardware
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """The recorded verdict. Raises RunFolderError for a candidate that was not judged then."""
+        """The recorded verdict.
+
+        Raises RunFolderError for a candidate that was not judged then, and BudgetSpent where the run stopped at it.
+        """
         verdict = self._record.verdict(candidate.id)
         if verdict is None:
+            if self._record.candidate(candidate.id) is not None:
+                _must_be_finished(self._record)
             raise self._lacks(f"verdict on the candidate {candidate.id}")
         log = self._record.build_log(candidate.id)
         if self.on_build is not None and log is not None:
             self.on_build(candidate.id, log)
         return verdict
 
+    def measure_again(self, candidate: Candidate) -> Verdict:
+        """The recorded second verdict. Raises RunFolderError for a candidate that was judged once."""
+        verdict = self._record.confirmation(candidate.id)
+        if verdict is None:
+            raise self._lacks(f"second verdict on the candidate {candidate.id}")
+        return verdict
+
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """The recorded findings. Raises RunFolderError for a candidate that was not profiled then."""
+        """The recorded findings.
+
+        Raises RunFolderError for a candidate that was not profiled then, and BudgetSpent where the run stopped at it.
+        """
         findings = self._record.findings(candidate.id)
         if findings is None:
+            _must_be_finished(self._record)
             raise self._lacks(f"findings on the candidate {candidate.id}")
         return findings
 
@@ -191,6 +216,15 @@ def must_agree(record: RunRecord, result: Result) -> None:
             f"The record {record.path} came to {summary.get('best')} with {summary.get('score')}, "
             f"its replay to {result.best.id} with {result.score}.",
             _OTHER,
+        )
+
+
+def _must_be_finished(record: RunRecord) -> None:
+    """Raises BudgetSpent, which ends a search with the best so far, where the record is that of an unfinished run."""
+    if not record.finished:
+        ended = next((session.ended for session in reversed(record.sessions) if session.ended), "it was stopped")
+        raise BudgetSpent(
+            f"The record {record.path} ends here: {ended.rstrip('.')}.", "Resume that run, and replay it."
         )
 
 

@@ -146,6 +146,23 @@ def test_only_the_command_line_imports_the_command_line() -> None:
             assert not {other for other in own(tree) if within(other, "cli")}, name
 
 
+def test_every_program_is_given_its_environment() -> None:
+    """Left to itself a child gets ours, keys and all; what it may have is said in keys.py or beside the call."""
+    starting = {"subprocess.run", "subprocess.Popen"}
+    calls = [
+        (name, node.lineno, {keyword.arg for keyword in node.keywords})
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in starting
+    ]
+    assert len(calls) >= 8
+    assert [(name, line) for name, line, given in calls if "env" not in given] == []
+    for name, tree in MODULES.items():
+        assert not {"subprocess.check_output", "subprocess.call", "subprocess.check_call", "os.system", "os.popen"} & {
+            ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)
+        }, name
+
+
 def test_only_one_module_reaches_litellm() -> None:
     assert [n for n, tree in MODULES.items() if any(within(i, "litellm") for i in imports(tree))] == [
         "models.litellm_model"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import click
 
+from cudamaster import keys
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
 
@@ -106,7 +107,9 @@ def examine() -> list[Finding]:
 
 def _version(program: str) -> str:
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30, check=False, env=keys.for_tools()
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     lines = done.stdout.strip().splitlines()

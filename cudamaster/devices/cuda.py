@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from cudamaster import resources
+from cudamaster import keys, resources
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, worker_words
 from cudamaster.errors import DeviceError
@@ -88,7 +88,9 @@ def find_gpus() -> tuple[Gpu, ...]:
         query = ",".join(reasons if field == _QUERY[-1] else field for field in _QUERY)
         command = [smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, check=False, env=keys.for_tools()
+            )
         except (OSError, subprocess.TimeoutExpired):
             return ()
         rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
@@ -153,7 +155,9 @@ class CudaDevice:
     @functools.cached_property
     def toolkit(self) -> str:
         """Release of nvcc, e.g. "13.0"."""
-        done = subprocess.run([self.nvcc, "--version"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [self.nvcc, "--version"], capture_output=True, text=True, check=False, env=keys.for_tools()
+        )
         found = re.search(r"release ([\d.]+)", done.stdout)
         return found[1] if found else "unknown"
 

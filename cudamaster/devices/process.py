@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from cudamaster import keys
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import DeviceError
 
@@ -32,7 +33,8 @@ def run_limited(
 
     Output goes to a file rather than a pipe, so that a program that prints without end cannot fill our memory; a
     limit on file size bounds that. `held` are descriptors that stay open in the child: a lock held through one is
-    held for as long as the child lives, even when we are killed. DeviceError where the program cannot be started.
+    held for as long as the child lives, even when we are killed. Without an `environment` it gets that of
+    tools (keys.py). DeviceError where the program cannot be started.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -43,7 +45,7 @@ def run_limited(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=None if environment is None else dict(environment),
+                env=keys.for_tools() if environment is None else dict(environment),
                 start_new_session=True,
                 pass_fds=tuple(held),
             )

@@ -20,6 +20,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
+from cudamaster import keys
 from cudamaster.errors import DeviceError
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.storage import DeviceNames
@@ -103,7 +104,9 @@ def localise(path: Path, wrapper: str, out: Path, redirected: Mapping[str, str] 
             ["ld", "-r", "--force-group-allocation", "-o", str(whole), str(plain)],
             ["objcopy", f"--keep-global-symbol={wrapper}", *renames, str(whole), str(out)],
         ):
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", check=False, env=keys.for_tools()
+            )
             if done.returncode != 0:
                 raise DeviceError(
                     f"{command[0]} cannot prepare the candidate's object: {done.stderr.strip()[:300]}.",

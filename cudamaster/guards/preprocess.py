@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudamaster import keys
 from cudamaster.guards.headers import ALLOWED
 from cudamaster.guards.lexer import Kind, directives, lex
 from cudamaster.guards.refusal import Refusal
@@ -142,7 +143,7 @@ def region_of(preprocessed: str) -> Region:
 
 def _expand(command: Sequence[str], code: str) -> subprocess.CompletedProcess[str]:
     """Run the preprocessor, bounded in time and in output: a few nested macros can ask for terabytes."""
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_PATH")}
+    environment = {key: value for key, value in keys.for_tools().items() if not key.endswith("_PATH")}
     environment |= {"LC_ALL": "C"}
     with tempfile.TemporaryDirectory() as folder:
         source, said, empty = Path(folder) / REGION_FILE, Path(folder) / "stderr", Path(folder) / "empty"

@@ -181,6 +181,7 @@ def _imported() -> Any:
 
     litellm.telemetry = False
     litellm.suppress_debug_info = True
+    litellm.drop_params = False  # what a model does not take is left out by us, and said
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return litellm

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cudamaster import keys
 from cudamaster.toollogs import without_folders
 
 NOT_INSTALLED = (
@@ -141,7 +142,15 @@ def disassembled(program: Path) -> tuple[InstructionMix, ...] | NoMix:
         return NoMix(NOT_INSTALLED)
     command = [str(cuobjdump), "-sass", str(program)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+            env=keys.for_tools(),
+        )
     except subprocess.TimeoutExpired:
         return NoMix(f"cuobjdump was stopped after {_LIMIT_S:g} s")
     except OSError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from cudamaster import resources
+from cudamaster import keys, resources
 from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
@@ -166,7 +166,7 @@ def _call(command: Sequence[str]) -> tuple[bool, str]:
             errors="replace",
             timeout=_COMPILE_LIMIT_S,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            env={**keys.for_tools(), "LC_ALL": "C.UTF-8"},
         )
     except subprocess.TimeoutExpired:
         return False, f"the compiler did not end within {_COMPILE_LIMIT_S:.0f} s"

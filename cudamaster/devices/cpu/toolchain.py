@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from cudamaster import resources
+from cudamaster import keys, resources
 from cudamaster.errors import DeviceError
 
 _HERE = Path(__file__).parent
@@ -42,7 +42,9 @@ def compiler() -> str:
 @cache
 def _version(path: str) -> str:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=60, check=True, env=keys.for_tools()
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise DeviceError(f"The C++ compiler {path} does not run: {error}.", "Set CXX to one that does.") from error
     return done.stdout.splitlines()[0] if done.stdout else path
@@ -120,7 +122,7 @@ def _prelude(flags: tuple[str, ...]) -> str:
             text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
             text.replace(header)
             command = [compiler(), *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
-            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            if subprocess.run(command, capture_output=True, check=False, env=keys.for_tools()).returncode != 0:
                 return "cuda_runtime.h"
             made.replace(target)
     return str(header)
@@ -165,6 +167,7 @@ def _build_runtime(target: Path, *, debug: bool) -> Path:
         ],
         capture_output=True,
         text=True,
+        env=keys.for_tools(),
     )
     if built.returncode:
         raise DeviceError(
