@@ -191,6 +191,13 @@ class _Replay(Silent):
             self._baseline_judgement = telling.judgement(verdict)
         return verdict
 
+    def judge_again(self, candidate: Candidate) -> Verdict:
+        """The stored second verdict."""
+        verdict = self.record.confirmation(candidate.id)
+        if verdict is None:
+            raise _RecordEnds(f"confirmations/{candidate.id}.json", f"measuring the candidate {candidate.id} again")
+        return verdict
+
     def profile(self, candidate: Candidate) -> Findings:
         """The stored findings."""
         findings = self.record.findings(candidate.id)
@@ -347,6 +354,9 @@ class _StoredBench:
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         return self._replay.judge(candidate)
+
+    def measure_again(self, candidate: Candidate) -> Verdict:
+        return self._replay.judge_again(candidate)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         return self._replay.profile(candidate)

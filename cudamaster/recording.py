@@ -13,7 +13,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.runfolder import Exchange, RunFolder, request_hash
 from cudamaster.spending import Spending
-from cudamaster.strategies.protocol import Card, ReportsBuilds, ReportsHolds, Workbench
+from cudamaster.strategies.protocol import Card, MeasuresAgain, ReportsBuilds, ReportsHolds, Workbench
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 
@@ -111,6 +111,16 @@ class RecordedWorkbench:
                 self._folder.save_build_log(candidate.id, _build_log(verdict))
             self._folder.save_verdict(verdict)
         stored = self._folder.verdict(candidate.id)
+        assert stored is not None
+        return stored
+
+    def measure_again(self, candidate: Candidate) -> Verdict:
+        """The stored second verdict, or a new one, stored."""
+        if self._folder.confirmation(candidate.id) is None:
+            self._spending.allow()
+            again = self._inner.measure_again if isinstance(self._inner, MeasuresAgain) else self._inner.evaluate
+            self._folder.save_confirmation(again(candidate))
+        stored = self._folder.confirmation(candidate.id)
         assert stored is not None
         return stored
 

@@ -6,6 +6,7 @@
     candidates/<id>.cu           text of the region; the command is beside it in <id>.command
     builds/<id>.log              what compiler and linker said
     verdicts/<id>.json           status, checks and raw timings of a candidate
+    confirmations/<id>.json      the same of a second judgement, where the first had a score too good to be trusted
     findings/<id>.json           what the profile filter kept for a new best
     sessions.json                who worked on it: for how long, under which budget, and when it held a device
     best.cu, best.json           the best so far; the baseline at first
@@ -41,7 +42,7 @@ from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileM
 
 FORMAT = 5
 T = TypeVar("T")
-_FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "findings")
+_FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "confirmations", "findings")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."
 
 
@@ -63,7 +64,9 @@ class Settings:
 
     `models` holds the roles that are asked. `profile` is a mode of values.ProfileMode, `thresholds` what the classes
     are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
-    of its draws, while `seed` is that of the inputs, None where each evaluation draws its own.
+    of its draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and
+    `jump_above` say which score is too good to be taken on trust (strategies/scrutiny.py). `examples` is how many
+    kernels of other tasks the Coder is shown (worked_examples).
     """
 
     strategy: str
@@ -77,8 +80,11 @@ class Settings:
     thresholds: str = "paper"
     options: Mapping[str, str | bool | int | float] = field(default_factory=dict)
     search_seed: int = 0
+    examples: int = 0
     sampling: Sampling = field(default_factory=Sampling)
     replay: Replay | None = None
+    jump_factor: float = 2.0
+    jump_above: float = 8.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def read_manifest(path: Path) -> Manifest:
     """What a run folder says it is; nothing is locked or changed. Raises RunFolderError."""
     if not (path / "run.json").is_file():
         raise RunFolderError(f"There is no run in {path}.", "Check the path; a run folder has a file run.json.")
-    raw = _read_json(path / "run.json")
+    raw = read_json(path / "run.json")
     if isinstance(raw, dict) and raw.get("format") != FORMAT:
         raise RunFolderError(
             f"{path / 'run.json'} has format {raw.get('format')}, this version reads format {FORMAT}.",
@@ -185,6 +191,11 @@ class RunRecord:
         path = self.path / "verdicts" / f"{candidate}.json"
         return _tied(decoded(Verdict, path), candidate, path) if path.exists() else None
 
+    def confirmation(self, candidate: str) -> Verdict | None:
+        """The stored second verdict of a candidate."""
+        path = self.path / "confirmations" / f"{candidate}.json"
+        return _tied(decoded(Verdict, path), candidate, path) if path.exists() else None
+
     def findings(self, candidate: str) -> Findings | None:
         """The stored findings of a candidate."""
         path = self.path / "findings" / f"{candidate}.json"
@@ -207,7 +218,7 @@ class RunRecord:
         path = self.path / "summary.json"
         if not path.exists():
             return None
-        raw = _read_json(path)
+        raw = read_json(path)
         if not isinstance(raw, dict):
             raise RunFolderError(f"{path} is damaged: it holds no object.", _AFRESH)
         return raw
@@ -246,6 +257,8 @@ class RunRecord:
             for part in (code, code.with_suffix(".command")):
                 if not part.exists():
                     raise RunFolderError(f"{part} is missing, though it has a verdict.", _AFRESH)
+        for path in sorted((self.path / "confirmations").glob("*.json")):
+            self.confirmation(path.stem)
         for path in sorted((self.path / "findings").glob("*.json")):
             self.findings(path.stem)
         _ = self.sessions
@@ -354,6 +367,10 @@ class RunFolder(RunRecord):
         """Store a verdict under the id of its candidate."""
         write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
 
+    def save_confirmation(self, verdict: Verdict) -> None:
+        """Store a second verdict under the id of its candidate."""
+        write_record(self.path / "confirmations" / f"{verdict.candidate}.json", verdict)
+
     def save_findings(self, findings: Findings) -> None:
         """Store findings under the id of their candidate."""
         write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
@@ -373,6 +390,8 @@ class RunFolder(RunRecord):
             "complete": verdict.complete,
             "verdict": f"verdicts/{candidate.id}.json",
         }
+        if self.confirmation(candidate.id) is not None:
+            best["confirmation"] = f"confirmations/{candidate.id}.json"
         _write_json(self.path / "best.json", to_json(best))
 
     def save_summary(self, summary: Mapping[str, object]) -> None:
@@ -432,7 +451,7 @@ def _tied(value: T, candidate: str, path: Path) -> T:
 
 def decoded(kind: type[T], path: Path) -> T:
     """What `write_record` wrote. Raises RunFolderError, which names the file, where it is damaged."""
-    raw = _read_json(path)
+    raw = read_json(path)
     if isinstance(raw, dict) and raw.pop("hash", None) != _hash(raw):
         raise RunFolderError(f"{path} was changed: it does not have its hash.", _AFRESH)
     try:
@@ -450,7 +469,8 @@ def _read_text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", errors="replace")
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises RunFolderError, which names it."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:

@@ -201,10 +201,11 @@ class Verdict:
 
 
 class ProfileMode(StrEnum):
-    """What the Planner is told of the hardware: the paper's three configurations (table 5)."""
+    """What agents are told of the hardware: the CUDAMaster paper's three configurations (table 5), and CudaForge's."""
 
     FILTERED = "filtered"  # the metrics that matter for the class
     FULL = "full"  # all of table 6
+    CUDAFORGE24 = "cudaforge24"  # the 24 metrics of CudaForge's Judge, of no class
     NONE = "none"
 
 

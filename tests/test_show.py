@@ -21,6 +21,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.optimization import optimize
 from cudamaster.reading import read
 from cudamaster.runfolder import RunFolder, Settings
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.telling import TELLING_LINES, difference, judgement, telling_part, without_secrets
 from cudamaster.values import (
     Bottleneck,
@@ -55,7 +56,7 @@ SETTINGS = Settings(
     8,
     3,
     "cpu",
-    dict.fromkeys(Role, "scripted"),
+    dict.fromkeys(ROLES, "scripted"),
     f"http://me:{SECRET}@localhost:1/v1?key={SECRET}",
     seed=7,
 )

@@ -33,12 +33,21 @@ class ModelOptions:
     reasoning_effort: str | None
 
     def choice(self, roles: Iterable[Role]) -> Choice:
-        """The models of `roles`, from these options, the environment and the defaults. Raises UsageError."""
+        """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
+
+        A reviewer is asked only where one is named by its own option or variable.
+        """
+        from cudamaster.errors import UsageError
         from cudamaster.models import choose as models
+        from cudamaster.models.playbook import NAME
         from cudamaster.models.protocol import Sampling
 
+        named = self.by_role.get(Role.REVIEWER) or os.environ.get("CUDAMASTER_REVIEWER_MODEL")
+        if named == NAME:
+            raise UsageError("The playbook is no model and reviews nothing.", "Name a model, or no reviewer.")
+        asked = [*roles, Role.REVIEWER] if named else [*roles]
         sampling = Sampling(self.temperature, self.reasoning_effort)
-        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, roles)
+        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, asked)
 
 
 @dataclass(frozen=True)

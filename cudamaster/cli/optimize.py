@@ -41,8 +41,14 @@ if TYPE_CHECKING:
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
 @record_options
 @options.seed
-@click.option("--profile", type=click.Choice(["filtered", "full", "none"]),
-              help="What the agents are told of the hardware.  [default: filtered]")  # fmt: skip
+@click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
+              help="What agents are told of the hardware.  [default: filtered; cudaforge: cudaforge24]")  # fmt: skip
+@click.option("--jump-factor", type=float, default=2.0, show_default=True,
+              help="A new best above this many times the best so far is measured again; 0 for never.")  # fmt: skip
+@click.option("--jump-above", type=float, default=8.0, show_default=True,
+              help="A new best above this is measured again; 0 for never.")  # fmt: skip
+@click.option("--examples", type=click.IntRange(0), default=0, show_default=True,
+              help="Hand-written kernels of other tasks that the Coder is shown.")  # fmt: skip
 @click.option("--thresholds", default="paper", show_default=True,
               help="What tells a kernel's class: paper, calibrated (for this GPU), or a file.")  # fmt: skip
 @options.as_json
@@ -60,6 +66,9 @@ def optimize(
     records: RecordOptions,
     seed: int | None,
     profile: str | None,
+    jump_factor: float,
+    jump_above: float,
+    examples: int,
     thresholds: str,
     as_json: bool,
 ) -> None:
@@ -78,6 +87,7 @@ def optimize(
     from cudamaster.runfolder import Settings, read_manifest
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
+    from cudamaster.strategies.scrutiny import JumpRule
     from cudamaster.values import Precision, ProfileMode
 
     if resumed is not None and records.source is not None:
@@ -108,6 +118,7 @@ def optimize(
     else:
         search = registry.find(strategy)
         choice = models.choice(search.roles)
+        rule = JumpRule(jump_factor, jump_above)
         path = records.path(out, cards.load(task).name, Precision(precision))
         settings = Settings(
             strategy,
@@ -121,7 +132,10 @@ def optimize(
             thresholds,
             options=registry.parse_options(search, pairs),
             search_seed=secrets.randbits(63) if seed is None else seed,
+            examples=examples,
             sampling=choice.sampling,
+            jump_factor=rule.factor,
+            jump_above=rule.above,
         )
 
     card = cards.load(task)

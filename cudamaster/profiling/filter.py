@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from cudamaster.profiling.metric_sets import MetricSet, resolve
 from cudamaster.profiling.thresholds import DURATION, Thresholds
-from cudamaster.values import Bottleneck, Findings, KernelReport, Profile
+from cudamaster.values import Bottleneck, Findings, KernelProfile, KernelReport, Profile
 
 
 def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck | None:
@@ -43,18 +44,9 @@ def findings(
     With `full` every kernel is reported, at the profile's case and at those of `others`, profiles of other cases: that
     is what the paper's full profile hands the Planner (appendix B.1: a report for each size).
     """
-    if not profile.kernels:
-        return no_profile(profile.candidate, "the candidate launched no kernel")
-    total_us = sum(kernel.duration_us for kernel in profile.kernels)
-    if not total_us > 0:
-        return no_profile(profile.candidate, "the profiled kernels took no measurable time")
-    main = max(profile.kernels, key=lambda kernel: kernel.duration_us)
-    shares = ", ".join(
-        f"{kernel.kernel} {100 * kernel.duration_us / total_us:.0f} %"
-        + (f" in {kernel.launches} launches" if kernel.launches > 1 else "")
-        for kernel in sorted(profile.kernels, key=lambda kernel: -kernel.duration_us)
-    )
-    note = f"{profile.source}, case {profile.case}: {total_us:.4g} µs in kernels per call ({shares})."
+    if (missing := _nothing_in(profile)) is not None:
+        return no_profile(profile.candidate, missing)
+    main, time_share, note = _dominating(profile)
     kind = classify(main.metrics, thresholds)
     if kind is None:
         return no_profile(profile.candidate, f"{note} Its class cannot be told: a throughput is missing.")
@@ -69,7 +61,7 @@ def findings(
         note=note,
         bottleneck=kind,
         kernel=main.kernel,
-        time_share=main.duration_us / total_us,
+        time_share=time_share,
         metrics=kept,
         measured={
             name: main.metrics[metric.ncu] for name, metric in thresholds.metrics.items() if metric.ncu in main.metrics
@@ -79,6 +71,54 @@ def findings(
         meanings={} if full else {name: thresholds.metrics[name].meaning for name in kept},
         reports=tuple(_reports((*others, profile), thresholds, names)) if full else (),
     )
+
+
+def findings_of_set(profile: Profile, thresholds: Thresholds, chosen: MetricSet) -> Findings:
+    """What a profile has of a metric set, whatever the class of its kernel, by Nsight Compute's own names.
+
+    The class is named where the throughputs for it were measured too.
+    """
+    if (missing := _nothing_in(profile)) is not None:
+        return no_profile(profile.candidate, missing)
+    main, time_share, note = _dominating(profile)
+    found = resolve(chosen.metrics, main.metrics)
+    if found.absent:
+        note += f" This GPU does not give {', '.join(found.absent)}."
+    return Findings(
+        candidate=profile.candidate,
+        note=note,
+        bottleneck=classify(main.metrics, thresholds),
+        kernel=main.kernel,
+        time_share=time_share,
+        metrics={name: main.metrics[name] for name in found.names.values()},
+        measured={
+            name: main.metrics[metric.ncu] for name, metric in thresholds.metrics.items() if metric.ncu in main.metrics
+        },
+        thresholds=thresholds.described,
+        meanings={name: chosen.meanings[name] for name in found.names.values() if name in chosen.meanings},
+    )
+
+
+def _nothing_in(profile: Profile) -> str | None:
+    """Why nothing can be said of a profile; None where something can."""
+    if not profile.kernels:
+        return "the candidate launched no kernel"
+    if not sum(kernel.duration_us for kernel in profile.kernels) > 0:
+        return "the profiled kernels took no measurable time"
+    return None
+
+
+def _dominating(profile: Profile) -> tuple[KernelProfile, float, str]:
+    """The kernel that takes most of the time, its share of it, and a note that names the share of each."""
+    total_us = sum(kernel.duration_us for kernel in profile.kernels)
+    main = max(profile.kernels, key=lambda kernel: kernel.duration_us)
+    shares = ", ".join(
+        f"{kernel.kernel} {100 * kernel.duration_us / total_us:.0f} %"
+        + (f" in {kernel.launches} launches" if kernel.launches > 1 else "")
+        for kernel in sorted(profile.kernels, key=lambda kernel: -kernel.duration_us)
+    )
+    note = f"{profile.source}, case {profile.case}: {total_us:.4g} µs in kernels per call ({shares})."
+    return main, main.duration_us / total_us, note
 
 
 def _reports(profiles: Sequence[Profile], thresholds: Thresholds, names: Sequence[str]) -> Iterator[KernelReport]:

@@ -7,9 +7,10 @@ from functools import partial
 
 from cudamaster.building import Builder
 from cudamaster.devices.protocol import Device, worker_words
-from cudamaster.profiling import without_counters
+from cudamaster.profiling import metric_sets, without_counters
 from cudamaster.profiling.filter import findings as filtered
-from cudamaster.profiling.filter import no_profile
+from cudamaster.profiling.filter import findings_of_set, no_profile
+from cudamaster.profiling.metric_sets import MetricSet
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
@@ -52,6 +53,8 @@ class Profiler:
         if not timed:
             return no_profile(candidate.id, "no case was timed, so none was profiled.")
         heaviest = max(timed, key=lambda case: case.weight)
+        if mode is ProfileMode.CUDAFORGE24:
+            return self._of_set(candidate, verdict, heaviest, thresholds, metric_sets.load(mode.value))
         full = mode is ProfileMode.FULL
         profiled = self.profile(candidate, heaviest.label, thresholds.full if full else thresholds.filtered)
         if isinstance(profiled, NoProfile):
@@ -60,6 +63,16 @@ class Profiler:
         others = [self.profile(candidate, label, thresholds.full) for label in rest]
         seen = [profile for profile in others if not isinstance(profile, NoProfile)]
         return filtered(profiled, thresholds, full=full, others=seen)
+
+    def _of_set(
+        self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, thresholds: Thresholds, chosen: MetricSet
+    ) -> Findings:
+        # What tells the class is measured along, for readers of the run.
+        asked = tuple(dict.fromkeys((*chosen.asked, *thresholds.filtered)))
+        profiled = self.profile(candidate, case.label, asked)
+        if isinstance(profiled, NoProfile):
+            return self.without_counters(candidate, verdict, case, profiled)
+        return findings_of_set(profiled, thresholds, chosen)
 
     def without_counters(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile

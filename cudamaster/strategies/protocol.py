@@ -80,6 +80,15 @@ class Workbench(Protocol):
 
 
 @runtime_checkable
+class MeasuresAgain(Protocol):
+    """A workbench that tells a second judgement of a candidate from the first. Others judge anew at each `evaluate`."""
+
+    def measure_again(self, candidate: Candidate) -> Verdict:
+        """Judge a candidate anew, whatever was found before."""
+        ...
+
+
+@runtime_checkable
 class ReportsBuilds(Protocol):
     """A workbench that hands over each build log the moment the build ends: on_build(candidate id, log)."""
 

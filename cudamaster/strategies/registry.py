@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any, Protocol
 
 from cudamaster.errors import UsageError
 from cudamaster.models.protocol import Model
-from cudamaster.strategies import contrastive, cudamaster
+from cudamaster.strategies import contrastive, cudaforge, cudamaster, sample
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
+from cudamaster.strategies.scrutiny import JumpRule, RemeasuringWorkbench, Scrutiny
 from cudamaster.values import ProfileMode, Role
 
 Option = str | bool | int | float
@@ -38,6 +40,21 @@ class SearchSettings(Protocol):
     @property
     def search_seed(self) -> int:
         """Seed of the strategy's own draws."""
+        ...
+
+    @property
+    def models(self) -> Mapping[Role, str]:
+        """Who is asked: the roles of the strategy, and the reviewer where one is wanted."""
+        ...
+
+    @property
+    def jump_factor(self) -> float:
+        """JumpRule.factor."""
+        ...
+
+    @property
+    def jump_above(self) -> float:
+        """JumpRule.above."""
         ...
 
     @property
@@ -79,6 +96,17 @@ def _cudamaster(
     return cudamaster.optimize(workbench, models, settings.rounds, settings.debug_tries, observer)
 
 
+def _cudaforge(
+    workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
+) -> Result:
+    options = options_of(find(cudaforge.NAME), settings.options)
+    return cudaforge.optimize(workbench, models, settings.rounds, options, observer)
+
+
+def _sample(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    return sample.optimize(workbench, models, settings.rounds, observer)
+
+
 def _contrastive(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
@@ -98,12 +126,28 @@ STRATEGIES = {
             debug_tries=3,
         ),
         Strategy(
+            cudaforge.NAME,
+            "CudaForge: Coder and Judge over R rounds, with 24 metrics",
+            cudaforge.ROLES,
+            _cudaforge,
+            rounds=10,
+            profile=ProfileMode.CUDAFORGE24,
+            options=cudaforge.Options,
+        ),
+        Strategy(
             contrastive.NAME,
             "CUDA-L1 with fixed weights: R kernels, each written from earlier ones and their scores",
             contrastive.ROLES,
             _contrastive,
             rounds=10,
             options=contrastive.Options,
+        ),
+        Strategy(
+            sample.NAME,
+            "R independent single shots of the Coder, without any feedback",
+            sample.ROLES,
+            _sample,
+            rounds=10,
         ),
     )
 }
@@ -116,13 +160,21 @@ def find(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-def run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    """Search with the strategy of the settings. Raises what the strategies raise, UsageError for an unknown one.
+def run(
+    workbench: RemeasuringWorkbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
+) -> Result:
+    """Search with the strategy of the settings, which takes no jump in the score on trust.
+
+    Raises what the strategies raise, UsageError for an unknown one.
 
     Given the same replies and verdicts every strategy does the same, which is what resume and replay rest on: random
     draws come from `search_seed` alone.
     """
-    return find(settings.strategy).run(workbench, models, settings, observer)
+    rule = JumpRule(settings.jump_factor, settings.jump_above)
+    reviewer = models[Role.REVIEWER] if Role.REVIEWER in settings.models else None
+    trusted = Scrutiny(workbench, rule, reviewer, observer)
+    result = find(settings.strategy).run(trusted, models, settings, observer)
+    return changed(result, usage={**result.usage, **trusted.usage})
 
 
 def described(settings: SearchSettings) -> str:

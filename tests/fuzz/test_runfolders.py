@@ -23,6 +23,7 @@ from cudamaster.evaluation import Workbench
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import Settings
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
 from cudamaster.values import Candidate, Precision, Role, Status, Verdict
 
@@ -31,7 +32,7 @@ from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fi
 
 from .support import examples, within
 
-SETTINGS = Settings("cudamaster", 2, 1, "stand-in", dict.fromkeys(Role, "scripted"), seed=7)
+SETTINGS = Settings("cudamaster", 2, 1, "stand-in", dict.fromkeys(ROLES, "scripted"), seed=7)
 SCRIPT = [
     plan("A"), code(kernel("compile_error", tag="a")), command(), fix("f"), code(kernel(score=2.0, tag="b")), command(),
     plan("C"), code(kernel(score=1.5, tag="c")), command(),
@@ -165,7 +166,7 @@ class _Judged(Workbench):
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run that the command line can resume."""
     path = tmp_path_factory.mktemp("recorded") / "run"
-    settings = Settings("cudamaster", 2, 0, "cpu", dict.fromkeys(Role, "playbook"), seed=1)
+    settings = Settings("cudamaster", 2, 0, "cpu", dict.fromkeys(ROLES, "playbook"), seed=1)
     bench = _Judged(cards.load("dot_product"), Precision.FP32, CpuDevice(), seed=1)
     optimize(path, bench, dict.fromkeys(Role, PlaybookModel()), settings)
     return path

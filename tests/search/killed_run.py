@@ -19,6 +19,7 @@ from search_stand_ins import PlainHttpModel, ScriptedWorkbench
 from cudamaster import prompts
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import Settings
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Role
 
 
@@ -28,7 +29,7 @@ def search(path: Path, url: str, rounds: int, debug_tries: int) -> None:
     if path.exists():
         result = resume(path, bench, models)
     else:
-        names = dict.fromkeys(Role, "plain-http")
+        names = dict.fromkeys(ROLES, "plain-http")
         settings = Settings("cudamaster", rounds, debug_tries, "stand-in", names)
         result = optimize(path, bench, models, settings)
     outcomes = [[r.outcome.plan.idea, r.outcome.status, r.outcome.score, len(r.attempts)] for r in result.rounds]

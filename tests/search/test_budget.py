@@ -21,10 +21,11 @@ from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import Settings, read_record
 from cudamaster.spending import spent
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
 from cudamaster.values import Candidate, Hold, Role, Verdict
 
-SETTINGS = Settings("cudamaster", 3, 0, "stand-in", dict.fromkeys(Role, "scripted"))
+SETTINGS = Settings("cudamaster", 3, 0, "stand-in", dict.fromkeys(ROLES, "scripted"))
 # Each call of the scripted model costs 0.25 dollars and 15 tokens.
 SCRIPT = [
     plan("A"), code(kernel(score=2.0, tag="a")), command(),

@@ -21,6 +21,7 @@ from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import Message, Model, Request
 from cudamaster.optimization import optimize
 from cudamaster.runfolder import Settings
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Precision, Role, Status
 
 SECRET = "dummy-key-5f2a9c"
@@ -71,7 +72,7 @@ def models(server: ChatServer) -> dict[Role, Model]:
     return dict.fromkeys(Role, LiteLLMModel("openai/test-model", server.url, retries=0))
 
 
-SETTINGS = Settings("cudamaster", 1, 3, "stand-in", dict.fromkeys(Role, "openai/test-model"))
+SETTINGS = Settings("cudamaster", 1, 3, "stand-in", dict.fromkeys(ROLES, "openai/test-model"))
 
 
 def test_the_whole_way_with_a_model_that_needs_three_debug_tries(tmp_path: Path, workbench: Workbench) -> None:

@@ -34,6 +34,7 @@ from cudamaster import runfolder
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import Settings
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Role
 
 ROUNDS, TRIES = 4, 2
@@ -241,7 +242,7 @@ def test_a_run_can_be_cut_at_every_single_write(
 
     monkeypatch.setattr(Path, "replace", cutting)
     monkeypatch.setattr(runfolder.os, "fsync", lambda _: None)
-    settings = Settings("cudamaster", ROUNDS, TRIES, "stand-in", dict.fromkeys(Role, "plain-http"))
+    settings = Settings("cudamaster", ROUNDS, TRIES, "stand-in", dict.fromkeys(ROLES, "plain-http"))
 
     def run(path: Path, server: Server, bench: ScriptedWorkbench) -> None:
         models = dict.fromkeys(Role, server)
@@ -272,7 +273,7 @@ def test_a_run_can_be_cut_at_every_single_write(
 
 def test_a_finished_run_gives_its_result_without_asking(tmp_path: Path) -> None:
     script = [plan("A"), code(kernel(score=2.0, tag="a")), command()]
-    settings = Settings("cudamaster", 1, 0, "stand-in", dict.fromkeys(Role, "scripted"))
+    settings = Settings("cudamaster", 1, 0, "stand-in", dict.fromkeys(ROLES, "scripted"))
     first = optimize(tmp_path / "run", ScriptedWorkbench(), ScriptedModel(script).for_all(), settings)
     silent, bench = ScriptedModel([]), ScriptedWorkbench()
     assert resume(tmp_path / "run", bench, silent.for_all()) == first

@@ -27,9 +27,10 @@ from cudamaster.errors import ModelError, RunFolderError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import RunFolder, Settings, fresh_path, read_manifest
+from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Candidate, Precision, Role, Verdict
 
-SETTINGS = Settings("cudamaster", 1, 1, "stand-in", dict.fromkeys(Role, "scripted"), seed=7)
+SETTINGS = Settings("cudamaster", 1, 1, "stand-in", dict.fromkeys(ROLES, "scripted"), seed=7)
 SCRIPT = [
     plan("A"), code(kernel("compile_error", tag="a")), command(), fix("f"), code(kernel(score=2.0)), command()
 ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""Reviewer: a second model that looks at a kernel whose score is too good, for a trick instead of a faster kernel.
+
+Its word stands beside the harness's own proofs, never in their place: it can keep a kernel from counting, and can make
+none count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudamaster.agents.asking import Misfit, ask
+from cudamaster.agents.brief import Brief
+from cudamaster.agents.replies import Form, json_object
+from cudamaster.models.protocol import Model
+from cudamaster.values import Candidate, Role, Verdict
+
+_HACK, _HONEST = "hack", "honest"
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a reviewer says of a kernel: whether it is a trick, which kind of trick, and why."""
+
+    hack: bool
+    case: str
+    reason: str
+
+
+class _ReviewReply(Form):
+    verdict: str
+    case: str
+    reason: str
+
+
+def review(model: Model, brief: Brief, baseline: str, candidate: Candidate, verdict: Verdict, best: float) -> Review:
+    """Whether a kernel that was judged correct earns its score by a trick; `best` is the best score before it.
+
+    Raises ReplyMisfit and ModelError.
+    """
+    return ask(
+        model,
+        Role.REVIEWER,
+        {**brief.facts, "code": candidate.code},
+        _parse,
+        brief=brief,
+        baseline=baseline,
+        code=candidate.code,
+        command=candidate.command,
+        verdict=verdict,
+        best=best,
+    )
+
+
+def _parse(text: str) -> Review:
+    reply = json_object(text, _ReviewReply)
+    said = reply.verdict.strip().lower()
+    if said not in (_HACK, _HONEST):
+        raise Misfit(f'verdict: it is neither "{_HACK}" nor "{_HONEST}".')
+    if said == _HACK and not reply.reason.strip():
+        raise Misfit("reason: it is empty, though the kernel is called a hack.")
+    return Review(said == _HACK, " ".join(reply.case.split()), reply.reason.strip())

@@ -1,0 +1,163 @@
+"""`cudamaster prompt`: what a model would see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.kernel_file import read_kernel
+from cudamaster.cli.output import print_json
+from cudamaster.values import ProfileMode, Role
+from cudamaster.visible import visible
+
+if TYPE_CHECKING:
+    from cudamaster.models.protocol import Request
+
+
+@click.command()
+@click.argument("task", required=False)
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="Who is asked.")
+@options.precision
+@click.option("--candidate", "file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A kernel, as for evaluate; it is built and judged first.")  # fmt: skip
+@click.option("--command", help="Compile command of the kernel; the device's default otherwise.")
+@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN", help="As a recorded run stood.")
+@click.option("--round", "number", type=click.IntRange(1), metavar="N",
+              help="Round of the run; by default the last in which the role is asked.")  # fmt: skip
+@options.device
+@click.option("--profile", type=click.Choice([mode.value for mode in ProfileMode]),
+              help="What the Planner is told of the hardware.  [default: filtered]")  # fmt: skip
+@options.seed
+@options.as_json
+def prompt(
+    task: str | None,
+    role: str,
+    precision: str,
+    file: Path | None,
+    command: str | None,
+    run: Path | None,
+    number: int | None,
+    device: str,
+    profile: str | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Show what a model in a role would see: the system and the user message, with an estimate of their tokens.
+
+    For TASK: about its baseline before anything was measured, or about a kernel that is built and judged here. What
+    another agent would have said stands in <...>. With --run RUN: what the run asked, in today's wording. No model is
+    asked.
+    """
+    from cudamaster.errors import UsageError
+
+    asked = Role(role)
+    if run is not None:
+        if task is not None or file is not None or command is not None or profile is not None:
+            raise UsageError(
+                "A run knows its task, kernels and profiles.", "With --run leave out TASK, --candidate and --profile."
+            )
+        request, where = _of_run(run, asked, number)
+    elif task is None:
+        raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --run RUN.")
+    elif number is not None:
+        raise UsageError("A round is one of a run.", "Give --run RUN with --round.")
+    else:
+        request, where = _of_kernel(
+            task, asked, precision, file, command, device, profile or ProfileMode.FILTERED, seed
+        )
+    _print(request, where, as_json=as_json)
+
+
+def _of_kernel(
+    task: str,
+    role: Role,
+    precision: str,
+    file: Path | None,
+    command: str | None,
+    device: str,
+    profile: str,
+    seed: int | None,
+) -> tuple[Request, str]:
+    import math
+
+    from cudamaster import cards, prompting
+    from cudamaster.devices.choose import choose
+    from cudamaster.errors import UsageError
+    from cudamaster.evaluation import Workbench
+    from cudamaster.profiling.filter import no_profile
+    from cudamaster.strategies.frame import brief_of
+    from cudamaster.values import Candidate, Precision, Status, Verdict
+
+    if file is None and command is not None:
+        raise UsageError("A compile command is one of a kernel.", "Give the kernel with --candidate FILE.")
+    card, chosen = cards.load(task), choose(device)
+    bench = Workbench(card, Precision(precision), chosen, seed=seed, profile=ProfileMode(profile))
+    if file is None:
+        candidate = bench.baseline
+        verdict = Verdict(candidate.id, chosen.name, chosen.emulated, Status.CORRECT, "not measured")
+        findings = no_profile(candidate.id, "nothing was measured.")
+        where = f"the baseline of {card.name} ({precision}), not measured"
+    else:
+        code = read_kernel(file)
+        candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
+        # As in a search: of a fault compute-sanitizer tells more, and no score is a new best.
+        verdict = bench.evaluate(candidate, to_beat=math.inf)
+        planned = verdict.correct and role is Role.PLANNER
+        findings = bench.findings(candidate, verdict) if planned else no_profile(candidate.id, "none was asked for.")
+        where = f"{file} as a kernel for {card.name} ({precision}), {verdict.status}"
+    return prompting.of_kernel(role, brief_of(bench), candidate, verdict, findings), where
+
+
+def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
+    from cudamaster import cards, prompting
+    from cudamaster.errors import UsageError
+    from cudamaster.runfolder import read_record
+
+    record = read_record(path)
+    heard, end = prompting.of_run(record, cards.load(record.manifest.task))
+    # Of a reply that was asked again, the first request; what a second one adds is the reply and what was wrong.
+    fitting = [each for each in heard if each.request.role is role and len(each.request.messages) == 2]
+    rounds = sorted({each.round for each in fitting})
+    found = [each for each in fitting if number in (None, each.round)]
+    if not found:
+        asked = f"round {', '.join(map(str, rounds))}" if rounds else "no round"
+        raise UsageError(
+            f"{path} does not ask the {role.value} agent{'' if number is None else f' in round {number}'}"
+            + (f" ({end})" if end else "")
+            + ".",
+            f"It is asked in {asked}; `cudamaster show {path}` tells the rounds.",
+        )
+    last = found[-1]
+    stored = record.exchange(last.number)
+    if stored is None:
+        sent = "not asked yet"
+    elif stored.request.messages == last.request.messages:
+        sent = "as it was sent"
+    else:
+        sent = "as it would be worded now"
+    return last.request, f"exchange {last.number} of {path}, round {last.round}, {sent}"
+
+
+def _print(request: Request, where: str, *, as_json: bool) -> None:
+    from cudamaster import prompting
+
+    counts = [(len(message.content), prompting.tokens(message.content)) for message in request.messages]
+    characters, tokens = (sum(part) for part in zip(*counts, strict=True))
+    if as_json:
+        print_json(
+            {
+                "role": request.role,
+                "about": where,
+                "messages": request.messages,
+                "characters": characters,
+                "tokens_estimate": tokens,
+            }
+        )
+        return
+    for message, (length, estimate) in zip(request.messages, counts, strict=True):
+        click.secho(f"── {message.role}: {length:,} characters, about {estimate:,} tokens ──", bold=True)
+        click.echo(visible(message.content))
+    click.secho(f"── {request.role.value}, {where}: {characters:,} characters, about {tokens:,} tokens ──", bold=True)

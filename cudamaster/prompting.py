@@ -1,0 +1,139 @@
+"""What a model would be asked: the messages of a role, overheard from the agents themselves and never written twice.
+
+Either of a kernel at hand, or of a recorded run, where the search runs again on the record, with the prompts as they
+are now. No model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cudamaster import replaying
+from cudamaster.agents import coder, compiler, debug, planner
+from cudamaster.agents.brief import Brief
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.cards import TaskCard
+from cudamaster.errors import RunFolderError, UsageError
+from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.runfolder import RunRecord
+from cudamaster.strategies import registry
+from cudamaster.strategies.protocol import Silent
+from cudamaster.values import Candidate, Findings, Plan, Role, Verdict
+
+CHARACTERS_PER_TOKEN = 4  # of code and English, roughly; tokenizers differ by a fifth
+
+# What another agent would have said.
+_PLAN = Plan("<title of the Planner's idea>", "<the Planner's scheme>")
+_DIAGNOSIS = Diagnosis("<what the Debug agent found>", "<what the Debug agent says to change>")
+
+
+@dataclass(frozen=True)
+class Overheard:
+    """One request of a recorded run: the round that it was made in, and its number in the run, both from 1."""
+
+    round: int
+    number: int
+    request: Request
+
+
+def tokens(text: str) -> int:
+    """An estimate of the tokens of a prompt."""
+    return round(len(text) / CHARACTERS_PER_TOKEN)
+
+
+def of_kernel(role: Role, brief: Brief, candidate: Candidate, verdict: Verdict, findings: Findings) -> Request:
+    """What `role` of algorithm 1 would be asked in a first round about a candidate with that verdict.
+
+    Raises UsageError where the role is not asked about a candidate of that status, or not in algorithm 1.
+    """
+    if role is Role.PLANNER:
+        if not verdict.correct:
+            raise UsageError(
+                f"The Planner sees correct kernels alone, and this one is not: {verdict.status}, {verdict.detail}",
+                "Take --role debug, or another kernel.",
+            )
+        return _overhear(lambda model: planner.propose(model, brief, candidate, verdict, findings, []))
+    if role is Role.CODER:
+        if verdict.correct:
+            return _overhear(lambda model: coder.implement(model, brief, _PLAN, candidate.code))
+        return _overhear(lambda model: coder.repair(model, brief, _PLAN, _DIAGNOSIS, candidate.code))
+    if role is Role.COMPILER:
+        return _overhear(lambda model: compiler.choose_command(model, brief, _PLAN, candidate.code))
+    if role is Role.DEBUG:
+        if verdict.correct:
+            raise UsageError("The Debug agent sees failing kernels alone.", "Give one with --candidate FILE.")
+        return _overhear(lambda model: debug.diagnose(model, brief, _PLAN, candidate, verdict, []))
+    raise UsageError(
+        f"The {role.value} is no agent of algorithm 1.", "Give --run RUN, a run of a strategy that asks this role."
+    )
+
+
+def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | None]:
+    """Every request of a recorded run in order, the one that has no reply yet too; and why they end, where they
+    end before the search did.
+
+    Raises RunFolderError when the task card or the baseline are not those of the run.
+    """
+    listener = _Listener()
+    bench = replaying.ReplayedWorkbench(record, card)
+    models = replaying.models(record, same_requests=False)
+    try:
+        overheard = {role: _Passing(model, listener) for role, model in models.items()}
+        registry.run(bench, overheard, record.manifest.settings, listener)
+    except RunFolderError as end:
+        return listener.heard, end.reason
+    return listener.heard, None
+
+
+class _Listener(Silent):
+    def __init__(self) -> None:
+        self.heard: list[Overheard] = []
+        self._round = 1
+
+    def round_started(self, number: int, rounds: int) -> None:
+        """Requests from here on are of this round."""
+        self._round = number
+
+    def hear(self, request: Request) -> None:
+        """Keep a request."""
+        self.heard.append(Overheard(self._round, len(self.heard) + 1, request))
+
+
+class _Passing:
+    """A model whose requests are heard before they are answered."""
+
+    def __init__(self, inner: Model, listener: _Listener) -> None:
+        self._inner = inner
+        self._listener = listener
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def ask(self, request: Request) -> Reply:
+        self._listener.hear(request)
+        return self._inner.ask(request)
+
+
+class _Heard(Exception):
+    """Carries a request out of an agent that waits for its reply."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self.request = request
+
+
+class _Ear:
+    name = "none"
+
+    def ask(self, request: Request) -> Reply:
+        raise _Heard(request)
+
+
+def _overhear(agent: Callable[[Model], object]) -> Request:
+    try:
+        agent(_Ear())
+    except _Heard as heard:
+        return heard.request
+    raise AssertionError("the agent asked nobody")

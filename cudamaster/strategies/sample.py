@@ -1,0 +1,44 @@
+"""k independent single shots: the baseline that every paper reports. The best of k counts, every verdict is kept.
+
+Each shot is the CudaForge paper's one-shot prompt (appendix D.1, there KernelBench's): the task and a plain kernel, no
+profile, no result of another shot, no second try at a kernel that fails. Each asks the very same, so that what differs
+is what the model draws; one that always answers the same gives one kernel, which is judged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cudamaster.agents import lone_coder
+from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.models.protocol import Model
+from cudamaster.strategies.frame import Frame, must_have_rounds
+from cudamaster.strategies.protocol import Observer, Workbench
+from cudamaster.strategies.result import Attempt, Result
+from cudamaster.values import Plan, Role
+
+NAME = "sample"
+ROLES = (Role.CODER,)
+
+
+def optimize(
+    workbench: Workbench, models: Mapping[Role, Model], samples: int, observer: Observer | None = None
+) -> Result:
+    """Ask for a kernel `samples` times. Raises UsageError for fewer than one, DeviceError and ModelError."""
+    must_have_rounds(samples)
+    frame = Frame(workbench, models, ROLES, observer)
+    baseline = frame.measure_baseline().candidate
+    for number in range(1, samples + 1):
+        frame.observer.round_started(number, samples)
+        plan = Plan(f"Shot {number}", "A kernel from the task alone.")
+        frame.observer.planned(number, plan)
+        attempts: list[Attempt] = []
+        try:
+            code = lone_coder.write(frame.models[Role.CODER], frame.brief, baseline.code, number)
+        except ReplyMisfit as misfit:
+            frame.lost(number, plan, attempts, str(misfit))
+            continue
+        candidate = frame.candidate(code)
+        verdict = frame.judge(number, candidate, attempts, source=baseline)
+        frame.settle(number, plan, attempts, candidate, verdict)
+    return frame.result()
