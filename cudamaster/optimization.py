@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import cudamaster
+from cudamaster import worked_examples
 from cudamaster.budget import Budget
 from cudamaster.errors import BudgetSpent, RunFolderError
 from cudamaster.models.metered import Meter, RoleUsage
@@ -66,7 +67,9 @@ def _search(
 ) -> Result:
     with Spending(folder, budget) as spending:
         meter = Meter(lambda role, model: None, tuple(models))
-        recorded = Recorder(folder, spending).models(models)
+        run = folder.manifest
+        examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
+        recorded = worked_examples.shown(Recorder(folder, spending).models(models), examples)
         seen = _KeepsBest(folder, observer)
         try:
             result = registry.run(

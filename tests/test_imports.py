@@ -37,7 +37,10 @@ LAYERS: dict[str, set[str]] = {
     "recording": {"runfolder", "spending", "models.protocol", "strategies.protocol"},
     "sources": {"replaying", "runfolder", "models.choose", "models.protocol"},
     "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
+    "prompting": {"replaying", "agents", "strategies", "runfolder", "models.protocol", "cards"},
+    "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
     "optimization": {
+        "worked_examples",
         "runfolder",
         "recording",
         "budget",
@@ -56,7 +59,7 @@ LAYERS: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "runfolder", "recording", "replaying",
-          "optimization", "account", "telling", "reading", "pages"}  # fmt: skip
+          "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {
