@@ -22,6 +22,7 @@ from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.profile import profile
+from cudamaster.cli.prompt import prompt
 from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.show import show
 from cudamaster.cli.tasks import tasks
@@ -114,6 +115,7 @@ for command in (
     limits,
     sanitize,
     profile,
+    prompt,
     calibrate,
     metrics,
 ):

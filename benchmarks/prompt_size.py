@@ -1,0 +1,202 @@
+"""How much smaller the Planner's prompt is with the filtered profile than with the full one.
+
+    python benchmarks/prompt_size.py --from FOLDER
+    python benchmarks/prompt_size.py --from softmax-fp32-N=128,C=16384.txt --from ...
+
+A file holds the raw output of Nsight Compute (--csv --page raw) for a task's kernel at one case, with the six sections
+of the paper's table 6 or all; its name is TASK-PRECISION.txt for the heaviest case, or TASK-PRECISION-CASE.txt. The
+kernel is taken to be the baseline. Two full profiles are rendered:
+
+    one case     every kernel at the heaviest case, all metrics of table 6 with units
+    all cases    the same at every case that was recorded: what `optimize --profile full` sends, and what the paper's
+                 Planner was given (appendix B.1: a report for each size)
+
+The rest of the prompt is that of a first round; times in it are made up, and have the same length as measured ones.
+Tokens are those of cl100k_base, by LiteLLM, without a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from cudamaster import cards, prompting
+from cudamaster.agents.brief import Brief
+from cudamaster.harness import baseline_region
+from cudamaster.profiling import ncu
+from cudamaster.profiling.filter import findings
+from cudamaster.profiling.thresholds import load
+from cudamaster.prompts import render
+from cudamaster.speed import compare
+from cudamaster.values import (
+    Candidate,
+    CaseVerdict,
+    Findings,
+    Hardware,
+    Precision,
+    Profile,
+    Role,
+    Status,
+    Timing,
+    Verdict,
+)
+
+COMMAND = "nvcc -O3 -std=c++17 -arch=sm_90 -c candidate.cu -o candidate.o"
+HARDWARE = Hardware(
+    "NVIDIA H200",
+    {
+        "compute capability": "9.0",
+        "memory": "143771 MiB",
+        "largest SM clock": "1980 MHz",
+        "memory clock": "3201 MHz",
+        "CUDA toolkit": "13.0",
+        "multiprocessors (SMs)": "132",
+        "threads per SM": "2048",
+        "32-bit registers per SM": "65536",
+        "shared memory per SM": "228 KiB",
+        "L2 cache": "60 MiB",
+        "memory bandwidth, measured": "reads 4.31 TB/s, writes 4.05 TB/s",
+        "fp32 arithmetic, measured": "60.1 TFLOP/s",
+    },
+    emulated=False,
+)
+NAME = re.compile(r"(?P<task>\w+?)-(?P<precision>fp32|bf16)(?:-(?P<case>.+))?\.txt")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a text, in characters and tokens."""
+
+    characters: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The profile part and the whole prompt of one task under one mode."""
+
+    part: Size
+    whole: Size
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="sources", type=Path, action="append", required=True, help="file or folder")
+    files = [file for source in parser.parse_args().sources for file in _files(source)]
+    recorded: dict[tuple[str, Precision], list[tuple[str | None, str]]] = {}
+    for file in files:
+        if named := NAME.fullmatch(file.name):
+            key = named["task"], Precision(named["precision"])
+            recorded.setdefault(key, []).append((named["case"], file.read_text()))
+    if not recorded:
+        raise SystemExit(
+            f"No file is named TASK-PRECISION.txt or TASK-PRECISION-CASE.txt: {', '.join(map(str, files))}"
+        )
+    count = token_counter()
+    made = Table("task", "full profile", "part: filtered", "full", "smaller", "prompt: filtered", "full", "smaller")
+    for (task, precision), profiles in sorted(recorded.items()):
+        filtered, one_case, all_cases = measured(task, precision, profiles, count)
+        rows = [("one case", one_case)]
+        if len(profiles) > 1:
+            rows.append((f"{len(profiles)} cases", all_cases))
+        for label, full in rows:
+            row = [f"{task} {precision}", label]
+            for less, more in ((filtered.part, full.part), (filtered.whole, full.whole)):
+                row += [_size(less), _size(more), f"{1 - less.tokens / more.tokens:.0%}"]
+            made.add_row(*row)
+    console = Console(width=150)
+    console.print(made)
+    console.print("Sizes are tokens (characters); what is smaller is in tokens.")
+
+
+def measured(
+    task: str, precision: Precision, profiles: Sequence[tuple[str | None, str]], count: Callable[[str], int]
+) -> tuple[Prompts, Prompts, Prompts]:
+    """Sizes with the filtered profile, the full one of the heaviest case, and the full one of all recorded cases."""
+    card, thresholds = cards.load(task), load()
+    sweep = [case for case in card.cases if case.sweep]
+    heaviest = max(sweep, key=lambda case: case.weight).label
+    code = baseline_region(card, precision)
+    candidate = Candidate(task, precision, code, COMMAND)
+    seen: dict[str, Profile] = {}
+    for case, text in profiles:
+        profile = ncu.parse(text, candidate=candidate.id, case=case or heaviest, metrics=thresholds.full)
+        if not isinstance(profile, Profile):
+            raise SystemExit(f"{task} {precision}, case {case or heaviest}: {profile.reason}")
+        seen[profile.case] = profile
+    if heaviest not in seen:
+        raise SystemExit(f"{task} {precision}: there is no profile of the heaviest case, {heaviest}.")
+    main_profile = seen.pop(heaviest)
+    timing = Timing((101.25,) * 3, (101.25,) * 3, (91.25,) * 3, (91.25,) * 3)
+    verdict = Verdict(
+        candidate.id,
+        "cuda",
+        False,
+        Status.CORRECT,
+        "",
+        score=1.0,
+        cases=tuple(
+            CaseVerdict(
+                case.label,
+                True,
+                case.weight,
+                Status.CORRECT,
+                timing=timing,
+                speed=compare(timing.baseline_us, timing.candidate_us),
+                empty_us=9.0,
+                floor_us=19.0,
+            )
+            for case in sweep
+        ),
+    )
+    brief = Brief(
+        task=task,
+        precision=precision,
+        title=card.title,
+        description=card.describe(precision),
+        wrapper=card.wrapper(precision, optimized=True),
+        declaration=card.declaration(precision),
+        default_command=COMMAND,
+        hardware=HARDWARE,
+    )
+
+    def sizes(told: Findings) -> Prompts:
+        request = prompting.of_kernel(Role.PLANNER, brief, candidate, verdict, replace(told, candidate=candidate.id))
+        whole = "".join(message.content for message in request.messages)
+        part = render("_profile.md.j2", findings=told)
+        assert part.strip() in whole, "the part is a part of the prompt"
+        return Prompts(*(Size(len(text), count(text)) for text in (part, whole)))
+
+    return (
+        sizes(findings(main_profile, thresholds)),
+        sizes(findings(main_profile, thresholds, full=True)),
+        sizes(findings(main_profile, thresholds, full=True, others=list(seen.values()))),
+    )
+
+
+def token_counter() -> Callable[[str], int]:
+    """Counts tokens as LiteLLM does for models that it has no tokenizer for."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+
+    return lambda text: int(litellm.token_counter(model="", text=text))
+
+
+def _files(source: Path) -> list[Path]:
+    return sorted(source.glob("*.txt")) if source.is_dir() else [source]
+
+
+def _size(size: Size) -> str:
+    return f"{size.tokens:,} ({size.characters:,})"
+
+
+if __name__ == "__main__":
+    main()
