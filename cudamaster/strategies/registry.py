@@ -58,6 +58,11 @@ class SearchSettings(Protocol):
         ...
 
     @property
+    def examples(self) -> int:
+        """How many kernels of other tasks the Coder is shown."""
+        ...
+
+    @property
     def options(self) -> Mapping[str, Option]:
         """The strategy's own options by name."""
         ...
@@ -183,6 +188,8 @@ def described(settings: SearchSettings) -> str:
     words = [strategy.name, f"R = {settings.rounds}"]
     if strategy.debug_tries is not None:
         words.append(f"D = {settings.debug_tries}")
+    if settings.examples:
+        words.append(f"worked examples = {settings.examples}")
     return ", ".join([*words, *(f"{name} = {value}" for name, value in settings.options.items())])
 
 

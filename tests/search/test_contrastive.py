@@ -325,6 +325,18 @@ def test_a_failing_kernel_is_kept_in_the_record_and_shown_to_nobody(status: str)
     assert result.rounds[0].outcome.detail == "DETAIL A"
 
 
+def test_a_kernel_that_a_reviewer_calls_a_trick_is_no_exemplar(tmp_path: Path) -> None:
+    """A score that is not trusted teaches nothing: the next round sees the baseline alone."""
+    hack = json.dumps({"verdict": "hack", "case": "caching", "reason": "it keeps its result"})
+    model = ScriptedModel([*step("A", 50.0), (Role.REVIEWER, hack), *step("B", 1.5)])
+    roles = (Role.CODER, Role.COMPILER, Role.REVIEWER)
+    settings = RunSettings(NAME, 2, 0, "cpu", dict.fromkeys(roles, "scripted"), options=dataclasses.asdict(Options()))
+    result = optimization.optimize(tmp_path / "run", ScriptedWorkbench(), dict.fromkeys(roles, model), settings)
+    assert result.score == 1.5
+    assert [r.outcome.status for r in result.rounds] == [Status.REJECTED, Status.CORRECT]
+    assert model.prompts(Role.CODER)[1].count("### Kernel") == 1
+
+
 @pytest.mark.parametrize("score", [None, math.nan])
 def test_a_kernel_without_a_score_is_no_exemplar_and_no_best(score: float | None) -> None:
     result, model, _ = search([*step("A", score), *step("B", 2.0)], 2)
