@@ -184,9 +184,13 @@ class ReplayedWorkbench:
         return verdict
 
     def measure_again(self, candidate: Candidate) -> Verdict:
-        """The recorded second verdict. Raises RunFolderError for a candidate that was judged once."""
+        """The recorded second verdict.
+
+        Raises RunFolderError for a candidate that was judged once, and BudgetSpent where the run stopped at it.
+        """
         verdict = self._record.confirmation(candidate.id)
         if verdict is None:
+            _must_be_finished(self._record)
             raise self._lacks(f"second verdict on the candidate {candidate.id}")
         return verdict
 

@@ -5,10 +5,16 @@ The server's replies depend on the request. It refuses a debug prompt that lacks
 
 from __future__ import annotations
 
+import email.utils
 import json
 import re
 import socket
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from search_stand_ins import COMMAND, ChatServer, code, dot_product, fix, plan
@@ -17,8 +23,10 @@ from small_cards import small_card
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import ModelError
 from cudamaster.evaluation import Workbench
+from cudamaster.models import choose
 from cudamaster.models.litellm_model import LiteLLMModel
-from cudamaster.models.protocol import Message, Model, Request
+from cudamaster.models.playbook import PlaybookModel
+from cudamaster.models.protocol import Message, Model, Request, Sampling
 from cudamaster.optimization import optimize
 from cudamaster.runfolder import Settings
 from cudamaster.strategies.cudamaster import ROLES
@@ -110,7 +118,7 @@ def failing(
     slept: list[float] = []
     with ChatServer(lambda *_: (status, text)) as server:
         with pytest.raises(ModelError) as caught:
-            LiteLLMModel(name, server.url, retries=retries, sleep=slept.append).ask(REQUEST)
+            LiteLLMModel(name, server.url, retries=retries, sleep=slept.append, chance=lambda: 0.0).ask(REQUEST)
         return caught.value, len(server.asked), slept
 
 
@@ -199,3 +207,172 @@ def test_a_listed_model_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
         reply = LiteLLMModel("openai/o4-mini").ask(REQUEST)
     assert reply.usage.dollars == pytest.approx(100 * 1.1e-6 + 20 * 4.4e-6)
     assert json.dumps(reply.text) == '"fine"'
+
+
+# ---- what a server says beside its reply, and what it is told beside the prompt
+
+
+class Provider:
+    """A server for both protocols, OpenAI's and Anthropic's; `respond` gives status, headers and, for 200, usage."""
+
+    def __init__(self, respond: Callable[[], tuple[int, dict[str, str], dict[str, object]]]) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.bodies.append(body)
+                status, headers, usage = respond()
+                claude = {"type": "message", "content": [{"type": "text", "text": "fine"}], "stop_reason": "end_turn"}
+                openai = {
+                    "object": "chat.completion",
+                    "created": 1,
+                    "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}}],
+                }
+                shape = claude if self.path.endswith("/messages") else openai
+                reply = {"id": "1", "role": "assistant", "model": body["model"], **shape, "usage": usage}
+                raw = json.dumps(reply if status == 200 else {"error": {"message": "busy"}}).encode()
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(raw)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Without the /v1 that OpenAI's protocol has in its paths."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Provider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+TOLD = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+
+
+def pauses(headers: dict[str, str], chance: float = 0.0, **options: float) -> list[float]:
+    """The pauses of a model whose server is busy twice, with these headers, and answers at the third try."""
+    answers = iter([(429, headers, {}), (503, headers, {}), (200, {}, TOLD)])
+    slept: list[float] = []
+    with Provider(lambda: next(answers)) as server:
+        model = LiteLLMModel("openai/x", server.url, sleep=slept.append, chance=lambda: chance, **options)  # type: ignore[arg-type]
+        assert model.ask(REQUEST).text == "fine"
+    return slept
+
+
+def test_a_server_says_how_long_to_wait() -> None:
+    assert pauses({"Retry-After": "7"}) == [7.0, 7.0]
+
+
+def test_a_server_may_name_a_date() -> None:
+    """HTTP allows both; a date that has passed asks for no pause."""
+    later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert all(25.0 < pause < 31.0 for pause in pauses({"Retry-After": later}))
+    assert pauses({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("told", "expected"), [("86400", [120.0, 120.0]), ("soon", [1.0, 2.0]), ("nan", [1.0, 2.0])])
+def test_no_server_makes_us_wait_for_a_day(told: str, expected: list[float]) -> None:
+    assert pauses({"Retry-After": told}) == expected
+
+
+def test_searches_that_met_a_limit_together_come_back_apart() -> None:
+    """Chance adds up to half of the pause, and takes nothing from what the server asked for."""
+    assert pauses({}, chance=1.0) == [1.5, 3.0]
+    assert pauses({"Retry-After": "10"}, chance=0.5) == [12.5, 12.5]
+
+
+def test_patience_ends() -> None:
+    """No try begins later than that, however many are left."""
+    with pytest.raises(ModelError, match="rate limit outlasted"):
+        pauses({"Retry-After": "60"}, patience_s=30.0)
+
+
+def test_tokens_that_the_provider_had_kept_are_told_and_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 of o4-mini's 100 prompt tokens at $0.275 per million in place of $1.10."""
+    usage = {**TOLD, "prompt_tokens_details": {"cached_tokens": 64}}
+    with Provider(lambda: (200, {}, usage)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        told = LiteLLMModel("openai/o4-mini").ask(REQUEST).usage
+    assert (told.prompt_tokens, told.cached_tokens) == (100, 64)
+    assert told.dollars == pytest.approx(36 * 1.1e-6 + 64 * 0.275e-6 + 20 * 4.4e-6)
+
+
+def test_kept_tokens_that_are_not_told_are_unknown() -> None:
+    with Provider(lambda: (200, {}, TOLD)) as server:
+        assert LiteLLMModel("openai/x", server.url).ask(REQUEST).usage.cached_tokens is None
+
+
+def about(task: str, ending: str) -> Request:
+    text = f"## Task\n\nAdd {task}\n\n## Code\n\n{ending}\n"
+    return Request(Role.PLANNER, (Message("system", "You plan x"), Message("user", text)), {"task": task})
+
+
+def test_claude_is_told_what_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system message at once; of the prompt what stayed the same so far, once there is something to compare."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    usage = {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
+    with Provider(lambda: (200, {}, usage)) as server:
+        model = LiteLLMModel("anthropic/claude-haiku-4-5", server.url)
+        for request in (about("a", "first"), about("b", "other task"), about("a", "second"), about("a", "third")):
+            told = model.ask(request).usage
+    assert (told.prompt_tokens, told.cached_tokens) == (100, 60)
+    kept = {"type": "ephemeral"}
+    assert all(body["system"][0] == {"type": "text", "text": "You plan x", "cache_control": kept}
+               for body in server.bodies)  # fmt: skip
+    parts = [body["messages"][0]["content"] for body in server.bodies]
+    assert [len(part) for part in parts] == [1, 1, 2, 2]
+    assert all("cache_control" not in part[-1] for part in parts)
+    front = {"type": "text", "text": "## Task\n\nAdd a\n\n## Code\n\n", "cache_control": kept}
+    assert parts[2] == [front, {"type": "text", "text": "second\n"}]
+    assert parts[3] == [front, {"type": "text", "text": "third\n"}]
+
+
+def test_others_get_the_prompt_as_it_is() -> None:
+    with Provider(lambda: (200, {}, TOLD)) as server:
+        model = LiteLLMModel("openai/claude-of-my-own", server.url)
+        model.ask(about("a", "first"))
+        model.ask(about("a", "second"))
+    assert server.bodies[1]["messages"][1]["content"] == about("a", "second").messages[1].content
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "left_out"),
+    [
+        ("openai/x", {"temperature": 0.3, "reasoning_effort": "low"}, ()),
+        ("openai/o4-mini", {"reasoning_effort": "low"}, ("temperature",)),
+        ("openai/gpt-4o", {"temperature": 0.3}, ("reasoning_effort",)),
+    ],
+)
+def test_what_a_model_does_not_take_is_left_out_and_said(
+    name: str, sent: dict[str, object], left_out: tuple[str, ...]
+) -> None:
+    with Provider(lambda: (200, {}, TOLD)) as server:
+        model = LiteLLMModel(name, server.url, Sampling(0.3, "low"))
+        assert model.left_out() == left_out
+        model.ask(REQUEST)
+    body = server.bodies[0]
+    assert {key: body[key] for key in ("temperature", "reasoning_effort") if key in body} == sent
+    told = choose.left_out(Sampling(0.3, "low"), {Role.CODER: model, Role.PLANNER: PlaybookModel()})
+    assert [line for line in told if name in line] == [
+        f"{name} takes no {option.replace('_', ' ')}: it is left out." for option in left_out
+    ]
+    assert any("playbook" in line for line in told)
+
+
+def test_a_model_is_asked_for_nothing_that_was_not_chosen() -> None:
+    with Provider(lambda: (200, {}, TOLD)) as server:
+        LiteLLMModel("openai/x", server.url).ask(REQUEST)
+    assert not {"temperature", "reasoning_effort"} & set(server.bodies[0])
