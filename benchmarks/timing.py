@@ -13,7 +13,6 @@ BLOCKS times in each, as an evaluation does it.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import re
 import secrets
@@ -134,7 +133,7 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int, 
         by_case: dict[str, list[tuple[float, int, Comparison]]] = {}
         for _ in range(processes):
             judged = [case for case in timed(each, *options, repeat=blocks).cases if case.timing]
-            for pair in itertools.batched(judged, 2):
+            for pair in zip(judged[::2], judged[1::2], strict=True):
                 whole.append(
                     overall([(c.weight, c.timing.baseline_us, c.timing.candidate_us) for c in pair if c.timing])
                 )
