@@ -350,8 +350,8 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     judged = judge([begin, check, times, end], ran, [case])
     assert judged.status is Status.REJECTED
     assert "waited 40.0 µs longer" in judged.detail
-    early = {**times, "baseline_outside_us": [14.0] * 5, "candidate_outside_us": [1.0] * 5}
-    assert "waited 13.0 µs less" in judge([begin, check, early, end], ran, [case]).detail
+    slow_baseline = {**times, "baseline_outside_us": [14.0] * 5, "candidate_outside_us": [1.0] * 5}
     honest = {**times, "candidate_outside_us": [4.5] * 5}
-    assert judge([begin, check, honest, end], ran, [case]).status is Status.CORRECT
+    for fair in (slow_baseline, honest):
+        assert judge([begin, check, fair, end], ran, [case]).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None
