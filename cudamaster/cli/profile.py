@@ -196,6 +196,7 @@ def launches_table(kernels: Sequence[KernelProfile], launches: Sequence[Configur
 def metrics_table(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool) -> Any:
     """The metrics that matter for the class of each kernel, or all of them."""
     from cudamaster.profiling.filter import classify
+    from cudamaster.profiling.thresholds import DURATION
 
     rows = []
     for kernel in kernels:
@@ -203,8 +204,8 @@ def metrics_table(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, f
         names = list(thresholds.metrics) if full else list(thresholds.kept[kind]) if kind else []
         for name in names:
             metric = thresholds.metrics[name]
-            value = _figure(kernel.metrics.get(metric.ncu))
-            rows.append([_short(kernel), name, value, metric.unit, metric.meaning])
+            value = kernel.duration_us * 1e3 if name == DURATION else kernel.metrics.get(metric.ncu)
+            rows.append([_short(kernel), name, _figure(value), metric.unit, metric.meaning])
     return table(["kernel", "metric", "value", "unit", "meaning"], rows, right=["value"])
 
 

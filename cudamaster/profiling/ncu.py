@@ -33,6 +33,7 @@ _MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1
                  "s": 1e6, "second": 1e6}  # fmt: skip
 # The profiler saves and restores what a kernel writes, which has to be the worker's own, and starts processes.
 _WORKER_OPTIONS = ("--exact", "--unconfined")
+LIMIT_S = 120.0  # of a profile
 _PERMISSION = "ERR_NVGPUCTRPERM"
 
 
@@ -50,8 +51,11 @@ def find_ncu() -> Path | None:
 
 
 def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
-    """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case."""
-    return ("--cases", "none", "--case", case, "--profile", str(calls))
+    """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case.
+
+    A call takes many times as long there, since every launch is replayed: only the limit of the whole holds.
+    """
+    return ("--cases", "none", "--case", case, "--profile", str(calls), "--call-limit", f"{LIMIT_S:g}")
 
 
 def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], log: Path) -> list[str]:
@@ -79,7 +83,7 @@ def profile(
     case: str,
     metrics: Collection[str] | None,
     calls: int = 1,
-    limit_s: float = 120.0,
+    limit_s: float = LIMIT_S,
 ) -> Profile | NoProfile:
     """Profile a candidate's worker at one case; `judge` is the judge's command without a candidate.
 
@@ -97,7 +101,10 @@ def profile(
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")
     # Some failures are told on the terminal alone.
-    return parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
+    found = parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
+    if isinstance(found, NoProfile) and not text and ran.exit_code != 0:
+        return NoProfile(f"{found.reason}; the judge that asked for calls ended with {ran.exit_code}")
+    return found
 
 
 def parse(
