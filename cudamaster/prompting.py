@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cudamaster import replaying
+from cudamaster import replaying, worked_examples
 from cudamaster.agents import coder, compiler, debug, planner
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
@@ -78,9 +78,11 @@ def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | No
     listener = _Listener()
     bench = replaying.ReplayedWorkbench(record, card)
     models = replaying.models(record, same_requests=False)
+    overheard = {role: _Passing(model, listener) for role, model in models.items()}
+    run = record.manifest
+    examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
     try:
-        overheard = {role: _Passing(model, listener) for role, model in models.items()}
-        registry.run(bench, overheard, record.manifest.settings, listener)
+        registry.run(bench, worked_examples.shown(overheard, examples), run.settings, listener)
     except RunFolderError as end:
         return listener.heard, end.reason
     return listener.heard, None

@@ -37,7 +37,7 @@ LAYERS: dict[str, set[str]] = {
     "recording": {"runfolder", "spending", "models.protocol", "strategies.protocol"},
     "sources": {"replaying", "runfolder", "models.choose", "models.protocol"},
     "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
-    "prompting": {"replaying", "agents", "strategies", "runfolder", "models.protocol", "cards"},
+    "prompting": {"replaying", "worked_examples", "agents", "strategies", "runfolder", "models.protocol", "cards"},
     "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
     "optimization": {
         "worked_examples",
