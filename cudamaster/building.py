@@ -14,13 +14,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from time import monotonic
 
-from cudamaster import resources
+from cudamaster import caching, resources
 from cudamaster.cards import TaskCard
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.protocol import Compiled, Device
@@ -79,9 +79,11 @@ class Builder:
         With `check_only` the memory-checking worker alone is linked where the device has one.
         """
         started = monotonic()
-        folder = self._folder(candidate)
-        with _alone(folder / "lock"):
-            result = self._build(candidate, folder, check_only and self.device.has_debug_build)
+        with self.using(candidate):
+            folder = self._folder(candidate)
+            with _alone(folder / "lock"):
+                result = self._build(candidate, folder, check_only and self.device.has_debug_build)
+        caching.trim_now_and_then(resources.cache())
         return replace(result, seconds=monotonic() - started)
 
     def _build(self, candidate: Candidate, folder: Path, check_only: bool) -> Build:
@@ -150,6 +152,10 @@ class Builder:
             record={**record, "folder": str(folder)},
         )
 
+    def using(self, candidate: Candidate) -> AbstractContextManager[None]:
+        """Keeps what is built of a candidate in the cache while it is built and run."""
+        return caching.using(self._folder(candidate))
+
     def built(self, candidate: Candidate) -> Build:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         worker = self._folder(candidate) / "run"
@@ -182,6 +188,7 @@ class Builder:
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
+            caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def _worker_objects(self, debug: bool) -> list[Path]:
@@ -203,6 +210,7 @@ class Builder:
         final.parent.mkdir(parents=True, exist_ok=True)
         with _alone(final.with_suffix(".lock")):
             if final.is_file():
+                caching.used(final)
                 return final
             with tempfile.TemporaryDirectory(dir=final.parent) as folder:
                 built = self.device.compile(text, flags, name, Path(folder), debug=debug)
@@ -219,6 +227,7 @@ class Builder:
         executable = objects[-1].with_suffix("." + content_hash(*(path.name for path in objects)))
         with _alone(executable.with_suffix(f"{executable.suffix}-lock")):
             if executable.is_file():
+                caching.used(executable)
                 return executable
             built = self.device.link(objects, executable.with_suffix(f"{executable.suffix}-linking"), debug=debug)
             if built.object is None:
@@ -242,9 +251,7 @@ class Builder:
         return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, *_sources())
 
     def _folder(self, candidate: Candidate) -> Path:
-        folder = self.device_cache() / "candidates" / self.key(candidate)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.device_cache() / "candidates" / self.key(candidate)
 
     def _compile(self, candidate: Candidate, flags: Flags, folder: Path, debug: bool) -> Compiled:
         # The two builds run side by side, each in a folder of its own under the name the agent's command has.

@@ -114,29 +114,30 @@ class Workbench:
         compute-sanitizer looks too, where the device has it: a score above counts only where it finds
         nothing, and of a fault it says more.
         """
-        seed = secrets.randbits(63) if self._seed is None else self._seed
-        build = self._builder.build(candidate, check_only=check_only)
-        if self.on_build is not None:
-            self.on_build(candidate.id, _build_log(build))
-        verdict = Verdict(
-            candidate=candidate.id,
-            device=self.device.name,
-            emulated=self.device.emulated,
-            status=build.status or Status.CORRECT,
-            detail=build.detail,
-            log=build.log,
-            seed=seed,
-            seconds=Seconds(build=build.seconds),
-            build=build.record,
-        )
-        if build.status is not None:
-            return verdict
-        told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure)
-        if to_beat is None:
-            return told
-        if told.score is not None and told.score > to_beat:
-            return self._sanitized(told, candidate)
-        return self._explained(told, candidate)
+        with self._builder.using(candidate):
+            seed = secrets.randbits(63) if self._seed is None else self._seed
+            build = self._builder.build(candidate, check_only=check_only)
+            if self.on_build is not None:
+                self.on_build(candidate.id, _build_log(build))
+            verdict = Verdict(
+                candidate=candidate.id,
+                device=self.device.name,
+                emulated=self.device.emulated,
+                status=build.status or Status.CORRECT,
+                detail=build.detail,
+                log=build.log,
+                seed=seed,
+                seconds=Seconds(build=build.seconds),
+                build=build.record,
+            )
+            if build.status is not None:
+                return verdict
+            told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure)
+            if to_beat is None:
+                return told
+            if told.score is not None and told.score > to_beat:
+                return self._sanitized(told, candidate)
+            return self._explained(told, candidate)
 
     def _judged(self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
@@ -160,19 +161,20 @@ class Workbench:
 
         Where one is not right, the other's verdict holds as far as it got, and nothing is timed.
         """
-        checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
-        if not all(verdict.correct for verdict in checked):
-            return checked[0], checked[1]
-        builds = [self._builder.build(candidate) for candidate in (first, second)]
-        assert all(build.worker is not None for build in builds)  # they were built before
-        workers = [[str(build.worker)] for build in builds]
-        seed = secrets.randbits(63) if self._seed is None else self._seed
-        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        alone = self._run(self._workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S)
-        together = [*self._workers(workers[1]), *worker_words("rival", workers[0])]
-        judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
-        verdicts = [replace(verdict, seed=seed) for verdict in checked]
-        return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
+        with self._builder.using(first), self._builder.using(second):
+            checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
+            if not all(verdict.correct for verdict in checked):
+                return checked[0], checked[1]
+            builds = [self._builder.build(candidate) for candidate in (first, second)]
+            assert all(build.worker is not None for build in builds)  # they were built before
+            workers = [[str(build.worker)] for build in builds]
+            seed = secrets.randbits(63) if self._seed is None else self._seed
+            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
+            alone = self._run(self._workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S)
+            together = [*self._workers(workers[1]), *worker_words("rival", workers[0])]
+            judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+            verdicts = [replace(verdict, seed=seed) for verdict in checked]
+            return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes.
@@ -184,11 +186,13 @@ class Workbench:
         if self.device.emulated or path is None:
             reason = f"the {self.device.name} device has none" if self.device.emulated else sanitizers.NOT_INSTALLED
             raise DeviceError(f"compute-sanitizer cannot be run: {reason}.", "`cudamaster doctor` says what is there.")
-        build = self._builder.built(candidate)
-        if build.worker is None:
-            raise UsageError(f"The kernel does not build: {build.detail}", "`cudamaster evaluate` shows the whole log.")
-        seed = secrets.randbits(63) if self._seed is None else self._seed
-        return tuple(self._sanitize_with(path, tool, build.worker, seed) for tool in tools)
+        with self._builder.using(candidate):
+            build = self._builder.built(candidate)
+            if build.worker is None:
+                fix = "`cudamaster evaluate` shows the whole log."
+                raise UsageError(f"The kernel does not build: {build.detail}", fix)
+            seed = secrets.randbits(63) if self._seed is None else self._seed
+            return tuple(self._sanitize_with(path, tool, build.worker, seed) for tool in tools)
 
     def _sanitize_with(self, path: Path, tool: Tool, worker: Path, seed: int) -> SanitizerReport:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:

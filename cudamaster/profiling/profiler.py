@@ -30,10 +30,11 @@ class Profiler:
 
     def profile(self, candidate: Candidate, case: str, metrics: Collection[str] | None) -> Profile | NoProfile:
         """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names; None for all."""
-        build = self._builder.built(candidate)
-        if build.worker is None:
-            return NoProfile(f"it could not be built again: {build.detail}")
-        return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
+        with self._builder.using(candidate):
+            build = self._builder.built(candidate)
+            if build.worker is None:
+                return NoProfile(f"it could not be built again: {build.detail}")
+            return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
 
     def findings(
         self,
@@ -78,18 +79,19 @@ class Profiler:
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile
     ) -> Findings:
         """What is known of a candidate at a timed case without counters; `missing` says why there are none."""
-        build = self._builder.built(candidate)
-        if self._device.emulated or build.worker is None:
-            return no_profile(candidate.id, f"{missing.reason}.")
-        sources = without_counters.look(
-            partial(self._device.run, alone=False),
-            self._judge(),
-            build.worker,
-            case=case.label,
-            compile_log=verdict.build.get("compile log", ""),
-            compute_capability=self._device.hardware().figures.get("compute capability"),
-        )
-        return without_counters.findings(verdict, case, missing, sources)
+        with self._builder.using(candidate):
+            build = self._builder.built(candidate)
+            if self._device.emulated or build.worker is None:
+                return no_profile(candidate.id, f"{missing.reason}.")
+            sources = without_counters.look(
+                partial(self._device.run, alone=False),
+                self._judge(),
+                build.worker,
+                case=case.label,
+                compile_log=verdict.build.get("compile log", ""),
+                compute_capability=self._device.hardware().figures.get("compute capability"),
+            )
+            return without_counters.findings(verdict, case, missing, sources)
 
     def _judge(self) -> list[str]:
         """The judge's command without a candidate."""
