@@ -1,4 +1,4 @@
-"""The built-in "model" that is none: it answers the four roles from a library of hand-written kernels.
+"""The built-in "model" that is none: it answers the roles of all strategies from a library of hand-written kernels.
 
     cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
 
@@ -57,10 +57,14 @@ class PlaybookModel:
             text = _plan(steps, request)
         elif request.role is Role.CODER and "exemplars" in request.facts:
             text = _compared(steps, request)
+        elif request.role is Role.CODER and "idea" not in request.facts:
+            text = f"```cuda\n{_unplanned(steps, request).code}```\n"
         elif request.role is Role.CODER:
             text = f"```cuda\n{_chosen(steps, request).code}```\n"
         elif request.role is Role.COMPILER:
             text = merged(_fact(request, "default_command"), _chosen(steps, request).flags)
+        elif request.role is Role.JUDGE:
+            text = _judged(steps, request)
         else:
             text = json.dumps({"diagnosis": "The playbook is no model and cannot debug.", "fix": ""})
         return Reply(text, NAME, Usage())
@@ -152,6 +156,30 @@ def _compared(steps: tuple[Step, ...], request: Request) -> str:
     algorithm, code = (f"{step.idea}\n\n1. {step.why}", f"```cuda\n{step.code}```") if step else ("", "")
     analysis = "The playbook is no model and compares nothing."
     return f"## Analysis\n\n{analysis}\n\n## Algorithm\n\n{algorithm}\n\n## Code\n\n{code}\n"
+
+
+def _judged(steps: tuple[Step, ...], request: Request) -> str:
+    """The step after the one at hand as CudaForge's Judge would put it; what fails it cannot mend."""
+    if "status" in request.facts:
+        issue = "The playbook is no model and finds no error."
+        return json.dumps({"critical_issue": issue, "why_it_matters": "", "minimal_fix_hint": ""})
+    step = _following(steps, request)
+    method, plan = (step.idea, step.why) if step else ("", "")
+    return json.dumps({"bottleneck": "", "optimization method": method, "modification plan": plan})
+
+
+def _unplanned(steps: tuple[Step, ...], request: Request) -> Step:
+    """The step of a shot's number, or the one after the step at hand; the last one where there is none."""
+    if "shot" in request.facts:
+        return steps[min(int(_fact(request, "shot")), len(steps)) - 1]
+    return _following(steps, request) or steps[-1]
+
+
+def _following(steps: tuple[Step, ...], request: Request) -> Step | None:
+    """The step after the one whose code is at hand; None after the last."""
+    code = _fact(request, "code")
+    number = next((i for i, step in enumerate(steps) if step.code.strip() == code.strip()), -1)
+    return steps[number + 1] if number + 1 < len(steps) else None
 
 
 def _untried(steps: tuple[Step, ...], request: Request) -> Step | None:
