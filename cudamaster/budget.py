@@ -94,6 +94,7 @@ class Budget:
         self._clock = clock
         self._since = clock()
         self._stopped: str | None = None
+        self._holds: list[Hold] = []
         self._lock = Lock()
 
     @property
@@ -102,10 +103,22 @@ class Budget:
         with self._lock:
             return changed(self._spent, seconds=self._spent.seconds + self._clock() - self._since)
 
-    def add(self, more: Spent) -> None:
-        """Count what a call cost, or for how long a device was held."""
+    def asked(self, usage: Usage) -> None:
+        """Count what a call of a model cost."""
         with self._lock:
-            self._spent += more
+            self._spent += cost(usage)
+
+    def held(self, hold: Hold) -> None:
+        """Count a time in which a device was held."""
+        with self._lock:
+            self._spent += Spent(gpu_seconds=hold.seconds)
+            self._holds.append(hold)
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """When devices were held, since this budget counts."""
+        with self._lock:
+            return tuple(self._holds)
 
     def stop(self, why: str) -> None:
         """Let nothing more begin."""
@@ -125,16 +138,16 @@ class Budget:
         if self._stopped is not None:
             raise BudgetSpent(self._stopped, "It goes on with --resume.")
         spent, limits = self.spent, self.limits
-        for option, limit, used, unit in (
-            ("--max-dollars", limits.dollars, spent.dollars, "dollars"),
-            ("--max-tokens", limits.tokens, spent.tokens, "tokens"),
-            ("--max-minutes", limits.minutes, spent.seconds / 60, "minutes"),
-            ("--max-gpu-seconds", limits.gpu_seconds, spent.gpu_seconds, "GPU seconds"),
+        for option, limit, used, unit, digits in (
+            ("--max-dollars", limits.dollars, spent.dollars, "dollars", 4),
+            ("--max-tokens", limits.tokens, spent.tokens, "tokens", 0),
+            ("--max-minutes", limits.minutes, spent.seconds / 60, "minutes", 2),
+            ("--max-gpu-seconds", limits.gpu_seconds, spent.gpu_seconds, "GPU seconds", 1),
         ):
             # Written so that a sum that is no number stops it.
             if limit is not None and not used < limit:
                 raise BudgetSpent(
-                    f"The budget of {_figure(limit)} {unit} is spent: {_figure(used)}.",
+                    f"The budget of {_figure(limit)} {unit} is spent: {_figure(used, digits)}.",
                     f"It goes on with --resume and a larger {option}.",
                 )
         for option, limit, unknown, what in (
@@ -148,6 +161,7 @@ class Budget:
                 )
 
 
-def _figure(number: float) -> str:
-    """Up to four decimals, with commas between thousands; tokens and dollars both."""
-    return f"{number:,.4f}".rstrip("0").rstrip(".")
+def _figure(number: float, digits: int = 4) -> str:
+    """With commas between thousands, and no more than `digits` decimals."""
+    text = f"{number:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

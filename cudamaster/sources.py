@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cudamaster import replaying
+from cudamaster import evaluation, replaying
+from cudamaster.cards import TaskCard
+from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
+from cudamaster.profiling import thresholds
 from cudamaster.runfolder import Manifest, Replay, RunRecord, Settings, read_record
-from cudamaster.values import Role
+from cudamaster.strategies.protocol import Workbench
+from cudamaster.values import Precision, Role
 
 
 def replayed_settings(
@@ -32,6 +36,25 @@ def record_of(settings: Settings) -> RunRecord | None:
 def whole_record_of(settings: Settings) -> RunRecord | None:
     """The record that verdicts too come from; None where kernels are measured, which takes a device."""
     return None if settings.replay is None or settings.replay.models_only else record_of(settings)
+
+
+def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: str | None = None) -> Workbench:
+    """What judges the candidates of a run: a device, of several GPUs the one with the UUID `unit`, or the run's record.
+
+    Raises DeviceError, RunFolderError, and UsageError for thresholds that cannot be used.
+    """
+    record = whole_record_of(settings)
+    if record is not None:
+        return replaying.ReplayedWorkbench(record, card)
+    device = choose_device(settings.device, unit)
+    return evaluation.Workbench(
+        card,
+        precision,
+        device,
+        seed=settings.seed,
+        profile=settings.profile,
+        thresholds=thresholds.choose(settings.thresholds, device.hardware().name),
+    )
 
 
 def models(settings: Settings, run: Path) -> dict[Role, Model]:

@@ -7,6 +7,7 @@ sessions.json. Both together are what a resumed run, or the suite that it belong
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace as changed
 from datetime import UTC, datetime
 from threading import Lock
@@ -30,6 +31,12 @@ def spent(record: RunRecord) -> Spent:
         held = sum(hold.seconds for hold in session.holds)
         total += Spent(seconds=session.seconds, gpu_seconds=held)
     return total
+
+
+def last_unit(sessions: Sequence[Session]) -> str | None:
+    """The device that a run held last: on it its other candidates were measured too."""
+    held = [hold for session in sessions for hold in session.holds]
+    return held[-1].unit if held else None
 
 
 class Spending:
@@ -62,12 +69,12 @@ class Spending:
 
     def asked(self, usage: Usage) -> None:
         """Count a call that was answered and is in the folder."""
-        self._budget.add(cost(usage))
+        self._budget.asked(usage)
         self._write()
 
     def held(self, hold: Hold) -> None:
         """Count and keep a time in which the device was held."""
-        self._budget.add(Spent(gpu_seconds=hold.seconds))
+        self._budget.held(hold)
         self._write(hold)
 
     def end(self, why: str) -> None:

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cudamaster.budget import Budget
 from cudamaster.cli import options
 from cudamaster.cli.model_options import ModelOptions, RecordOptions, model_options, record_options
 from cudamaster.cli.output import console, ourselves, print_json, speed, styled, table
+from cudamaster.cli.search_options import (
+    BudgetOptions,
+    SearchOptions,
+    budget_options,
+    must_be_priced,
+    search_options,
+)
 from cudamaster.models.playbook import NAME as PLAYBOOK
 
 if TYPE_CHECKING:
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
 
     from cudamaster.agents.debug import Diagnosis
     from cudamaster.runfolder import Settings
-    from cudamaster.strategies.protocol import Observer, Workbench
+    from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result, Round
     from cudamaster.values import Candidate, Findings, Hardware, Plan, Role, Verdict
 
@@ -28,67 +36,39 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("task", required=False)
 @options.precision
-@click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md.")
-@click.option("-R", "--rounds", type=click.IntRange(1), help="Rounds of the search, or samples.  [default: 3; else 10]")
-@click.option("-D", "--debug-tries", type=click.IntRange(0),
-              help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]")  # fmt: skip
-@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-              help="An option of the strategy's own; can be repeated.")  # fmt: skip
-@options.device
+@search_options
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
 @record_options
-@options.seed
-@click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
-              help="What agents are told of the hardware.  [default: filtered; cudaforge: cudaforge24]")  # fmt: skip
-@click.option("--jump-factor", type=float, default=2.0, show_default=True,
-              help="A new best above this many times the best so far is measured again; 0 for never.")  # fmt: skip
-@click.option("--jump-above", type=float, default=8.0, show_default=True,
-              help="A new best above this is measured again; 0 for never.")  # fmt: skip
-@click.option("--examples", type=click.IntRange(0), default=0, show_default=True,
-              help="Hand-written kernels of other tasks that the Coder is shown.")  # fmt: skip
-@click.option("--thresholds", default="paper", show_default=True,
-              help="What tells a kernel's class: paper, calibrated (for this GPU), or a file.")  # fmt: skip
+@budget_options
 @options.as_json
 def optimize(
     task: str | None,
     precision: str,
-    strategy: str,
-    rounds: int | None,
-    debug_tries: int | None,
-    pairs: tuple[str, ...],
-    device: str,
+    search: SearchOptions,
     models: ModelOptions,
     out: Path,
     resumed: Path | None,
     records: RecordOptions,
-    seed: int | None,
-    profile: str | None,
-    jump_factor: float,
-    jump_above: float,
-    examples: int,
-    thresholds: str,
+    budget: BudgetOptions,
     as_json: bool,
 ) -> None:
     """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
+    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
     """
-    import secrets
-
-    from cudamaster import cards, evaluation, optimization, replaying, sources
-    from cudamaster.devices.choose import choose as choose_device
+    from cudamaster import cards, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.models import choose
-    from cudamaster.profiling.thresholds import choose as thresholds_of
-    from cudamaster.runfolder import Settings, read_manifest
+    from cudamaster.runfolder import read_manifest, read_record
+    from cudamaster.spending import last_unit, spent
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
-    from cudamaster.strategies.scrutiny import JumpRule
-    from cudamaster.values import Precision, ProfileMode
+    from cudamaster.values import Precision
 
     if resumed is not None and records.source is not None:
         raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
@@ -108,49 +88,27 @@ def optimize(
         settings = sources.replayed_settings(
             source,
             manifest,
-            device=device,
-            seed=seed,
+            device=search.device,
+            seed=search.seed,
             models_only=records.replay is None,
             real_time=records.real_time,
         )
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
-        search = registry.find(strategy)
-        choice = models.choice(search.roles)
-        rule = JumpRule(jump_factor, jump_above)
         path = records.path(out, cards.load(task).name, Precision(precision))
-        settings = Settings(
-            strategy,
-            rounds or search.rounds,
-            registry.debug_tries_of(search, debug_tries),
-            device,
-            choice.names,
-            choice.base_url,
-            seed,
-            ProfileMode(profile) if profile else search.profile,
-            thresholds,
-            options=registry.parse_options(search, pairs),
-            search_seed=secrets.randbits(63) if seed is None else seed,
-            examples=examples,
-            sampling=choice.sampling,
-            jump_factor=rule.factor,
-            jump_above=rule.above,
-        )
+        settings = search.settings(models)
 
     card = cards.load(task)
-    record = sources.whole_record_of(settings)
-    bench: Workbench
-    if record is not None:
-        bench = replaying.ReplayedWorkbench(record, card)
-    else:
-        chosen = choose_device(settings.device)
-        limits = thresholds_of(settings.thresholds, chosen.hardware().name)
-        bench = evaluation.Workbench(card, Precision(precision), chosen, seed=settings.seed, profile=settings.profile,
-                                     thresholds=limits)  # fmt: skip
+    earlier = read_record(resumed) if resumed is not None else None
+    sessions = earlier.sessions if earlier is not None else ()
+    limits = budget.limits(sessions[-1].limits if sessions else None)
+    bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
     asked = sources.models(settings, path)
+    must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
+    account = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:
@@ -158,10 +116,11 @@ def optimize(
         _introduce(shown, what, bench.hardware, settings, path)
     try:
         if resumed is not None:
-            result = optimization.resume(path, bench, asked, observer)
+            result = optimization.resume(path, bench, asked, observer, account)
         else:
-            result = optimization.optimize(path, bench, asked, settings, observer)
-        if record is not None:
+            result = optimization.optimize(path, bench, asked, settings, observer, account)
+        record = sources.whole_record_of(settings)
+        if record is not None and not result.stopped:
             replaying.must_agree(record, result)
     except BaseException as error:
         # A folder that could not be resumed would be refused again.
@@ -173,7 +132,7 @@ def optimize(
         if isinstance(observer, Progress):
             observer.close()
     if as_json:
-        print_json({"run": str(path), "device": result.verdict.device, "result": result})
+        print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
     else:
         _conclude(shown, result, path, settings)
 
@@ -326,6 +285,9 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
             "The kernels came from the built-in playbook, which is no language model.\n"
             "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
         )
+    if result.stopped:
+        out.print(f"Stopped:        {result.note}\nNext: {ourselves('optimize', '--resume', str(path))}")
+        return
     best = result.best
     again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
     if settings.device != "auto":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -23,3 +23,10 @@ seed: Decorator = click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; fresh by default."
 )
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+
+
+def added(decorators: Sequence[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with options added, in their order in its help."""
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command

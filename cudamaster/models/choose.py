@@ -83,3 +83,9 @@ def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...
         if isinstance(model, PlaybookModel):
             told.append("The playbook is no model: temperature and reasoning effort mean nothing to it.")
     return tuple(told)
+
+
+def unpriced(models: Mapping[Role, Model]) -> tuple[str, ...]:
+    """Names of those of `models` whose calls have no known price. Imports LiteLLM where one is a model of its."""
+    asked = dict.fromkeys(models.values())
+    return tuple(model.name for model in asked if isinstance(model, LiteLLMModel) and not model.priced)

@@ -160,17 +160,25 @@ class LiteLLMModel:
         A server at an address of one's own may use any name, so the list price of that name is not its price.
         A listed price of zero stands for "not known" as often as for "free", and is taken as unknown.
         """
-        if prompt is None or completion is None or self._base_url is not None:
-            return None
-        listed: Mapping[str, Any] = {}
-        for known in (self._name, self._name.split("/", 1)[-1]):
-            listed = listed or litellm.model_cost.get(known, {})
-        if not (listed.get("input_cost_per_token") or listed.get("output_cost_per_token")):
+        if prompt is None or completion is None or not self._is_listed(litellm):
             return None
         try:
             return float(litellm.completion_cost(completion_response=response, model=self._name)) or None
         except Exception:
             return None
+
+
+    @property
+    def priced(self) -> bool:
+        """Whether a price is known by which its calls can be counted. Imports LiteLLM; no server is reached."""
+        return self._is_listed(_imported())
+
+    def _is_listed(self, litellm: Any) -> bool:
+        listed: Mapping[str, Any] = {}
+        for known in (self._name, self._name.split("/", 1)[-1]):
+            listed = listed or litellm.model_cost.get(known, {})
+        price = listed.get("input_cost_per_token") or listed.get("output_cost_per_token")
+        return bool(price) and self._base_url is None
 
 
 def _imported() -> Any:

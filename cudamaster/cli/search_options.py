@@ -1,0 +1,179 @@
+"""Options that say how to search, and how much may be spent on it. Shared by the commands that search."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cudamaster.budget import Limits
+from cudamaster.cli import options
+from cudamaster.cli.model_options import ModelOptions
+from cudamaster.errors import UsageError
+
+if TYPE_CHECKING:
+    from cudamaster.models.protocol import Model
+    from cudamaster.runfolder import Settings
+    from cudamaster.values import Role
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What was said of the search; None where the strategy has a default of its own."""
+
+    strategy: str
+    rounds: int | None
+    debug_tries: int | None
+    pairs: tuple[str, ...]
+    device: str
+    seed: int | None
+    profile: str | None
+    jump_factor: float
+    jump_above: float
+    examples: int
+    thresholds: str
+
+    def settings(self, models: ModelOptions) -> Settings:
+        """The settings of a fresh search with these models. Raises UsageError."""
+        import secrets
+
+        from cudamaster.runfolder import Settings
+        from cudamaster.strategies import registry
+        from cudamaster.strategies.scrutiny import JumpRule
+        from cudamaster.values import ProfileMode
+
+        search = registry.find(self.strategy)
+        choice = models.choice(search.roles)
+        rule = JumpRule(self.jump_factor, self.jump_above)
+        return Settings(
+            self.strategy,
+            self.rounds or search.rounds,
+            registry.debug_tries_of(search, self.debug_tries),
+            self.device,
+            choice.names,
+            choice.base_url,
+            self.seed,
+            ProfileMode(self.profile) if self.profile else search.profile,
+            self.thresholds,
+            options=registry.parse_options(search, self.pairs),
+            search_seed=secrets.randbits(63) if self.seed is None else self.seed,
+            examples=self.examples,
+            sampling=choice.sampling,
+            jump_factor=rule.factor,
+            jump_above=rule.above,
+        )
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --strategy and what goes with it, the device and its seed; given as `search: SearchOptions`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        strategy: str,
+        rounds: int | None,
+        debug_tries: int | None,
+        pairs: tuple[str, ...],
+        device: str,
+        seed: int | None,
+        profile: str | None,
+        jump_factor: float,
+        jump_above: float,
+        examples: int,
+        thresholds: str,
+        **others: Any,
+    ) -> Any:
+        search = SearchOptions(strategy, rounds, debug_tries, pairs, device, seed, profile, jump_factor, jump_above,
+                               examples, thresholds)  # fmt: skip
+        return command(search=search, **others)
+
+    added: list[options.Decorator] = [
+        click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md."),
+        click.option("-R", "--rounds", type=click.IntRange(1),
+                     help="Rounds of the search, or samples.  [default: 3; else 10]"),
+        click.option("-D", "--debug-tries", type=click.IntRange(0),
+                     help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]"),
+        click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
+                     help="An option of the strategy's own; can be repeated."),
+        options.device,
+        options.seed,
+        click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
+                     help="What agents are told of the hardware.  [default: filtered; cudaforge: cudaforge24]"),
+        click.option("--jump-factor", type=float, default=2.0, show_default=True,
+                     help="A new best above this many times the best so far is measured again; 0 for never."),
+        click.option("--jump-above", type=float, default=8.0, show_default=True,
+                     help="A new best above this is measured again; 0 for never."),
+        click.option("--examples", type=click.IntRange(0), default=0, show_default=True,
+                     help="Hand-written kernels of other tasks that the Coder is shown."),
+        click.option("--thresholds", default="paper", show_default=True,
+                     help="What tells a kernel's class: paper, calibrated (for this GPU), or a file."),
+    ]  # fmt: skip
+    return options.added(added, wrapped)
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """Limits as they were given: infinity for none, None where nothing was said."""
+
+    dollars: float | None
+    tokens: float | None
+    minutes: float | None
+    gpu_seconds: float | None
+
+    def limits(self, before: Limits | None = None) -> Limits:
+        """The limits that hold: each as given, else as `before`, which are those of the session before."""
+        known = before or Limits()
+        return Limits(
+            _either(self.dollars, known.dollars),
+            _either(self.tokens, known.tokens),
+            _either(self.minutes, known.minutes),
+            _either(self.gpu_seconds, known.gpu_seconds),
+        )
+
+
+def _either(given: float | None, before: float | None) -> float | None:
+    if given is None:
+        return before
+    return None if math.isinf(given) else given
+
+
+def must_be_priced(models: Mapping[Role, Model], limits: Limits) -> None:
+    """Raise UsageError where dollars are limited and a model's calls have no known price: the limit could not hold."""
+    from cudamaster.models.choose import unpriced
+
+    names = unpriced(models) if limits.dollars is not None else ()
+    if names:
+        raise UsageError(
+            f"--max-dollars cannot be held: the price of {' and '.join(names)} is unknown.",
+            "Give --max-tokens instead (with --resume: and `--max-dollars inf`).",
+        )
+
+
+def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --max-dollars, --max-tokens, --max-minutes and --max-gpu-seconds; given as `budget: BudgetOptions`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        max_dollars: float | None,
+        max_tokens: float | None,
+        max_minutes: float | None,
+        max_gpu_seconds: float | None,
+        **others: Any,
+    ) -> Any:
+        return command(budget=BudgetOptions(max_dollars, max_tokens, max_minutes, max_gpu_seconds), **others)
+
+    limit = click.FloatRange(0, min_open=True)
+    added: list[options.Decorator] = [
+        click.option("--max-dollars", type=limit, metavar="X", help="Stop with the best so far when models have cost "
+                     "this much; --resume counts what was spent before. `inf` lifts a limit."),
+        click.option("--max-tokens", type=limit, metavar="N", help="The same for tokens of prompts and replies."),
+        click.option("--max-minutes", type=limit, metavar="M", help="The same for minutes of work, in all sessions."),
+        click.option("--max-gpu-seconds", type=limit, metavar="S", help="The same for seconds in which the GPU is "
+                     "held."),
+    ]  # fmt: skip
+    return options.added(added, wrapped)

@@ -1,0 +1,171 @@
+"""The folder of a suite: suite.json, and a run folder for each task and precision beside it.
+
+    suite.json                   what is run, how far each task is, and how much of the time each device was measuring
+    lock                         held by the one process that works on the suite
+    <task>_<precision>/          a run folder (runfolder.py), which can be shown, resumed and replayed by itself
+
+Each run keeps what it spent in its own folder; suite.json keeps the wall time of the whole, in which runs overlap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from cudamaster.budget import Limits
+from cudamaster.errors import RunFolderError
+from cudamaster.runfolder import Settings, decoded, locked, read_json, write_record
+from cudamaster.values import Precision
+
+FORMAT = 1
+_NAME = "suite.json"
+
+
+class State(StrEnum):
+    """How far a task of a suite is. The list is closed."""
+
+    WAITING = "waiting"
+    RUNNING = "running"  # or killed while it was
+    STOPPED = "stopped"  # by a budget or an interruption, with the best so far
+    FAILED = "failed"  # by an error, which is named
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One task of a suite: how far it is, and what it came to as far as that is known.
+
+    `unit` is the device that it is measured on. `score` is P of the best so far, 1 for the baseline. `seconds` are
+    those in which somebody worked on it. `error` is what made it fail, with the traceback where the fault is ours.
+    """
+
+    task: str
+    precision: Precision
+    state: State = State.WAITING
+    unit: str | None = None
+    score: float | None = None
+    emulated: bool = False
+    rounds: int = 0
+    seconds: float = 0.0
+    note: str | None = None
+    error: str | None = None
+    trace: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of its run folder."""
+        return f"{self.task}_{self.precision.value}"
+
+
+@dataclass(frozen=True)
+class UnitUse:
+    """For how many seconds of a session a device was held by anyone of the suite, and for how many it measured."""
+
+    unit: str
+    held_s: float
+    measuring_s: float
+
+
+@dataclass(frozen=True)
+class SuiteSession:
+    """What one process did for a suite: `seconds` of wall time until it last wrote something down."""
+
+    started: str
+    limits: Limits
+    jobs: int
+    seconds: float = 0.0
+    use: tuple[UnitUse, ...] = ()
+    ended: str | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """suite.json. `settings` are those of every run; a replay's record in them is the folder of all records."""
+
+    format: int
+    started: str
+    versions: Mapping[str, str]
+    settings: Settings
+    entries: tuple[Entry, ...]
+    sessions: tuple[SuiteSession, ...] = ()
+
+
+def fresh_path(parent: Path) -> Path:
+    """A path under `parent` for a new suite, named after the time; nothing is created."""
+    name = f"suite_{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = parent / name, 2
+    while path.exists():
+        path, number = parent / f"{name}-{number}", number + 1
+    return path
+
+
+def read(path: Path) -> Suite:
+    """What a suite's folder says; nothing is locked or changed. Raises RunFolderError."""
+    if not (path / _NAME).is_file():
+        what = "a single run" if (path / "run.json").is_file() else "no suite"
+        raise RunFolderError(
+            f"There is {what} in {path}.",
+            "A suite's folder has a file suite.json; `cudamaster optimize --resume` carries on a single run.",
+        )
+    raw = read_json(path / _NAME)
+    if isinstance(raw, dict) and raw.get("format") != FORMAT:
+        raise RunFolderError(
+            f"{path / _NAME} has format {raw.get('format')}, this version reads format {FORMAT}.",
+            "Resume it with the version that wrote it, or start a fresh suite.",
+        )
+    return decoded(Suite, path / _NAME)
+
+
+class SuiteFolder:
+    """The open folder of a suite, locked against other processes until it is closed."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, suite: Suite) -> SuiteFolder:
+        """Make the folder of a fresh suite. Raises RunFolderError where there is one, or nothing can be written."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"The suite's folder {path} cannot be made: {error.strerror}.", "Choose another one with --out."
+            ) from error
+        if (path / _NAME).exists():
+            raise RunFolderError(
+                f"{path} holds a suite already; a fresh one overwrites nothing.",
+                f"Continue it with --resume {path}, or choose another folder.",
+            )
+        folder = cls(path, locked(path))
+        folder.save(suite)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> SuiteFolder:
+        """Open the folder of an earlier suite. Raises RunFolderError where another process works on it."""
+        read(path)
+        return cls(path, locked(path))
+
+    def save(self, suite: Suite) -> None:
+        """Replace suite.json."""
+        write_record(self.path / _NAME, suite)
+
+    def close(self) -> None:
+        """Free the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> SuiteFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
