@@ -64,6 +64,16 @@ def test_a_wrong_kernel_is_refused(idea: str) -> None:
     assert status(task, precision, code.replace(old, new))[0] is Status.WRONG
 
 
+@pytest.mark.parametrize(("least", "expected"), [("1.1754944e-38f", Status.CORRECT), ("1e-33f", Status.WRONG)])
+def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, expected: Status) -> None:
+    """Which is what nvcc's --use_fast_math makes of them."""
+    code = Workbench(cards.load("swiglu"), Precision.FP32, CpuDevice()).baseline.code
+    flushed = f"if (fabsf(output[i]) < {least})\n            output[i] = 0.0f;"
+    code = code.replace("* value_input[i];", f"* value_input[i];\n        {flushed}")
+    assert "fabsf" in code
+    assert status("swiglu", Precision.FP32, code)[0] is expected
+
+
 @pytest.mark.parametrize("task", ["matrix_mul", "spmm_csr", "conv_2d", "high_order_contraction"])
 def test_sums_in_bf16_are_refused(task: str) -> None:
     """Every addition rounded to bf16."""

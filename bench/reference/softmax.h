@@ -1,14 +1,13 @@
 // Reference of softmax in double precision: the maximum and the sum of a row go from its end.
 //
 // A rounding of x - m changes exp(x - m) by |x - m| times as much; that of the element itself and that of the
-// whole sum are in the scale. The last term lets results below the smallest normal fp32 number be zero.
+// whole sum are in the scale.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include "mskb/expected.h"
 
 template <class T> void softmax_reference(mskb::Expected& out, const T* input, int, int C) {
-    constexpr double kFlushed = 0x1.0p-105; // times the least bound, 2^-21, it is 2^-126
     size_t known = SIZE_MAX;
     double largest = 0, sum = 0, sum_sensitivity = 0;
     for (size_t k = 0; k < out.wanted.size(); ++k) {
@@ -28,6 +27,6 @@ template <class T> void softmax_reference(mskb::Expected& out, const T* input, i
         }
         double below = largest - mskb::to_double(x[e % C]);
         double weight = std::exp(-below) / sum;
-        out.set(k, weight, weight * (1 + below + sum_sensitivity / sum) + kFlushed);
+        out.set(k, weight, weight * (1 + below + sum_sensitivity / sum));
     }
 }

@@ -2,7 +2,7 @@
 // scale of the sum of absolute terms that made it; the bound is a small multiple of the baseline's own worst
 // error.
 //
-// allowed(e) = bound * scale(e) + kOutputUlps * ulp(expected(e))
+// allowed(e) = bound * scale(e) + rounding(expected(e))
 // bound      = max(kMultiple * worst error of the baseline, kFloor)   in units of scale
 //
 // The second term is the rounding of the result to the output type, which no kernel can avoid; keeping it
@@ -25,7 +25,6 @@
 
 namespace mskb {
 
-constexpr double kOutputUlps = 2.0;
 constexpr double kMultiple = 4.0;
 constexpr double kFloor = 4 * 0x1.0p-23; // four ulps of fp32 at the element's scale
 
@@ -33,7 +32,7 @@ constexpr double kFloor = 4 * 0x1.0p-23; // four ulps of fp32 at the element's s
 inline double error_in_scale(double got, double expected, double scale, Kind kind) {
     if (got == expected) // infinities included
         return 0.0;
-    double beyond = std::abs(got - expected) - kOutputUlps * ulp(kind, expected);
+    double beyond = std::abs(got - expected) - rounding(kind, expected);
     if (beyond <= 0)
         return 0.0;
     double error = scale > 0 ? beyond / scale : INFINITY;
@@ -75,7 +74,7 @@ inline Comparison compare(const std::vector<double>& got, const BufferSpec& spec
     result.bound = bound_of(spec, baseline_worst);
     for (size_t j = 0; j < expected.wanted.size(); ++j) {
         double want = expected.value[j], have = got[j], scale = expected.scale[j];
-        double allowed = spec.exact ? 0.0 : result.bound * scale + kOutputUlps * ulp(spec.kind, want);
+        double allowed = spec.exact ? 0.0 : result.bound * scale + rounding(spec.kind, want);
         if (!spec.exact)
             result.worst = std::max(result.worst, error_in_scale(have, want, scale, spec.kind));
         if (!(have == want) && !(std::abs(have - want) <= allowed))
@@ -114,7 +113,7 @@ inline Tolerance tolerance_of(const BufferSpec& spec, const Expected& expected, 
     Tolerance tolerance{};
     if (spec.exact)
         return tolerance;
-    tolerance.ulps = kOutputUlps;
+    tolerance.rounds = true;
     std::map<int, double> seen; // largest scale by the bin of the value
     for (size_t j = 0; j < expected.wanted.size(); ++j) {
         double& largest = seen[Tolerance::bin(expected.value[j])];

@@ -17,18 +17,19 @@ struct Fill {
     double a, b;  // the generator's arguments
 };
 
-// How far an element may be from the baseline's: a slack for values of about the baseline's size, and so many of its
-// ulps.
+// How far an element may be from the baseline's: a slack for values of about the baseline's size, and its rounding.
 struct Tolerance {
     static constexpr int kLeast = -128, kBins = 256; // binary exponents of values
     double slack[kBins];
-    double ulps;
+    bool rounds;
 
     MSKB_HD static int bin(double value) {
         int exponent = value == 0.0 ? kLeast : ilogb(value);
         return exponent < kLeast ? 0 : exponent >= kLeast + kBins ? kBins - 1 : exponent - kLeast;
     }
-    MSKB_HD double at(double value, Kind kind) const { return slack[bin(value)] + ulps * ulp(kind, value); }
+    MSKB_HD double at(double value, Kind kind) const {
+        return slack[bin(value)] + (rounds ? rounding(kind, value) : 0);
+    }
 };
 
 // Elements of an output that are further from the baseline's.

@@ -104,4 +104,11 @@ MSKB_HD double ulp(Kind kind, double v) {
     return ldexp(1.0, exponent - significant + 1);
 }
 
+// How far rounding to the output type may put a result |v| off: two ulps, and all of one below the smallest normal
+// number, since nvcc's -ftz=true, part of --use_fast_math, makes that zero.
+MSKB_HD double rounding(Kind kind, double v) {
+    constexpr double kOutputUlps = 2.0, kSmallestNormal = 0x1p-126;
+    return kind == Kind::kInt ? 0.0 : kOutputUlps * ulp(kind, v) + kSmallestNormal;
+}
+
 } // namespace mskb
