@@ -243,8 +243,8 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
 def _unconfirmed(times: Mapping[str, Any]) -> str | None:
     """What is wrong where the candidate's process says that calls took less time than the harness saw them take.
 
-    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the baseline. One that
-    says more has nothing to gain, and a baseline of milliseconds has slower messages than a candidate of a tenth.
+    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the baseline. One
+    that says more has nothing to gain, and a baseline of milliseconds has slower messages than a candidate of a tenth.
     """
     baseline, candidate = (times.get(f"{who}_outside_us", []) for who in ("baseline", "candidate"))
     if not baseline or not candidate:
