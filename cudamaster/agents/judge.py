@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field
 
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
+from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import Form, json_object
 from cudamaster.models.protocol import Model
 from cudamaster.values import Candidate, Findings, Role, Verdict
@@ -61,6 +62,7 @@ def correct(model: Model, brief: Brief, reference: str, failing: Candidate, verd
         code=failing.code,
         command=failing.command,
         verdict=verdict,
+        named=named_lines(f"{verdict.detail}\n{verdict.log}", failing.code),
     )
 
 

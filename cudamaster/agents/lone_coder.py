@@ -7,6 +7,7 @@ from functools import partial
 from cudamaster.agents.asking import ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.judge import Correction, Optimization
+from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import code_block
 from cudamaster.models.protocol import Model
 from cudamaster.values import Candidate, Findings, Role, Verdict
@@ -41,8 +42,8 @@ def correct(model: Model, brief: Brief, failing: Candidate, verdict: Verdict, co
         templates="next_kernel",
         brief=brief,
         code=failing.code,
-        command=failing.command,
         verdict=verdict,
+        named=named_lines(f"{verdict.detail}\n{verdict.log}", failing.code),
         correction=correction,
         optimization=None,
         findings=None,
@@ -70,7 +71,6 @@ def optimize(
         templates="next_kernel",
         brief=brief,
         code=previous.code,
-        command=previous.command,
         verdict=verdict,
         correction=None,
         optimization=optimization,

@@ -165,6 +165,8 @@ _OPENINGS = {
     "You write CUDA": Role.CODER,
     "You choose the compile": Role.COMPILER,
     "You find the cause": Role.DEBUG,
+    "You judge CUDA kernels": Role.JUDGE,
+    "You review CUDA kernels": Role.REVIEWER,
 }
 
 

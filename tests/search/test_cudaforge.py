@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, kernel
+from search_stand_ins import COMMAND, ChatServer, ScriptedModel, ScriptedWorkbench, code, dot_product, kernel
+from small_cards import small_card
 
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import UsageError
+from cudamaster.evaluation import Workbench
+from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.optimization import optimize as optimize_in
@@ -27,6 +32,7 @@ from cudamaster.values import (
     Candidate,
     Findings,
     KernelProfile,
+    Precision,
     Profile,
     ProfileMode,
     Role,
@@ -316,6 +322,30 @@ def test_a_run_is_shown_with_what_each_kernel_was_written_from(tmp_path: Path) -
     assert account.rounds[1].plan.text == "LIMIT M\nPLAN M"
     assert account.best is not None
     assert account.best.score == 3.0
+
+
+def test_the_whole_way_through_a_server_and_real_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Judge's prompt has the compiler's own words, and the Coder's the Judge's; the server refuses one without."""
+    monkeypatch.setenv("OPENAI_API_KEY", "dummy")
+    broken, good = dot_product("totl += X[i] * Y[i];"), dot_product("total += X[i] * Y[i];  // good")
+
+    def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
+        text = messages[-1]["content"]
+        if role is Role.JUDGE and "Nsight Compute" in messages[0]["content"]:
+            return (200, advice("")[1]) if "// good" in text else (400, "not the latest kernel")
+        if role is Role.JUDGE:
+            told = re.search(r"Status: compile_error.*error: .*\btotl\b", text, re.DOTALL)
+            return (200, correction("totl is unknown")[1]) if told else (400, "the log lacks the error")
+        return 200, code(good if "problem: totl is unknown" in text else broken)[1]
+
+    workbench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice())
+    with ChatServer(answer) as server:
+        models = dict.fromkeys(Role, LiteLLMModel("openai/test-model", server.url, retries=0))
+        names = dict.fromkeys((Role.CODER, Role.JUDGE), "openai/test-model")
+        result = optimize_in(tmp_path / "run", workbench, models, replace(SETTINGS, models=names))
+    assert [r.outcome.status for r in result.rounds] == [Status.COMPILE_ERROR, Status.CORRECT]
+    assert result.best.code == good
+    assert result.note is not None
 
 
 def test_the_playbook_answers_coder_and_judge(tmp_path: Path) -> None:
