@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import logging
 import os
+import platform
 import random
 import re
 import time
@@ -185,6 +186,9 @@ def _imported() -> Any:
     """The litellm module, quiet and offline: no price list, no .env file, no telemetry, no chatter."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    # The client of OpenAI's protocol asks for the processor's name. The standard library would start `uname` for that,
+    # with every key in its environment.
+    vars(platform.uname()).setdefault("processor", platform.machine())
     import litellm
 
     litellm.telemetry = False
