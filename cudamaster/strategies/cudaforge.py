@@ -120,7 +120,7 @@ class _Advised:
         correction = None
         if self._judge in (BOTH, CORRECTION):
             correction = judge.correct(frame.models[Role.JUDGE], frame.brief, baseline.code, failing, verdict)
-            text = f"{correction.why_it_matters}\n{correction.minimal_fix_hint}"
+            text = f"{correction.why_it_matters}\n{correction.minimal_fix_hint}".strip()
             self._planned(Plan(f"Correct: {correction.critical_issue}", text))
         else:
             self._planned(Plan("Correct it", "The Coder alone, from the log of the failure."))
@@ -134,7 +134,7 @@ class _Advised:
             optimization = judge.optimize(frame.models[Role.JUDGE], frame.brief, baseline.code, previous, measured)
             if optimization is None:
                 return None
-            self._planned(Plan(optimization.method, f"{optimization.bottleneck}\n{optimization.plan}"))
+            self._planned(Plan(optimization.method, f"{optimization.bottleneck}\n{optimization.plan}".strip()))
         elif self._judge == NONE:
             findings = frame.workbench.findings(previous, verdict)
             self._planned(Plan("Optimise it", "The Coder alone, from the metrics."))
