@@ -94,6 +94,15 @@ class Suite:
     entries: tuple[Entry, ...]
     sessions: tuple[SuiteSession, ...] = ()
 
+    @property
+    def use(self) -> tuple[UnitUse, ...]:
+        """For how long each device was held in all sessions together."""
+        total: dict[str, UnitUse] = {}
+        for one in (one for session in self.sessions for one in session.use):
+            before = total.get(one.unit, UnitUse(one.unit, 0.0, 0.0))
+            total[one.unit] = UnitUse(one.unit, before.held_s + one.held_s, before.measuring_s + one.measuring_s)
+        return tuple(total.values())
+
 
 def fresh_path(parent: Path) -> Path:
     """A path under `parent` for a new suite, named after the time; nothing is created."""

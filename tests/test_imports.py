@@ -48,7 +48,15 @@ LAYERS: dict[str, set[str]] = {
     },
     "suitefolder": {"runfolder", "budget"},
     "suiteboard": {"suitefolder", "budget", "strategies.protocol", "strategies.result"},
-    "suite": {"suitefolder", "suiteboard", "runfolder", "spending", "budget", "strategies.protocol", "strategies.result"},
+    "suite": {
+        "suitefolder",
+        "suiteboard",
+        "runfolder",
+        "spending",
+        "budget",
+        "strategies.protocol",
+        "strategies.result",
+    },
     "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "prompting": {"replaying", "worked_examples", "agents", "strategies", "runfolder", "models.protocol", "cards"},
     "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
@@ -72,8 +80,8 @@ LAYERS: dict[str, set[str]] = {
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "runfolder", "recording", "replaying",
-          "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages", "suite", "suiteboard",
-          "suitefolder"}  # fmt: skip
+          "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages", "suite",
+          "suiteboard", "suitefolder"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {

@@ -25,6 +25,7 @@ from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
 from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.show import show
+from cudamaster.cli.suite import suite
 from cudamaster.cli.tasks import tasks
 from cudamaster.errors import CudaMasterError, DeviceError
 
@@ -33,7 +34,8 @@ Exit codes:
   0  done                            4  a device, compiler, GPU or disk is missing or failed
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
-  3  a task card cannot be used      130  interrupted; 141 whoever read the output went away
+  3  a task card cannot be used      7  a budget was spent before the baseline was measured
+                                     130  interrupted; 141 whoever read the output went away
 `cudamaster compare` has codes of its own, see `cudamaster compare --help`.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
@@ -104,6 +106,7 @@ def main() -> None:
 
 for command in (
     optimize,
+    suite,
     show,
     evaluate,
     compare,

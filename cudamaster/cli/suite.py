@@ -1,0 +1,357 @@
+"""`cudamaster suite`: searches for many tasks at once, under one budget, shown as they go."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cudamaster.budget import Budget, Limits
+from cudamaster.cli import options
+from cudamaster.cli.model_options import ModelOptions, RecordOptions, model_options, record_options
+from cudamaster.cli.output import console, ourselves, print_json, speed, table
+from cudamaster.cli.search_options import (
+    BudgetOptions,
+    SearchOptions,
+    budget_options,
+    must_be_priced,
+    search_options,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from cudamaster.runfolder import Settings
+    from cudamaster.strategies.protocol import Observer
+    from cudamaster.strategies.result import Result
+    from cudamaster.suiteboard import Board
+    from cudamaster.suitefolder import Entry, Suite, UnitUse
+    from cudamaster.values import Precision
+
+_STYLES = {"done": "green", "failed": "red", "stopped": "yellow", "waiting": "yellow", "running": "cyan"}
+_JOBS_PER_GPU = 4  # so that one measures while others wait for a model or a compiler
+_PRECISION = click.Choice(["fp32", "bf16", "both"])
+
+
+@click.command()
+@click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
+@click.option("--precision", type=_PRECISION, default="fp32", show_default=True, help="Element type.")
+@click.option("-j", "--jobs", type=click.IntRange(1),
+              help="Tasks at once.  [default: 4 per GPU, no more than there are cores]")  # fmt: skip
+@search_options
+@model_options
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+              help="Folder for the suite's folder.")  # fmt: skip
+@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="SUITE", help="Carry on a suite.")
+@record_options
+@budget_options
+@options.as_json
+def suite(
+    pattern: str,
+    precision: str,
+    jobs: int | None,
+    search: SearchOptions,
+    models: ModelOptions,
+    out: Path,
+    resumed: Path | None,
+    records: RecordOptions,
+    budget: BudgetOptions,
+    as_json: bool,
+) -> None:
+    """Search for faster kernels for many tasks at once, each as `cudamaster optimize` does.
+
+    While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. What is
+    spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
+    keeps its settings and tries again what failed. Exits with 1 when a task failed; a spent budget is no failure.
+    """
+    from cudamaster import sources
+    from cudamaster import suite as suites
+    from cudamaster.devices.choose import units
+    from cudamaster.errors import UsageError
+    from cudamaster.models.choose import left_out
+    from cudamaster.suitefolder import State, SuiteFolder, fresh_path, read
+
+    if resumed is not None:
+        if records.source is not None or records.record is not None:
+            raise UsageError("A suite is resumed or recorded anew, not both.", "Leave --record and --replay out.")
+        path, plan = resumed, read(resumed)
+        limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
+    else:
+        path = records.record or fresh_path(out)
+        limits = budget.limits()
+        plan = _planned(pattern, precision, search, models, records)
+    settings = plan.settings
+    whole = settings.replay is not None and not settings.replay.models_only
+    places = ("record",) if whole else units(settings.device)
+    at_once = jobs or _default_jobs(len(places))
+    if settings.replay is None:
+        asked = sources.models(settings, path)
+        must_be_priced(asked, limits)
+        for note in left_out(settings.sampling, asked):
+            click.echo(f"Note: {note}", err=True)
+    account = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
+    shown = console()
+    if not as_json:
+        _introduce(shown, plan, path, places, at_once, limits)
+    kept = f"What was done until here is kept: {ourselves('suite', '--resume', str(path))}"
+    opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
+    with opened as folder, _terminated_as_interrupted():
+        try:
+            with _shown(shown, hidden=as_json) as tell:
+                ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
+        except BaseException:
+            click.echo(kept, err=True)
+            raise
+    if as_json:
+        print_json({"suite": str(path), "spent": account.spent, "result": ended})
+    else:
+        _conclude(shown, ended, path, account)
+    click.get_current_context().exit(1 if any(entry.state is State.FAILED for entry in ended.entries) else 0)
+
+
+def _planned(
+    pattern: str, precision: str, search: SearchOptions, models: ModelOptions, records: RecordOptions
+) -> Suite:
+    """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
+    from dataclasses import replace
+
+    from cudamaster import cards, replaying, runfolder, sources
+    from cudamaster import suite as suites
+    from cudamaster.errors import UsageError
+    from cudamaster.values import Precision
+
+    precisions = list(Precision) if precision == "both" else [Precision(precision)]
+    names = [name for name in cards.names() if fnmatch.fnmatch(name, pattern)]
+    if not names:
+        raise UsageError(f"No task is named {pattern!r}.", "`cudamaster tasks` shows the names.")
+    tasks = [(name, each) for name in names for each in precisions]
+    if records.source is None:
+        return suites.new(search.settings(models), tasks)
+    tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
+    if not tasks:
+        raise UsageError(
+            f"{records.source} holds no record of {pattern!r} in {precision}.",
+            "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
+        )
+    first = records.source / replaying.folder_name(*tasks[0])
+    settings = sources.replayed_settings(
+        first,
+        runfolder.read_manifest(first),
+        device=search.device,
+        seed=search.seed,
+        models_only=records.replay is None,
+        real_time=records.real_time,
+    )
+    assert settings.replay is not None
+    return suites.new(replace(settings, replay=replace(settings.replay, record=str(records.source.resolve()))), tasks)
+
+
+def _default_jobs(places: int) -> int:
+    return max(1, min(_JOBS_PER_GPU * places, os.cpu_count() or 1))
+
+
+def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
+    """How a suite with these settings searches for one of its tasks."""
+    from cudamaster import cards, optimization, replaying, sources
+    from cudamaster.runfolder import read_manifest
+
+    def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
+        resumed = (path / "run.json").is_file()
+        own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
+        bench = sources.workbench(own, cards.load(entry.task), entry.precision, unit)
+        models = sources.models(own, path)
+        if resumed:
+            result = optimization.resume(path, bench, models, observer, budget)
+        else:
+            result = optimization.optimize(path, bench, models, own, observer, budget)
+        record = sources.whole_record_of(own)
+        if record is not None and not result.stopped:
+            replaying.must_agree(record, result)
+        return result
+
+    return search
+
+
+def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
+    """The settings of one task's run: the suite's, or those of its record."""
+    from cudamaster import replaying, sources
+    from cudamaster.runfolder import read_manifest
+
+    if settings.replay is None:
+        return settings
+    record = replaying.find(Path(settings.replay.record), task, precision)
+    return sources.replayed_settings(
+        record,
+        read_manifest(record),
+        device=settings.device,
+        seed=settings.seed,
+        models_only=settings.replay.models_only,
+        real_time=settings.replay.real_time,
+    )
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the suite as Ctrl-C does, with what is done written down."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
+    """Tells how a suite stands: on a terminal all the time, elsewhere a line for each task that ends."""
+    if hidden:
+        yield lambda board: None
+    elif out.is_terminal:
+        from rich.live import Live
+
+        with Live(console=out, refresh_per_second=4, transient=True) as live:
+            yield _AsTheyEnd(out, lambda board: live.update(_standing(board)))
+    else:
+        yield _AsTheyEnd(out, lambda board: None)
+
+
+class _AsTheyEnd:
+    """Prints a line for each task that ended since it was last called, then shows the rest."""
+
+    def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
+        self._out = out
+        self._then = then
+        self._told: set[str] | None = None
+
+    def __call__(self, board: Board) -> None:
+        ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
+        if self._told is None:
+            self._told = set(ended)  # in earlier sessions
+        for name in ended.keys() - self._told:
+            entry = ended[name]
+            why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
+            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, emulated=entry.emulated)}, "
+                            f"{entry.rounds} rounds, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
+                            sep="")  # fmt: skip
+        self._told |= ended.keys()
+        self._then(board)
+
+
+def _standing(board: Board) -> Any:
+    """Everything about a suite that runs: what is done, what each running task waits for, what is spent and left."""
+    from rich.console import Group
+
+    scores = [(entry.score, entry.name, entry.emulated) for entry in board.entries if entry.score is not None]
+    scores += [(view.score, view.entry.name, view.emulated) for view in board.running if view.score is not None]
+    best = max(scores, default=None)
+    rows: list[list[str | Text]] = [
+        [view.entry.name, f"{view.round}/{view.rounds}" if view.rounds else "-", view.doing,
+         speed(view.score, emulated=view.emulated), view.entry.unit or ""]
+        for view in board.running
+    ]  # fmt: skip
+    spent = board.spent
+    lines = [
+        _counted(board) + (f", best P = {speed(best[0], emulated=best[2])} ({best[1]})" if best else ""),
+        f"{_money(board.spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
+        f"{_minutes(board.session_s)} so far, "
+        + (f"about {_minutes(board.left_s)} left" if board.left_s is not None else "time left not known yet"),
+        *_used(board.use, board.session_s),
+    ]
+    return Group(table(["task", "round", "doing", "best P", "on"], rows, right=["round", "best P"]), *lines)
+
+
+def _score(entry: Entry) -> float:
+    return entry.score or 0.0
+
+
+def _counted(board: Board) -> str:
+    from cudamaster.suitefolder import State
+
+    failed = f", {board.count(State.FAILED)} failed" if board.count(State.FAILED) else ""
+    return f"{board.count(State.DONE)} of {len(board.entries)} done, {len(board.running)} running{failed}"
+
+
+def _money(dollars: float, unpriced: int) -> str:
+    return f"${dollars:.4f}" + (f" and {unpriced} calls of unknown price" if unpriced else "")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
+
+
+def _used(use: Sequence[UnitUse], session_s: float) -> list[str]:
+    """What share of the time each device was held, and was measuring."""
+    return [
+        f"{one.unit}: measuring {one.measuring_s / session_s:.0%} of the time, held {one.held_s / session_s:.0%}"
+        for one in use
+        if session_s > 0 and one.unit != "record"
+    ]
+
+
+def _state(entry: Entry) -> Text:
+    from rich.text import Text
+
+    return Text(entry.state.value, style=_STYLES[entry.state.value])
+
+
+def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], jobs: int, limits: Limits) -> None:
+    from cudamaster.strategies import registry
+
+    settings = plan.settings
+    what = f"{len(plan.entries)} tasks, {registry.described(settings)}, {jobs} at once"
+    if settings.replay is not None:
+        what = f"{len(plan.entries)} tasks from the records in {settings.replay.record}, {jobs} at once"
+    out.print(what, style="bold")
+    out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
+    if places == ("cpu",):
+        out.print("This is the CPU device: results are proven there, times are emulated and say nothing about a GPU.")
+    given = {"dollars": limits.dollars, "tokens": limits.tokens, "minutes": limits.minutes,
+             "GPU seconds": limits.gpu_seconds}  # fmt: skip
+    if any(given.values()):
+        out.print("Budget: " + ", ".join(f"{limit:g} {unit}" for unit, limit in given.items() if limit is not None))
+    out.print(f"Suite folder: {path}\n")
+
+
+def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
+    from cudamaster.suitefolder import State
+
+    emulated = any(entry.emulated for entry in ended.entries)
+    p = "P (emulated)" if emulated else "P"
+    rows: list[list[str | Text]] = []
+    for entry in ended.entries:
+        score = "-" if entry.score is None else f"{entry.score:.2f}"
+        rows.append([entry.task, entry.precision.value, _state(entry), score, str(entry.rounds),
+                     f"{entry.seconds / 60:.1f}"])  # fmt: skip
+    out.print()
+    out.print(table(["task", "precision", "status", p, "rounds", "minutes"], rows, right=[p, "rounds", "minutes"]))
+    failed = [entry for entry in ended.entries if entry.state is State.FAILED]
+    for entry in failed:
+        out.print(f"{entry.name} failed: {entry.error}", style="red")
+        if entry.trace:
+            out.print(f"  This is a fault of the program; its traceback is in {path / 'suite.json'}.")
+    spent = account.spent
+    out.print(f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
+              f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s")  # fmt: skip
+    for line in _used(ended.use, sum(session.seconds for session in ended.sessions)):
+        out.print(line)
+    if emulated:
+        out.print("Times are emulated on the CPU device: P says nothing about a GPU.")
+    left = [entry for entry in ended.entries if entry.state in (State.WAITING, State.STOPPED)]
+    if left:
+        out.print(f"Stopped: {account.why_stopped} {len(left)} tasks are not at their end.")
+    if left or failed:
+        out.print(f"Next: {ourselves('suite', '--resume', str(path))}")
+    else:
+        best = max(ended.entries, key=_score)
+        out.print(f"Next: {ourselves('show', str(path / best.name))}")
