@@ -26,11 +26,12 @@ from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.protocol import Compiled, Device
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
-from cudamaster.guards.object import check_object, localise
+from cudamaster.guards.object import calls_any, check_object, localise
 from cudamaster.guards.preprocess import preprocess
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_source, device_names
+from cudamaster.guards.symbols import CUDA_OF_THE_DRIVER
 from cudamaster.guards.text import check_characters
 from cudamaster.harness import baseline_region, render
 from cudamaster.toollogs import without_folders
@@ -161,6 +162,11 @@ class Builder:
         worker = self._folder(candidate) / "run"
         return Build(None, "built", "", worker) if worker.is_file() else self.build(candidate)
 
+    def asks_driver(self, *candidates: Candidate) -> bool:
+        """Whether a call of the baseline or of a candidate that was built asks the driver for memory or the like."""
+        objects = [self._baseline_object(), *(self._folder(candidate) / "candidate.o" for candidate in candidates)]
+        return any(calls_any(path, CUDA_OF_THE_DRIVER) for path in objects)
+
     def forget(self, candidate: Candidate) -> None:
         """Remove what was built of a candidate. Nobody may be running it."""
         shutil.rmtree(self._folder(candidate), ignore_errors=True)
@@ -180,7 +186,7 @@ class Builder:
 
     def baseline_worker(self, debug: bool = False) -> Path:
         """The worker that runs the baseline, linked as a candidate is. Raises DeviceError."""
-        kernels = self._object(f"{self._wrapper}-baseline", baseline_region(self.card, self.precision), debug=debug)
+        kernels = self._baseline_object(debug)
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with _alone(local.with_suffix(".lock")):
@@ -190,6 +196,9 @@ class Builder:
                 made.replace(local)
             caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
+
+    def _baseline_object(self, debug: bool = False) -> Path:
+        return self._object(f"{self._wrapper}-baseline", baseline_region(self.card, self.precision), debug=debug)
 
     def _worker_objects(self, debug: bool) -> list[Path]:
         """What makes a worker of a kernel: main, and the call of the wrapper."""

@@ -132,14 +132,17 @@ class Workbench:
             )
             if build.status is not None:
                 return verdict
-            told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure)
+            quiet = not check_only and self._builder.asks_driver(candidate)
+            told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure, quiet=quiet)
             if to_beat is None:
                 return told
             if told.score is not None and told.score > to_beat:
                 return self._sanitized(told, candidate)
             return self._explained(told, candidate)
 
-    def _judged(self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool) -> Verdict:
+    def _judged(
+        self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool, quiet: bool
+    ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
         stop = ["--first-failure"] if first_failure else []
         checked = self._check_memory(build, seed, stop)
@@ -150,7 +153,7 @@ class Workbench:
         if check_only:
             return self._told(verdict, self._verify(workers, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S)
+        judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S, quiet=quiet)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
@@ -172,7 +175,8 @@ class Workbench:
             cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
             alone = self._run(self._workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S)
             together = [*self._workers(workers[1]), *worker_words("rival", workers[0])]
-            judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+            quiet = self._builder.asks_driver(first, second)
+            judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S, quiet=quiet)
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
             return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
 
@@ -260,7 +264,8 @@ class Workbench:
         if not self.device.emulated:
             cases += self._large(seed)
         options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
-        return self._run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
+        quiet = self._builder.asks_driver()
+        return self._run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
 
     def _workers(self, candidate: Sequence[str]) -> list[str]:
         """The judge's options that say who is judged; `candidate` is the command of its worker."""
@@ -303,6 +308,7 @@ class Workbench:
         limit_s: float,
         *,
         reversed_threads: bool = False,
+        quiet: bool = False,
     ) -> Judgement:
         command = [str(self._builder.judge()), *workers]
         command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
@@ -318,7 +324,9 @@ class Workbench:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
             alone = command[command.index("--calls") + 1] != "0"
-            ran = self.device.run(command, report, limit_s, reversed_threads=reversed_threads, alone=alone)
+            ran = self.device.run(
+                command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
+            )
             lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
         return judge(lines, ran, cases)
 

@@ -144,27 +144,43 @@ def test_the_gpus_that_the_environment_names(wanted: str | None, found: tuple[Gp
 HOLDER = """
 import sys
 from cudamaster.devices.cuda import CudaDevice, Gpu
-with CudaDevice(Gpu(0, *sys.argv[1:])).held(alone=sys.argv[1] == "alone"):
+how = sys.argv[1]
+with CudaDevice(Gpu(0, *sys.argv[1:])).held(alone=how != "shared", quiet=how == "quiet"):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize(("first", "second", "together"), [("alone", "alone", False), ("shared", "alone", False),
-                                                           ("shared", "shared", True)])  # fmt: skip
-def test_one_process_at_a_time_measures_on_a_gpu(first: str, second: str, together: bool) -> None:
-    """Another one waits until the first has ended, however it ended; untimed checks share the GPU."""
-    uuid = f"GPU-of-a-test-{os.getpid()}"
+@pytest.mark.parametrize(
+    ("first", "second", "same_gpu", "together"),
+    [
+        ("alone", "alone", True, False),
+        ("shared", "alone", True, False),
+        ("shared", "shared", True, True),
+        ("alone", "alone", False, True),
+        ("quiet", "alone", False, False),
+        ("quiet", "shared", False, False),
+        ("alone", "quiet", False, False),
+    ],
+)
+def test_one_process_at_a_time_measures_on_a_gpu(
+    first: str, second: str, same_gpu: bool, together: bool, tmp_path: Path
+) -> None:
+    """Another one waits until the first has ended, however it ended; untimed checks share the GPU.
 
-    def start(how: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", HOLDER, how, uuid, "9.0", "580", "1", "1", "1", "1"]
-        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    Where calls ask the driver for memory, other GPUs wait too.
+    """
 
-    one = start(first)
+    def start(how: str, gpu: str) -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", HOLDER, how, gpu, "9.0", "580", "1", "1", "1", "1"]
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    one = start(first, "GPU-0")
     assert one.stdout is not None
     assert one.stdout.readline() == "held\n"
-    two = start(second)
+    two = start(second, "GPU-0" if same_gpu else "GPU-1")
     assert two.stdout is not None
     held_too = bool(select.select([two.stdout], [], [], 3)[0])
     assert held_too == together
@@ -173,6 +189,19 @@ def test_one_process_at_a_time_measures_on_a_gpu(first: str, second: str, togeth
     two.kill()
     for process in (one, two):
         process.communicate()
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("task", "asks"), [("softmax_attention", True), ("dot_product", False)])
+def test_what_asks_the_driver_is_known_by_its_object(task: str, asks: bool) -> None:
+    """A task whose calls allocate, and one of which a candidate's alone do."""
+    where = builder(task, Precision.FP32)
+    assert where.asks_driver() == asks
+    code = baseline_region(where.card, Precision.FP32).rstrip().removesuffix("}")
+    code += "    float* more = nullptr;\n    cudaMallocAsync(&more, 8, 0);\n    cudaFree(more);\n}\n"
+    candidate = Candidate(task, Precision.FP32, code, where.device.default_command)
+    assert where.build(candidate).status is None
+    assert where.asks_driver(candidate)
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -219,29 +219,30 @@ class CudaDevice:
         *,
         reversed_threads: bool = False,
         alone: bool = True,
+        quiet: bool = False,
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
         After a run that ended badly the GPU is tried first: what it does not survive is the machine's trouble, and no
         fault of the next candidate. DeviceError when it does not answer.
         """
-        with self.held(alone=alone) as lock:
+        with self.held(alone=alone, quiet=quiet) as locks:
             if self._ended_badly is not None:
-                self._probe(self._ended_badly, lock)
+                self._probe(self._ended_badly, locks)
                 self._ended_badly = None
             cores = _cores(self.gpu.index) if alone and "--baseline" in command else []
-            ran = self._run([*command, *cores, "--report", str(report)], limit_s, lock)
+            ran = self._run([*command, *cores, "--report", str(report)], limit_s, locks)
         if "--baseline" in command and ran.exit_code not in (0, 1):
             self._ended_badly = _without_candidate(command)
         return ran
 
-    def _run(self, command: Sequence[str], limit_s: float, lock: int) -> Ran:
-        return run_limited(command, limit_s, environment=_environment(self.gpu), held=[lock])
+    def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int]) -> Ran:
+        return run_limited(command, limit_s, environment=_environment(self.gpu), held=locks)
 
-    def _probe(self, judge: Sequence[str], lock: int) -> None:
+    def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
         """A judge without cases: contexts of two processes, memory that they share, a launch."""
         for wait_s in (1, 5, 20, None):
-            ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, lock)
+            ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, locks)
             if ran.exit_code == 0:
                 return
             if wait_s is not None:
@@ -259,17 +260,17 @@ class CudaDevice:
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
-    def held(self, *, alone: bool = True) -> Iterator[int]:
-        """Hold the GPU against other measuring processes of this machine; gives the descriptor of the lock."""
-        path = Path(tempfile.gettempdir()) / f"cudamaster-{self.gpu.uuid}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    def held(self, *, alone: bool = True, quiet: bool = False) -> Iterator[tuple[int, ...]]:
+        """Hold the GPU against other measuring processes of this machine; gives the descriptors of the locks.
+
+        With `quiet` against all that is run on any GPU of the machine.
+        """
         started: float | None = None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            started, since = time.time(), time.monotonic()
-            yield descriptor
+            with _locked(self.gpu.uuid, alone=alone) as gpu, _machine(quiet=quiet) as machine:
+                started, since = time.time(), time.monotonic()
+                yield gpu, machine
         finally:
-            os.close(descriptor)
             if started is not None and self.on_hold is not None:
                 self.on_hold(Hold(self.unit, started, time.monotonic() - since, alone))
 
@@ -284,6 +285,27 @@ class CudaDevice:
             log=log,
             seconds=time.monotonic() - started,
         )
+
+
+@contextmanager
+def _locked(name: str, *, alone: bool) -> Iterator[int]:
+    """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
+    path = Path(tempfile.gettempdir()) / f"cudamaster-{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _machine(*, quiet: bool) -> Iterator[int]:
+    """Shares the machine with runs on its other GPUs, or has it `quiet`. Who waits for that lets nobody pass."""
+    with ExitStack() as held:
+        with _locked("turn", alone=True):
+            machine = held.enter_context(_locked("machine", alone=quiet))
+        yield machine
 
 
 def _environment(gpu: Gpu) -> dict[str, str]:

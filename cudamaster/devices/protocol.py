@@ -148,10 +148,12 @@ class Device(Protocol):
         *,
         reversed_threads: bool = False,
         alone: bool = True,
+        quiet: bool = False,
     ) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile.
 
-        What measures runs `alone` on the device; checks may share it with each other.
+        What measures runs `alone` on the device; checks may share it with each other. With `quiet` no run of ours is on
+        another device of the machine either: calls that ask the driver for memory wait for all that it does.
         """
         ...
 

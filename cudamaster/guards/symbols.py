@@ -30,6 +30,15 @@ HOST_SYMBOLS = frozenset(
     }
 )
 
+# Functions that ask the driver for something, in a machine where all GPUs have one driver: such a call takes a hundred
+# times as long while processes on another GPU start, end or are profiled.
+CUDA_OF_THE_DRIVER = frozenset(
+    {
+        r"cuda(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool|MemGetInfo|Stream(?:Create|Destroy)"
+        r"|Event(?:Create|Destroy)|GraphInstantiate|GraphExecDestroy)\w*",
+    }
+)
+
 # The runtime API by name: what allocates, copies, launches, waits and asks. Left out on purpose: host callbacks,
 # graphs' host nodes, IPC and external memory, the device's limits, cache and pool settings, the profiler, entry
 # points to the driver, library loading.

@@ -123,11 +123,12 @@ class CpuDevice:
         *,
         reversed_threads: bool = False,
         alone: bool = True,
+        quiet: bool = False,
     ) -> Ran:
         """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
 
         `reversed_threads` runs threads and blocks in descending order. Nothing else runs beside a harness that is to
-        be `alone`; waiting for another one does not count.
+        be `alone`; waiting for another one does not count. `quiet` asks for no more than that here.
         """
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         if reversed_threads:
