@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from cudamaster.account import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
 from cudamaster.models.metered import RoleUsage
+from cudamaster.runfolder import Settings
 from cudamaster.values import CaseVerdict, Findings, Verdict
 
 TELLING_LINES = 12
@@ -116,13 +117,36 @@ def usage(calls: Sequence[CallAccount]) -> RoleUsage:
     prompt = [call.usage.prompt_tokens for call in calls]
     completion = [call.usage.completion_tokens for call in calls]
     dollars = [call.usage.dollars for call in calls]
+    cached = [call.usage.cached_tokens for call in calls]
     return RoleUsage(
         calls=len(calls),
         prompt_tokens=None if None in prompt else sum(n for n in prompt if n is not None),
         completion_tokens=None if None in completion else sum(n for n in completion if n is not None),
         dollars=None if None in dollars else sum(n for n in dollars if n is not None),
         seconds=sum(call.usage.seconds for call in calls),
+        cached_tokens=None if None in cached else sum(n for n in cached if n is not None),
     )
+
+
+def of_them_kept(usage: RoleUsage) -> str:
+    """How many of the prompt's tokens the providers had kept from earlier calls; empty where it is none or unknown."""
+    return f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
+
+
+def origin(settings: Settings) -> str | None:
+    """What record a replay takes its answers from; None for a run that is none."""
+    replay = settings.replay
+    if replay is None:
+        return None
+    return f"{'replies' if replay.models_only else 'replies and verdicts'} replayed from {replay.record}"
+
+
+def sampling(settings: Settings) -> str | None:
+    """How the models were asked to answer; None where that was left to them."""
+    chosen = settings.sampling
+    told = [] if chosen.temperature is None else [f"temperature {chosen.temperature:g}"]
+    told += [] if chosen.reasoning_effort is None else [f"reasoning effort {chosen.reasoning_effort}"]
+    return ", ".join(told) or None
 
 
 def without_secrets(url: str | None) -> str | None:

@@ -74,7 +74,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "visible": set(),
     "account": {"runfolder", "models.protocol", "models.metered", "agents.debug", "speed"},
-    "telling": {"account", "models.metered"},
+    "telling": {"account", "models.metered", "runfolder"},
     "reading": {"account", "telling", "runfolder", "models.protocol", "agents.debug", "strategies"},
     "pages": {"account", "visible"},
 }

@@ -268,6 +268,8 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
     if not only_playbook:
         asked = [use for use in result.usage.values() if use.calls]
         tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
+        cached = sum(use.cached_tokens or 0 for use in asked)
+        tokens += f" ({cached} of them cached)" if cached else ""
         dollars = _total([use.dollars for use in asked], "{:.4f}")
         out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
     if not result.verdict.complete:

@@ -123,6 +123,8 @@ class _Teller:
             self._prose(f"Not finished: this is a run as far as it got. Last step: {run.stopped_at}", 0, "yellow")
 
     def _settings(self, run: RunAccount) -> None:
+        from cudamaster.telling import origin, sampling
+
         settings = run.settings
         names = sorted(set(settings.models.values()))
         models = (
@@ -133,6 +135,8 @@ class _Teller:
             ("Device", run.hardware.name + ("; times are emulated" if run.hardware.emulated else "")),
             ("Models", models + (" (built in, no language model)" if names == ["playbook"] else "")),
             ("Server", settings.base_url),
+            ("Answers", origin(settings)),
+            ("Sampling", sampling(settings)),
             ("Search", run.search),
             ("Profile", f"{settings.profile}, thresholds {settings.thresholds}"),
             ("Seed", settings.seed),
@@ -288,12 +292,14 @@ def outcome(run: RunAccount) -> str:
 
 def cost(usage: RoleUsage) -> str:
     """What calls of models cost, on one line; what is unknown is said."""
+    from cudamaster.telling import of_them_kept
+
     if usage.calls == 0:
         return "no model was asked"
     tokens = (
         "tokens unknown"
         if usage.prompt_tokens is None or usage.completion_tokens is None
-        else f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"
+        else f"{usage.prompt_tokens}{of_them_kept(usage)} + {usage.completion_tokens} tokens"
     )
     dollars = "dollars unknown" if usage.dollars is None else f"${usage.dollars:.4f}"
     calls = "1 call" if usage.calls == 1 else f"{usage.calls} calls"

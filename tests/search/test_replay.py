@@ -147,6 +147,19 @@ def test_a_replay_can_be_replayed(record: Path, tmp_path: Path) -> None:
     assert files(tmp_path / "b" / "dot_product_fp32") == files(record)
 
 
+def test_a_replay_is_shown_as_one(record: Path, tmp_path: Path) -> None:
+    """In the terminal and on the page; the run that it replays is not."""
+    assert cli("--replay", str(record), "--record", str(tmp_path)).exit_code == 0
+    page = tmp_path / "page.html"
+    run = str(tmp_path / "dot_product_fp32")
+    said = f"replies and verdicts replayed from {record}"
+    for arguments in ([run], [run, "--html", str(page)]):
+        shown = CliRunner().invoke(main, ["show", *arguments], env={"COLUMNS": "400"}, catch_exceptions=False)
+        assert shown.exit_code == 0
+        assert said in (shown.output if len(arguments) == 1 else page.read_text())
+    assert "replayed" not in CliRunner().invoke(main, ["show", str(record)], catch_exceptions=False).output
+
+
 def cli(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["optimize", *arguments], catch_exceptions=False)
 
