@@ -72,7 +72,7 @@ def suite(
     spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
     keeps its settings and tries again what failed. Exits with 1 when a task failed; a spent budget is no failure.
     """
-    from cudamaster import sources
+    from cudamaster import cards, sources
     from cudamaster import suite as suites
     from cudamaster.devices.choose import units
     from cudamaster.errors import UsageError
@@ -92,6 +92,10 @@ def suite(
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
     at_once = jobs or _default_jobs(len(places))
+    if not whole:
+        # What is wrong for all tasks is told once, before anything begins: no device, no such thresholds.
+        first = plan.entries[0]
+        sources.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
         asked = sources.models(settings, path)
         must_be_priced(asked, limits)

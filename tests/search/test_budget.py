@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.budget import Budget, Limits, Spent
+from cudamaster.cli.search_options import BudgetOptions
 from cudamaster.errors import BudgetSpent
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
@@ -184,3 +186,32 @@ optimize(Path({str(path)!r}), Slow(), ScriptedModel(SCRIPT).for_all(), SETTINGS)
     assert (before.calls, before.gpu_seconds) == (6, 20.0)
     assert 0.2 <= before.seconds < 30
     assert read_record(path).sessions[0].ended is None
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "cudamaster", *arguments], capture_output=True, text=True)
+
+
+def test_the_command_stops_at_a_limit_keeps_it_and_lifts_it(tmp_path: Path) -> None:
+    """A stopped run exits with 0 and says what it spent; --resume keeps the limit, and `inf` lifts it."""
+    ran = cli("optimize", "hinge_loss", "-R", "1", "-D", "0", "--device", "cpu", "--out", str(tmp_path),
+              "--max-gpu-seconds", "0.01", "--json")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["result"]["stopped"]
+    assert told["spent"]["gpu_seconds"] > 0.01
+    path = told["run"]
+    ran = cli("optimize", "--resume", path)
+    assert ran.returncode == 0, ran.stderr
+    assert "The budget of 0.01 GPU seconds is spent" in ran.stdout
+    assert f"optimize --resume {path}" in ran.stdout.splitlines()[-1]
+    ran = cli("optimize", "--resume", path, "--max-gpu-seconds", "inf", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert not json.loads(ran.stdout)["result"]["stopped"]
+    assert [session.limits.gpu_seconds for session in read_record(Path(path)).sessions] == [0.01, 0.01, None]
+
+
+def test_limits_of_before_hold_until_others_are_given() -> None:
+    before = Limits(dollars=1.0, tokens=100, minutes=5)
+    given = BudgetOptions(dollars=None, tokens=math.inf, minutes=9.0, gpu_seconds=3.0)
+    assert given.limits(before) == Limits(dollars=1.0, tokens=None, minutes=9.0, gpu_seconds=3.0)
