@@ -1,0 +1,315 @@
+"""What a report knows: results of tasks as they were read, and what was wrong with what could not be read.
+
+Numbers made of several results are in `numbers`. What a folder does not tell is None; an unknown cost is never 0.
+Results of the CPU device are `emulated`: they say whether a kernel is correct, and nothing about a GPU's time, so they
+stand apart from measured ones in everything that is made of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cudamaster.speed import Comparison, Interval
+from cudamaster.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
+
+
+class Progress(StrEnum):
+    """How far the run of a result was when it was read. The list is closed."""
+
+    FINISHED = "finished"
+    RUNNING = "running"  # a process works on it
+    STOPPED = "stopped"  # killed, interrupted or out of budget: what it has so far is reported, and marked
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How a task was searched. Results with equal ones, by the same models on the same GPU, make one line of a table.
+
+    `rounds` is R and `debug_tries` D of the paper; `settings` holds all else that is not as it is by default, in the
+    strategy's own terms. `described` is all of it in words.
+    """
+
+    strategy: str
+    rounds: int
+    debug_tries: int
+    profile: ProfileMode
+    described: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One size of the sweep: times of whole calls are medians in microseconds, `floor_us` the least that is possible.
+
+    `weight` is T, the complexity of the size, and serves as its measure; `sizes` are the numbers in `label`. `speedup`
+    is S of the best kernel with its interval at level speed.CONFIDENCE. `skipped` is a reason, and then nothing ran.
+    `empty_us` is a call of an empty wrapper.
+    """
+
+    label: str
+    sizes: Mapping[str, float]
+    weight: float
+    status: Status | None
+    skipped: str | None = None
+    baseline_us: float | None = None
+    candidate_us: float | None = None
+    speedup: float | None = None
+    interval: Interval | None = None
+    floor_us: float | None = None
+    empty_us: float | None = None
+
+    @property
+    def over_floor(self) -> float | None:
+        """The best kernel's time as a multiple of the floor."""
+        return self.candidate_us / self.floor_us if self.candidate_us is not None and self.floor_us else None
+
+
+@dataclass(frozen=True)
+class Throughputs:
+    """The three throughputs that decide the class (figure 6), in percent of their peaks."""
+
+    compute: float
+    dram: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class ClassLimits:
+    """Above which percentage a throughput counts as high, and where these limits come from."""
+
+    compute: float
+    dram: float
+    memory: float
+    source: str
+
+
+@dataclass(frozen=True)
+class HardwareView:
+    """What a profile said of one kernel, the baseline or the best: its class and what that was told by.
+
+    `metrics` is everything measured of the dominating CUDA kernel, by the paper's names and in their units; `units` are
+    those. Without a profile `bottleneck` is None and `note` says why.
+    """
+
+    note: str
+    bottleneck: Bottleneck | None = None
+    kernel: str | None = None
+    time_share: float | None = None
+    throughputs: Throughputs | None = None
+    limits: ClassLimits | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """One metric of the class before, before and after. `relative` is (after - before) / before, None where that was 0.
+
+    Figure 9 is made of these.
+    """
+
+    name: str
+    before: float
+    after: float
+    relative: float | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a result cost in all sessions of its run. None is unknown, and an unknown part makes a sum unknown.
+
+    `minutes` are of wall time in which somebody worked on it, `gpu_seconds` those in which its device was held (the
+    CPU device, where that is the device).
+    """
+
+    calls: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    dollars: float | None = None
+    minutes: float | None = None
+    gpu_seconds: float | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of prompts and replies together."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One round: the idea, what became of its last candidate, and P of the best after it (1 for the baseline)."""
+
+    number: int
+    idea: str | None
+    status: Status | None
+    score: float | None
+    accepted: bool
+    best_score: float | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The text of a kernel and the compile command that it was built with."""
+
+    candidate: str
+    code: str
+    command: str
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What one run made of one task in one precision. `repetition` counts runs of the same task and setting, from 1.
+
+    `correct` says whether the run made a correct kernel of its own; the baseline is none. `score` is P of the best
+    such kernel, below 1 where none was faster than the baseline, and None where none is correct or its time is not to
+    be trusted. `speed` is P with its interval; `status` is that of the best kernel, of the last one where none was
+    correct, None where none was judged. `complete` is False where a size of the sweep was skipped.
+
+    `best` is that kernel, None where none is correct; `improved` says whether it beat the baseline. `idea`, `round`
+    and `author` (the models that wrote it) are its own. `diff` is from the baseline to it; `flags_added` and
+    `flags_removed` are words of the two commands. `notes` are what a reader of the times has to know.
+
+    `origin` is the folder; `source` says what kind that is ("run", "suite" or "kept"). `stopped_at` says what an
+    unfinished run was doing. `remarks` say what is unusual about how it was read (e.g. an older format).
+    """
+
+    origin: str
+    source: str
+    task: str
+    title: str
+    category: str
+    precision: Precision
+    hardware: Hardware
+    versions: Mapping[str, str]
+    started: str
+    models: Mapping[Role, str]
+    configuration: Configuration
+    progress: Progress
+    correct: bool
+    improved: bool
+    status: Status | None
+    score: float | None
+    speed: Comparison | None
+    complete: bool
+    cases: tuple[CaseResult, ...]
+    cost: Cost
+    repetition: int = 1
+    rounds: tuple[RoundResult, ...] = ()
+    stopped_at: str | None = None
+    idea: str | None = None
+    round: int | None = None
+    author: str | None = None
+    baseline: Kernel | None = None
+    best: Kernel | None = None
+    diff: str = ""
+    flags_added: tuple[str, ...] = ()
+    flags_removed: tuple[str, ...] = ()
+    before: HardwareView | None = None
+    after: HardwareView | None = None
+    changes: tuple[MetricChange, ...] = ()
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    sanitizers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its times are of the CPU device, and say nothing about a GPU."""
+        return self.hardware.emulated
+
+    @property
+    def model(self) -> str:
+        """The models in one line: a single name where all roles have the same."""
+        names = list(dict.fromkeys(self.models.values()))
+        if len(names) <= 1:
+            return "".join(names) or "unknown"
+        return ", ".join(f"{role.value} {name}" for role, name in self.models.items())
+
+    @property
+    def name(self) -> str:
+        """Task and precision, e.g. spmv_csr_bf16."""
+        return f"{self.task}_{self.precision.value}"
+
+
+@dataclass(frozen=True)
+class AuthorityCase:
+    """One size of an authority's measurement: medians of whole calls in microseconds."""
+
+    label: str
+    weight: float
+    baseline_us: float | None
+    library_us: float | None
+    floor_us: float | None
+    speedup: float | None
+    interval: Interval | None
+    ours_us: float | None = None
+    ours_speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What a vendor's library does in place of the kernel (figure 5): measured, skipped or failing, with the reason."""
+
+    task: str
+    precision: Precision
+    library: str
+    hardware: str
+    status: Status | None
+    note: str
+    score: float | None = None
+    speed: Comparison | None = None
+    cases: tuple[AuthorityCase, ...] = ()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A task that is expected and has no result: of a suite that did not get to it, or damaged."""
+
+    task: str
+    precision: Precision
+    category: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that could not be read or has to be known: which path, what is wrong with it, what to do.
+
+    `serious` ones left a result out; the others are told beside results that are there.
+    """
+
+    path: str
+    what: str
+    fix: str
+    serious: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was read. `results` are sorted by hardware, model, configuration, precision, task, repetition.
+
+    `benchmark` are the names of all its tasks, with their categories.
+    """
+
+    made: str
+    versions: Mapping[str, str]
+    sources: tuple[str, ...]
+    results: tuple[TaskResult, ...]
+    missing: tuple[Missing, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    authorities: tuple[Authority, ...] = ()
+    benchmark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> tuple[TaskResult, ...]:
+        """Those that were timed on a GPU."""
+        return tuple(result for result in self.results if not result.emulated)
+
+    @property
+    def emulated(self) -> tuple[TaskResult, ...]:
+        """Those of the CPU device."""
+        return tuple(result for result in self.results if result.emulated)
