@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cudamaster.models.choose import Choice
 
 _FOLDER = click.Path(path_type=Path)
+# Parameters whose values a record holds.
+_SETTLED = {"strategy", "rounds", "debug_tries", "pairs", "profile", "thresholds", "examples", "jump_factor",
+            "jump_above", "model", "base_url", "temperature", "reasoning_effort"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--replay takes the replies from the record too; leave --replay-models out.")
         if real_time and replay is None and replay_models is None:
             raise click.UsageError("--real-time needs a record: give --replay or --replay-models.")
+        if replay is not None or replay_models is not None:
+            _must_leave_settings(whole=replay is not None)
         return command(records=RecordOptions(record, replay, replay_models, real_time), **others)
 
     added = [
@@ -125,6 +130,16 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--real-time", is_flag=True, help="Let a replayed reply take as long as it took then."),
     ]  # fmt: skip
     return _all(added, wrapped)
+
+
+def _must_leave_settings(*, whole: bool) -> None:
+    """A setting of the record that is given again would be passed over, so it is refused."""
+    context = click.get_current_context()
+    settled = _SETTLED | {f"{role.value}_model" for role in Role} | ({"device", "seed"} if whole else set())
+    for option in context.command.params:
+        given = context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
+        if option.name in settled and given:
+            raise click.UsageError(f"A replay goes by the settings of its record: leave {option.opts[-1]} out.")
 
 
 def _all(

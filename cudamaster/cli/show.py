@@ -136,7 +136,7 @@ class _Teller:
             ("Models", models + (" (built in, no language model)" if names == ["playbook"] else "")),
             ("Server", settings.base_url),
             ("Answers", origin(settings)),
-            ("Sampling", sampling(settings)),
+            ("Options", sampling(settings)),
             ("Search", run.search),
             ("Profile", f"{settings.profile}, thresholds {settings.thresholds}"),
             ("Seed", settings.seed),

@@ -376,6 +376,10 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
         (["dot_product", "--real-time"], "--real-time needs a record"),
         (["--replay", "a", "--resume", "b"], "resumed or replayed, not both"),
         (["--replay", "/nowhere"], "no record of one run"),
+        (["--replay", "a", "-R", "5"], "leave --rounds out"),
+        (["--replay-models", "a", "--judge-model", "x/y"], "leave --judge-model out"),
+        (["--replay", "a", "--device", "cpu"], "leave --device out"),
+        (["--replay-models", "/nowhere", "--device", "cpu"], "no record of one run"),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(arguments: list[str], said: str) -> None:
