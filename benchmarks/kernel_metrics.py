@@ -3,7 +3,8 @@
     python benchmarks/kernel_metrics.py FOLDER [TASK-PRECISION...]    writes FOLDER/TASK-PRECISION.csv, a line a kernel
 
 The kernels are the baseline and the playbook's, each with several sizes of its blocks and of the group of lanes that
-shares a row; those that are not correct are left out and named.
+shares a row, at the task's heaviest case; those that are not correct are left out and named. What a table holds already
+is not measured again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import csv
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cudamaster import cards
 from cudamaster.devices.cuda import CudaDevice
 from cudamaster.evaluation import Workbench
 from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.profiling.metric_sets import METRIC_NAME
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Candidate, Precision
 
@@ -29,6 +31,7 @@ VARIED = {
     r"\b(?:int threads|kThreads) = (\d+)": (32, 64, 128, 256, 512, 1024),
     r"\bkLanes = (\d+)": (2, 4, 8, 16, 32),
 }
+MACHINE = ("device__", "numa__", "nvlink__", "pcie__", "profiler__")
 CALLS = 20
 
 
@@ -52,31 +55,56 @@ def variants(bench: Workbench) -> Iterator[tuple[str, Candidate]]:
 
 def measure(bench: Workbench, path: Path) -> None:
     """Write the task's table."""
-    candidates = list(variants(bench))
+    rows = read(path)
+    candidates = [(name, candidate) for name, candidate in variants(bench) if name not in rows]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda pair: bench.profiler.build(pair[1]), candidates))
-    rows: list[tuple[str, float, dict[str, float]]] = []
     for name, candidate in candidates:
         verdict = bench.evaluate(candidate)
         timed = [case for case in verdict.cases if case.timing is not None]
         if not verdict.correct or not timed:
             print(f"  {name}: {verdict.status}, {verdict.detail}", flush=True)
             continue
-        heaviest = max(timed, key=lambda case: case.weight)
-        profile = bench.profiler.profile(candidate, heaviest.label, None)
+        profile = bench.profiler.profile(candidate, timed[0].label, None)
         if isinstance(profile, NoProfile):
             print(f"  {name}: no profile, {profile.reason}", flush=True)
             continue
-        assert heaviest.timing is not None
-        time_us = statistics.median(heaviest.timing.candidate_us)
-        rows.append((name, time_us, dict(profile.kernels[0].metrics)))
-        print(f"  {name}: {time_us:.1f} us, {len(rows[-1][2])} metrics", flush=True)
-        columns = sorted({metric for _, _, metrics in rows for metric in metrics})
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["kernel", "time_us", *columns])
-            for kernel, us, metrics in rows:
-                writer.writerow([kernel, f"{us:.3f}", *(f"{metrics[c]:.8g}" if c in metrics else "" for c in columns)])
+        assert timed[0].timing is not None
+        time_us = statistics.median(timed[0].timing.candidate_us)
+        metrics = profile.kernels[0].metrics.items()
+        figures = {metric: f"{value:.5g}" for metric, value in metrics if of_kernels(metric)}
+        rows[name] = {"time_us": f"{time_us:.2f}", **figures}
+        print(f"  {name}: {time_us:.1f} us, {len(figures)} metrics", flush=True)
+        write(path, rows)
+
+
+def of_kernels(metric: str) -> bool:
+    """Whether a name is that of a kernel's metric, neither of the machine nor of samples in the course of a kernel."""
+    return re.match(METRIC_NAME, metric) is not None and not metric.startswith(MACHINE)
+
+
+def read(path: Path) -> dict[str, dict[str, str]]:
+    """What a table holds, by kernel."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        return {row.pop("kernel"): row for row in csv.DictReader(file)}
+
+
+def write(path: Path, rows: Mapping[str, Mapping[str, str]]) -> None:
+    """The table, in one step: a run that is stopped leaves it whole."""
+    columns = sorted({metric for row in rows.values() for metric in row} - {"time_us"})
+    with path.with_suffix(".new").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["kernel", "time_us", *columns], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({"kernel": kernel, **row} for kernel, row in rows.items())
+    path.with_suffix(".new").replace(path)
+
+
+def heaviest(card: cards.TaskCard) -> cards.TaskCard:
+    """The card with its heaviest timed case alone."""
+    case = max((case for case in card.cases if case.sweep), key=lambda case: case.weight)
+    return cards.TaskCard.model_validate({**card.model_dump(), "sweep": [dict(case.values)]})
 
 
 def main() -> None:
@@ -90,7 +118,7 @@ def main() -> None:
     for name in given.tasks:
         task, precision = name.rsplit("-", 1)
         print(name, flush=True)
-        bench = Workbench(cards.load(task), Precision(precision), device, calls=CALLS)
+        bench = Workbench(heaviest(cards.load(task)), Precision(precision), device, calls=CALLS)
         measure(bench, given.folder / f"{name}.csv")
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from cudamaster import resources
 from cudamaster.errors import UsageError
+from cudamaster.profiling import ncu
 from cudamaster.profiling.metric_sets import SHIPPED, load, resolve, to_yaml
 
 # The 24 names as CudaForge's authors publish them.
@@ -78,6 +79,21 @@ def test_nothing_stands_in_for_what_was_split_up() -> None:
     """Long scoreboard is a part of memory dependency and is in the set itself: it is not shown for it."""
     every = set(SET.asked) - {MEMORY_DEPENDENCY}
     assert resolve(SET.metrics, every).absent == (MEMORY_DEPENDENCY,)
+
+
+def test_what_an_h200_has_of_it() -> None:
+    """Recorded there: all but two, under the names that CudaForge's authors publish."""
+    text = (Path(__file__).parent / "data" / "cudaforge24.txt").read_text()
+    found = ncu.parse(text, candidate="c0ffee", case="rows=32768", metrics=SET.asked)
+    assert isinstance(found, Profile)
+    resolved = resolve(SET.metrics, found.kernels[0].metrics)
+    assert set(resolved.absent) == {
+        "sm__inst_executed_pipe_fp32.avg.pct_of_peak_sustained_active",
+        MEMORY_DEPENDENCY,
+    }
+    assert all(name == own for own, name in resolved.names.items())
+    assert found.kernels[0].metrics["launch__registers_per_thread"] == 32
+    assert found.kernels[0].metrics["smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct"] == 52.73
 
 
 @pytest.mark.parametrize(

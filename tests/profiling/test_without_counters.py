@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,6 +190,7 @@ def test_the_profiler_falls_back_on_a_gpu_alone(
         built=lambda _: Build(None, "built", "", worker),
         judge=lambda: Path("judge"),
         baseline_worker=lambda: Path("base"),
+        using=lambda _: nullcontext(),
     )
     where = Profiler(builder, device)  # type: ignore[arg-type]
     seen: list[Path] = []
