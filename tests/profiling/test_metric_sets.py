@@ -11,6 +11,7 @@ from cudamaster import resources
 from cudamaster.errors import UsageError
 from cudamaster.profiling import ncu
 from cudamaster.profiling.metric_sets import SHIPPED, load, resolve, to_yaml
+from cudamaster.values import Profile
 
 # The 24 names as CudaForge's authors publish them.
 CUDAFORGE = [
