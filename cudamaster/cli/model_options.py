@@ -96,7 +96,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     added = [
         click.option("--model", help="LiteLLM model of all roles, e.g. openai/o4-mini; default $CUDAMASTER_MODEL or "
                      "playbook."),
-        *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} alone.") for role in Role),
+        *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} agent alone.") for role in Role),
         click.option("--base-url", help="Address of an OpenAI-compatible server of your own."),
         click.option("--temperature", type=click.FloatRange(0, 2), help="Of all models that take one."),
         click.option("--reasoning-effort", help="Of all models that take one: low, medium, high, or what else their "
