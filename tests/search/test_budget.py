@@ -21,6 +21,7 @@ from cudamaster.cli.search_options import BudgetOptions
 from cudamaster.errors import BudgetSpent
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
+from cudamaster.reading import read
 from cudamaster.runfolder import Settings, read_record
 from cudamaster.spending import spent
 from cudamaster.strategies.cudamaster import ROLES
@@ -215,3 +216,9 @@ def test_limits_of_before_hold_until_others_are_given() -> None:
     before = Limits(dollars=1.0, tokens=100, minutes=5)
     given = BudgetOptions(dollars=None, tokens=math.inf, minutes=9.0, gpu_seconds=3.0)
     assert given.limits(before) == Limits(dollars=1.0, tokens=None, minutes=9.0, gpu_seconds=3.0)
+
+
+def test_a_reader_of_a_stopped_run_is_told_why(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    search(path, Budget(Limits(dollars=1.0)))
+    assert read(path).stopped_at == "asking the coder agent (scripted); The budget of 1 dollars is spent: 1."
