@@ -175,7 +175,8 @@ class TaskResult:
     `flags_removed` are words of the two commands. `notes` are what a reader of the times has to know.
 
     `origin` is the folder; `source` says what kind that is ("run", "suite" or "kept"). `stopped_at` says what an
-    unfinished run was doing. `remarks` say what is unusual about how it was read (e.g. an older format).
+    unfinished run was doing. `remarks` say what is unusual about how it was read (e.g. an older format). `card_hash` is
+    that of the task card: P of two cards is not the same measure.
     """
 
     origin: str
@@ -215,6 +216,7 @@ class TaskResult:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sanitizers: Mapping[str, str] = field(default_factory=dict)
+    card_hash: str | None = None
 
     @property
     def emulated(self) -> bool:
@@ -273,6 +275,11 @@ class Missing:
     precision: Precision
     category: str
     why: str
+
+    @property
+    def name(self) -> str:
+        """Task and precision, e.g. spmv_csr_bf16."""
+        return f"{self.task}_{self.precision.value}"
 
 
 @dataclass(frozen=True)
