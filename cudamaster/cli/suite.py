@@ -245,8 +245,9 @@ class _AsTheyEnd:
         for name in ended.keys() - self._told:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
+            rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
             self._out.print(_state(entry), f" {name}, P = {speed(entry.score, emulated=entry.emulated)}, "
-                            f"{entry.rounds} rounds, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
+                            f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
                             sep="")  # fmt: skip
         self._told |= ended.keys()
         self._then(board)
