@@ -39,7 +39,7 @@ def compare(
 
     \b
     Exit codes, for scripts that guard a kernel's speed:
-      0   same: no change beyond 1 % and 0.8 µs, as far as these samples show
+      0   same: no change beyond 1 % and 0.5 µs, as far as these samples show
       10  SECOND is faster
       11  SECOND is slower
       12  unsure: too much noise or too few calls

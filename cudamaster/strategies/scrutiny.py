@@ -28,7 +28,7 @@ from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, Workbe
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 # Two measurements that differ by less than this agree whatever their intervals say: these know nothing of what differs
-# from one process to the next, which is 0.8 µs of a call of 10 (speed.py).
+# from one process to the next, which is 0.5 µs of a call of 10 (speed.py).
 AGREEMENT = 0.10
 
 
