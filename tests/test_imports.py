@@ -77,11 +77,29 @@ LAYERS: dict[str, set[str]] = {
     "telling": {"account", "models.metered", "runfolder"},
     "reading": {"account", "telling", "runfolder", "models.protocol", "agents.debug", "strategies"},
     "pages": {"account", "visible"},
+    "report": {
+        "report",
+        "reading",
+        "account",
+        "telling",
+        "runfolder",
+        "suitefolder",
+        "spending",
+        "strategies.registry",
+        "cards",
+        "speed",
+        "profiling.migration",
+        "profiling.thresholds",
+        "pages",
+        "visible",
+    },
+    "report.data": {"speed"},
+    "report.numbers": {"report.data"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "runfolder", "recording", "replaying",
           "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages", "suite",
-          "suiteboard", "suitefolder"}  # fmt: skip
+          "suiteboard", "suitefolder", "report"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "sanitizers", "expressions", "toollogs")  # fmt: skip
 WRITING = {
@@ -96,7 +114,9 @@ WRITING = {
     "rmtree",
     "symlink_to",
 }
-SEARCH_MODULES = (*(SEARCH - {"runfolder", "suitefolder"}), "records")
+# A report's page and figures are files of their own; what reads its data writes nothing.
+READING = tuple(f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views"))
+SEARCH_MODULES = (*(SEARCH - {"runfolder", "suitefolder", "report"}), "records", *READING)
 
 
 def modules() -> dict[str, ast.Module]:

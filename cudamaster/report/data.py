@@ -175,8 +175,9 @@ class TaskResult:
     `flags_removed` are words of the two commands. `notes` are what a reader of the times has to know.
 
     `origin` is the folder; `source` says what kind that is ("run", "suite" or "kept"). `stopped_at` says what an
-    unfinished run was doing. `remarks` say what is unusual about how it was read (e.g. an older format). `card_hash` is
-    that of the task card: P of two cards is not the same measure.
+    unfinished run was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual
+    about how it was read (e.g. an older format). `card_hash` is that of the task card: P of two cards is not the same
+    measure.
     """
 
     origin: str
@@ -202,6 +203,7 @@ class TaskResult:
     repetition: int = 1
     rounds: tuple[RoundResult, ...] = ()
     stopped_at: str | None = None
+    ended_early: str | None = None
     idea: str | None = None
     round: int | None = None
     author: str | None = None

@@ -297,7 +297,8 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
         if other.emulated == first.emulated:
             why = "not run with this model and configuration"
             expected.setdefault(other.name, Missing(other.task, other.precision, other.category, why))
-    wanted = {precision} if precision else {one.precision for one in (*report.results, *report.missing)}
+    wanted = {result.precision for result in report.results} | {one.precision for one in report.missing}
+    wanted = {precision} if precision else wanted
     missing = [one for name, one in sorted(expected.items()) if name not in tasks and one.precision in wanted]
     return Group(
         hardware=first.hardware,

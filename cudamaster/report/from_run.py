@@ -1,0 +1,280 @@
+"""A run folder to the result that a report shows. The folder is read as `cudamaster show` reads it, and not changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from pathlib import Path
+
+import cudamaster
+from cudamaster import telling
+from cudamaster.account import AttemptAccount, Judgement, RoundAccount, RunAccount, State
+from cudamaster.errors import CudaMasterError
+from cudamaster.profiling.thresholds import Thresholds
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.reading import read
+from cudamaster.report import hardware_views
+from cudamaster.report.data import (
+    CaseResult,
+    Configuration,
+    Cost,
+    HardwareView,
+    Kernel,
+    MetricChange,
+    Missing,
+    Progress,
+    RoundResult,
+    TaskResult,
+)
+from cudamaster.runfolder import RunRecord, Settings, read_manifest
+from cudamaster.spending import spent
+from cudamaster.strategies import registry
+from cudamaster.values import CaseVerdict, ProfileMode, Role, Status, Verdict
+
+_PROGRESS = {State.FINISHED: Progress.FINISHED, State.RUNNING: Progress.RUNNING, State.STOPPED: Progress.STOPPED}
+# What makes two runs of a strategy different searches; seeds make them repetitions.
+_TOLD = ("thresholds", "jump_factor", "jump_above", "sampling")
+
+
+def result(path: Path, source: str) -> TaskResult | Missing:
+    """The result of a run, finished or not; Missing for one that was stopped before it judged a kernel of its own.
+
+    `source` says how the folder was come by (TaskResult.source). Raises RunFolderError where the folder is damaged.
+    """
+    account = read(path)
+    if account.best is None or (account.state is not State.FINISHED and not any(_judged(account))):
+        doing = f" ({account.stopped_at})" if account.stopped_at else ""
+        verb = "has not" if account.state is State.RUNNING else "was stopped before it had"
+        return Missing(account.task, account.precision, category(account.task), f"{path} {verb} judged a kernel{doing}")
+    return _Told(account, RunRecord(path, read_manifest(path)), source).result()
+
+
+def category(task: str) -> str:
+    """The category of a task of the benchmark; "unknown" for one that it does not have."""
+    return about(task, None).category
+
+
+@dataclass(frozen=True)
+class About:
+    """What the benchmark says of a task. `remarks` name what is unusual about it."""
+
+    title: str
+    category: str
+    remarks: tuple[str, ...]
+
+
+def about(task: str, card_hash: str | None) -> About:
+    """What the benchmark says of a task whose card had that hash when it was run."""
+    from cudamaster import cards
+
+    try:
+        card = cards.load(task)
+    except CudaMasterError:
+        return About(task, "unknown", (f"the benchmark has no task {task} here",))
+    if card_hash is None or card.hash == card_hash:
+        return About(card.title, card.category, ())
+    remark = "measured by another task card than today's, so that P may be another measure"
+    return About(card.title, card.category, (remark,))
+
+
+def configuration(settings: Settings) -> Configuration:
+    """How a run searched, in words and figures."""
+    differing: dict[str, str] = {}
+    for one in dataclasses.fields(Settings):
+        if one.name in _TOLD:
+            default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+            if (value := getattr(settings, one.name)) != default:
+                differing[one.name] = str(telling.sampling(settings) if one.name == "sampling" else value)
+    if settings.replay is not None:
+        differing["replayed"] = "replies" if settings.replay.models_only else "replies and verdicts"
+    profile = "no profile" if settings.profile is ProfileMode.NONE else f"{settings.profile.value} profile"
+    words = [registry.described(settings), profile]
+    words += [f"{name.replace('_', ' ')}: {value}" for name, value in differing.items()]
+    options = {name: str(value) for name, value in settings.options.items()}
+    examples = {"examples": str(settings.examples)} if settings.examples else {}
+    return Configuration(
+        strategy=settings.strategy,
+        rounds=settings.rounds,
+        debug_tries=settings.debug_tries,
+        profile=settings.profile,
+        described=", ".join(words),
+        settings={**options, **examples, **differing},
+    )
+
+
+def case(verdict: CaseVerdict) -> CaseResult:
+    """One timed size."""
+    timing, speed = verdict.timing, verdict.speed
+    return CaseResult(
+        label=verdict.label,
+        sizes=sizes(verdict.label),
+        weight=verdict.weight,
+        status=verdict.status,
+        skipped=verdict.skipped,
+        baseline_us=statistics.median(timing.baseline_us) if timing and timing.baseline_us else None,
+        candidate_us=statistics.median(timing.candidate_us) if timing and timing.candidate_us else None,
+        speedup=speed.speedup if speed else None,
+        interval=speed.interval if speed else None,
+        floor_us=verdict.floor_us,
+        empty_us=verdict.empty_us,
+    )
+
+
+def sizes(label: str) -> Mapping[str, float]:
+    """The numbers of a case's label, e.g. "rows=1024,p=0.5"."""
+    found: dict[str, float] = {}
+    for part in label.split(","):
+        name, _, text = part.partition("=")
+        try:
+            found[name.strip()] = float(text)
+        except ValueError:
+            continue
+    return found
+
+
+def _judged(account: RunAccount) -> Iterator[tuple[RoundAccount, AttemptAccount, Judgement]]:
+    """The run's own kernels with their verdicts, in order. The baseline given back is none."""
+    for told in account.rounds:
+        for attempt in told.attempts:
+            if attempt.judgement is not None and attempt.candidate != account.baseline:
+                yield told, attempt, attempt.judgement
+
+
+class _Told:
+    """Tells one run."""
+
+    def __init__(self, account: RunAccount, record: RunRecord, source: str) -> None:
+        self._account = account
+        self._record = record
+        self._source = source
+        self._thresholds: Thresholds = load_thresholds()
+
+    def result(self) -> TaskResult:
+        account = self._account
+        chosen = self._best()
+        said = about(account.task, self._record.manifest.card_hash)
+        last = next(reversed([judgement.status for _, _, judgement in _judged(account)]), None)
+        common = TaskResult(
+            origin=str(self._record.path),
+            source=self._source,
+            task=account.task,
+            title=said.title,
+            category=said.category,
+            precision=account.precision,
+            hardware=account.hardware,
+            versions=account.versions,
+            started=account.started,
+            models=account.settings.models,
+            configuration=configuration(account.settings),
+            progress=_PROGRESS[account.state],
+            correct=False,
+            improved=False,
+            status=last,
+            score=None,
+            speed=None,
+            complete=account.baseline_judgement.complete if account.baseline_judgement else True,
+            cases=(),
+            cost=self._cost(),
+            rounds=tuple(_round(told) for told in account.rounds),
+            stopped_at=account.stopped_at,
+            ended_early=account.note,
+            baseline=self._kernel(account.baseline),
+            before=self._view(account.baseline),
+            remarks=(*said.remarks, *self._remarks()),
+            card_hash=self._record.manifest.card_hash,
+        )
+        return common if chosen is None else self._with_best(common, *chosen)
+
+    def _best(self) -> tuple[RoundAccount, AttemptAccount, Judgement] | None:
+        """The best correct kernel of the run's own: the one that the run holds for its best, where that is one."""
+        correct = [one for one in _judged(self._account) if one[2].status is Status.CORRECT]
+        best = self._account.best
+        if best is not None and best.improved:
+            correct = [one for one in correct if one[1].candidate == best.candidate] or correct
+
+        def worth(one: tuple[RoundAccount, AttemptAccount, Judgement]) -> float:
+            return -math.inf if one[2].score is None else one[2].score
+
+        return max(correct, key=worth, default=None)
+
+    def _with_best(
+        self, common: TaskResult, told: RoundAccount, attempt: AttemptAccount, judgement: Judgement
+    ) -> TaskResult:
+        best, baseline = self._kernel(attempt.candidate), common.baseline
+        verdict = self._verdict(attempt.candidate, judgement.score)
+        authors = dict.fromkeys(call.model for call in told.calls if call.role in (Role.CODER, Role.DEBUG))
+        added, removed = telling.flags(baseline.command, attempt.command) if baseline else ((), ())
+        return changed(
+            common,
+            correct=True,
+            improved=self._account.best is not None and self._account.best.candidate == attempt.candidate,
+            status=judgement.status,
+            score=judgement.score,
+            speed=judgement.speed,
+            complete=judgement.complete,
+            cases=tuple(case(one) for one in verdict.cases if one.sweep) if verdict else (),
+            idea=told.plan.idea if told.plan else None,
+            round=told.number,
+            author=", ".join(authors) or None,
+            best=best,
+            diff=telling.difference(baseline.code, best.code) if baseline and best else "",
+            flags_added=added,
+            flags_removed=removed,
+            after=self._view(attempt.candidate),
+            changes=self._changes(attempt.candidate),
+            notes=judgement.notes,
+            sanitizers=judgement.sanitizers,
+        )
+
+    def _verdict(self, candidate: str, score: float | None) -> Verdict | None:
+        """The verdict that counts: the second one where scrutiny took its score."""
+        verdict, again = self._record.verdict(candidate), self._record.confirmation(candidate)
+        return again if again is not None and again.score == score else verdict
+
+    def _kernel(self, candidate: str) -> Kernel | None:
+        stored = self._record.candidate(candidate)
+        return None if stored is None else Kernel(candidate, stored.code, stored.command)
+
+    def _view(self, candidate: str) -> HardwareView | None:
+        findings = self._record.findings(candidate)
+        return None if findings is None else hardware_views.view(findings, self._thresholds)
+
+    def _changes(self, candidate: str) -> tuple[MetricChange, ...]:
+        before, after = self._record.findings(self._account.baseline), self._record.findings(candidate)
+        return () if before is None or after is None else hardware_views.changes(before, after, self._thresholds)
+
+    def _cost(self) -> Cost:
+        total, known = spent(self._record), bool(self._record.sessions)
+        usage = self._account.usage
+        return Cost(
+            calls=total.calls,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            dollars=None if total.unpriced else total.dollars,
+            minutes=total.seconds / 60 if known else None,
+            gpu_seconds=total.gpu_seconds if known else None,
+        )
+
+    def _remarks(self) -> Iterator[str]:
+        account = self._account
+        if origin := telling.origin(account.settings):
+            yield f"{origin}: it measured nothing anew" if "verdicts" in origin else origin
+        version = account.versions.get("cudamaster", "an unknown version")
+        if version != cudamaster.__version__:
+            yield f"made by cudamaster {version}, read by {cudamaster.__version__}"
+
+
+def _round(told: RoundAccount) -> RoundResult:
+    return RoundResult(
+        number=told.number,
+        idea=told.plan.idea if told.plan else None,
+        status=told.status,
+        score=told.score,
+        accepted=bool(told.accepted),
+        best_score=told.best_score,
+    )

@@ -1,0 +1,239 @@
+"""Results kept on purpose, and run folders of other versions: best kernel, verdict and findings, read leniently.
+
+    run.json  best.json  best.cu  verdict.json (or verdicts/<id>.json)  findings.json (or findings/<id>.json)
+
+Such files may be of any format, and were edited: paths in them are shortened, so that they carry no hash. What this
+version does not know of them is left aside, what it needs and does not find is None. P and its interval are computed
+anew from the timings, which every format has.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cudamaster import speed
+from cudamaster.errors import RunFolderError
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.report import hardware_views
+from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
+from cudamaster.report.from_run import about, sizes
+from cudamaster.runfolder import FORMAT, read_json
+from cudamaster.speed import Comparison
+from cudamaster.values import Bottleneck, Findings, Hardware, Precision, ProfileMode, Role, Status
+
+T = TypeVar("T", bound="_Lenient")
+_FIX = "Restore it from a copy, or leave the folder out."
+_Microseconds = tuple[float, ...]
+
+
+class _Lenient(BaseModel):
+    """Fields that other versions have and this one lacks are no fault."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Hardware(_Lenient):
+    name: str
+    figures: Mapping[str, str] = {}
+    emulated: bool = False
+
+
+class _Settings(_Lenient):
+    strategy: str = "unknown"
+    rounds: int = 0
+    debug_tries: int = 0
+    models: Mapping[Role, str] = {}
+    profile: ProfileMode = ProfileMode.FILTERED
+
+
+class _Run(_Lenient):
+    format: int
+    started: str = ""
+    versions: Mapping[str, str] = {}
+    task: str
+    precision: Precision
+    card_hash: str | None = None
+    baseline: str
+    hardware: _Hardware
+    settings: _Settings
+
+
+class _Best(_Lenient):
+    candidate: str
+    command: str
+    score: float | None = None
+    complete: bool = True
+    verdict: str | None = None
+
+
+class _Timing(_Lenient):
+    baseline_us: _Microseconds = ()
+    candidate_us: _Microseconds = ()
+
+
+class _Case(_Lenient):
+    label: str
+    sweep: bool
+    weight: float = Field(ge=0, allow_inf_nan=False)
+    status: Status | None = None
+    skipped: str | None = None
+    timing: _Timing | None = None
+    empty_us: float | None = None
+    floor_us: float | None = None
+
+
+class _Verdict(_Lenient):
+    candidate: str
+    emulated: bool = False
+    status: Status
+    complete: bool = True
+    notes: tuple[str, ...] = ()
+    sanitizers: Mapping[str, str] = {}
+    cases: tuple[_Case, ...] = ()
+
+
+class _Findings(_Lenient):
+    candidate: str
+    note: str = ""
+    bottleneck: Bottleneck | None = None
+    kernel: str | None = None
+    time_share: float | None = None
+    metrics: Mapping[str, float] = {}
+    measured: Mapping[str, float] = {}
+    thresholds: str = ""
+    units: Mapping[str, str] = {}
+
+
+def result(path: Path, source: str) -> TaskResult:
+    """The result in a folder; `source` is TaskResult.source. Raises RunFolderError, which names the file."""
+    run, best = _file(_Run, path / "run.json"), _file(_Best, path / "best.json")
+    inside = path / best.verdict if best.verdict else path / "verdicts" / f"{best.candidate}.json"
+    verdict = _file(_Verdict, path / "verdict.json" if (path / "verdict.json").exists() else inside)
+    if verdict.candidate != best.candidate:
+        raise RunFolderError(f"The verdict in {path} is of {verdict.candidate}, the best is {best.candidate}.", _FIX)
+    said = about(run.task, run.card_hash)
+    own = best.candidate != run.baseline and verdict.status is Status.CORRECT
+    sweep = tuple(one for one in verdict.cases if one.sweep)
+    overall = _overall(sweep) if own else None
+    settings = run.settings
+    return TaskResult(
+        origin=str(path),
+        source=source,
+        task=run.task,
+        title=said.title,
+        category=said.category,
+        precision=run.precision,
+        hardware=Hardware(run.hardware.name, run.hardware.figures, run.hardware.emulated or verdict.emulated),
+        versions=run.versions,
+        started=run.started,
+        models=settings.models,
+        configuration=_configuration(settings),
+        # Only a finished run was kept on purpose; of a run folder nothing else tells in any format.
+        progress=Progress.FINISHED if source == "kept" or (path / "summary.json").exists() else Progress.STOPPED,
+        correct=own,
+        improved=own,
+        status=verdict.status if own else None,
+        score=(overall.speedup if overall else best.score) if own else None,
+        speed=overall,
+        complete=best.complete and verdict.complete,
+        cases=tuple(_case(one) for one in sweep) if own else (),
+        cost=Cost(),
+        best=Kernel(best.candidate, _text(path / "best.cu"), best.command) if own else None,
+        after=_view(path, best.candidate) if own else None,
+        notes=verdict.notes,
+        remarks=(*said.remarks, *_remarks(run, best, overall if own else None)),
+        sanitizers=verdict.sanitizers,
+        card_hash=run.card_hash,
+    )
+
+
+def _remarks(run: _Run, best: _Best, overall: Comparison | None) -> list[str]:
+    told = [] if run.format == FORMAT else [f"older, of format {run.format} where this version has {FORMAT}"]
+    if overall is not None and best.score is not None and abs(overall.speedup / best.score - 1) > 1e-9:
+        told.append(f"its P of {best.score:.3f} is computed anew from its timings")
+    return told
+
+
+def _configuration(settings: _Settings) -> Configuration:
+    words = f"{settings.strategy}, R = {settings.rounds}, D = {settings.debug_tries}"
+    profile = "no profile" if settings.profile is ProfileMode.NONE else f"{settings.profile.value} profile"
+    return Configuration(
+        settings.strategy, settings.rounds, settings.debug_tries, settings.profile, f"{words}, {profile}"
+    )
+
+
+def _overall(sweep: tuple[_Case, ...]) -> Comparison | None:
+    timed = [
+        (one.weight, one.timing.baseline_us, one.timing.candidate_us)
+        for one in sweep
+        if one.timing is not None and one.status is Status.CORRECT
+    ]
+    try:
+        return speed.overall(timed)
+    except ValueError:  # samples that do not pair up, or none
+        return None
+
+
+def _case(case: _Case) -> CaseResult:
+    timing, compared = case.timing, _overall((case,)) if case.weight else None
+    return CaseResult(
+        label=case.label,
+        sizes=sizes(case.label),
+        weight=case.weight,
+        status=case.status,
+        skipped=case.skipped,
+        baseline_us=_median(timing.baseline_us) if timing else None,
+        candidate_us=_median(timing.candidate_us) if timing else None,
+        speedup=compared.speedup if compared else None,
+        interval=compared.interval if compared else None,
+        floor_us=case.floor_us,
+        empty_us=case.empty_us,
+    )
+
+
+def _median(samples: _Microseconds) -> float | None:
+    return statistics.median(samples) if samples else None
+
+
+def _view(path: Path, candidate: str) -> HardwareView | None:
+    beside, inside = path / "findings.json", path / "findings" / f"{candidate}.json"
+    place = beside if beside.exists() else inside
+    if not place.exists():
+        return None
+    found = _file(_Findings, place)
+    if found.candidate != candidate:
+        raise RunFolderError(f"{place} is of {found.candidate}, the best is {candidate}.", _FIX)
+    findings = Findings(
+        candidate=found.candidate,
+        note=found.note,
+        bottleneck=found.bottleneck,
+        kernel=found.kernel,
+        time_share=found.time_share,
+        metrics=found.metrics,
+        measured=found.measured,
+        thresholds=found.thresholds,
+        units=found.units,
+    )
+    return hardware_views.view(findings, load_thresholds())
+
+
+def _file(kind: type[T], path: Path) -> T:
+    raw: Any = read_json(path)
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "its whole"
+        raise RunFolderError(f"{path} is damaged at {where}: {first['msg']}.", _FIX) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror}.", _FIX) from error

@@ -1,0 +1,203 @@
+"""Reads RESULTS into a report: run folders, suites, folders kept on purpose, and folders of those.
+
+What cannot be read becomes a problem in words, and all else is reported. Nothing that is read is changed.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as changed
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+
+import cudamaster
+from cudamaster import cards, suitefolder
+from cudamaster.errors import CudaMasterError, UsageError
+from cudamaster.report import from_run, kept
+from cudamaster.report.data import Missing, Problem, Progress, Report, TaskResult
+from cudamaster.runfolder import FORMAT, read_json
+from cudamaster.suitefolder import Entry, State
+
+_DEEPEST = 4  # folders within folders
+_PARTS = ("verdicts", "exchanges", "candidates", "best.json", "verdict.json")
+
+
+def load(paths: Sequence[Path]) -> Report:
+    """Everything that lies under `paths`. Raises UsageError for a path that does not exist."""
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"There is no {path}.", "Name run folders, suites, or folders of those, e.g. runs.")
+    reading = _Reading()
+    for path in paths:
+        before = reading.found
+        reading.take(path, 0)
+        if reading.found == before:
+            reading.problem(path, f"{path} holds no results.", "Name run folders, suites, or folders of those.")
+    results = _numbered(reading.results)
+    names = {result.name for result in results}
+    return Report(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
+        sources=tuple(str(path) for path in paths),
+        results=results,
+        missing=tuple(one for one in _first_of_each(reading.missing) if one.name not in names),
+        problems=(*reading.problems, *_mixed(results)),
+        benchmark=benchmark(),
+    )
+
+
+def benchmark() -> Mapping[str, str]:
+    """All tasks of the benchmark with their categories."""
+    return {name: cards.load(name).category for name in cards.names()}
+
+
+class _Reading:
+    """What was found so far. A folder that is reached twice is read once."""
+
+    def __init__(self) -> None:
+        self.results: list[TaskResult] = []
+        self.missing: list[Missing] = []
+        self.problems: list[Problem] = []
+        self.found = 0
+        self._seen: set[Path] = set()
+
+    def problem(self, path: Path, what: str, fix: str, *, serious: bool = True) -> None:
+        """Note what is wrong with a path."""
+        self.problems.append(Problem(str(path), what, fix, serious))
+
+    def take(self, path: Path, depth: int) -> None:
+        """Whatever a path holds."""
+        try:
+            where = path.resolve()
+            if where in self._seen:
+                self.found += 1
+                return
+            self._seen.add(where)
+            if not path.is_dir():
+                return
+            if (path / "suite.json").exists():
+                self._suite(path)
+            elif any((path / part).exists() for part in ("run.json", *_PARTS)):
+                self.found += 1
+                self._single(path, "run")
+            elif depth < _DEEPEST:
+                for inside in sorted(path.iterdir()):
+                    if inside.is_dir() and not inside.name.startswith("."):
+                        self.take(inside, depth + 1)
+        except OSError as error:
+            self.found += 1
+            self.problem(path, f"{path} cannot be read: {error.strerror}.", "Give access, or leave it out.")
+
+    def _single(self, path: Path, source: str) -> TaskResult | None:
+        """A run folder, or one that is kept on purpose; None where it has no result."""
+        try:
+            told = _read(path, source)
+        except CudaMasterError as error:
+            self.problem(path, error.reason, error.fix)
+            return None
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+            # A record with right hashes that makes no sense, e.g. written by a program of somebody else's.
+            self.problem(path, f"{path} makes no sense: {error}.", "Restore it from a copy, or leave it out.")
+            return None
+        if isinstance(told, Missing):
+            self.missing.append(told)
+            return None
+        if told.progress is not Progress.FINISHED:
+            doing = f" while {told.stopped_at}" if told.stopped_at else ""
+            how = "still goes on" if told.progress is Progress.RUNNING else f"was stopped{doing}"
+            self.problem(
+                path,
+                f"{path} is partial: it {how}; it counts with what it has so far.",
+                "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
+                serious=False,
+            )
+        if told.remarks:
+            what = f"{path} is unusual: {'; '.join(told.remarks)}."
+            self.problem(path, what, "Take its numbers with that in mind.", serious=False)
+        self.results.append(told)
+        return told
+
+    def _suite(self, path: Path) -> None:
+        """A suite: its tasks, those too that it did not get to."""
+        self.found += 1
+        try:
+            suite = suitefolder.read(path)
+        except CudaMasterError as error:
+            self.problem(path, error.reason, f"{error.fix} Its runs are reported one by one.")
+            for inside in sorted(one.parent for one in path.glob("*/run.json")):
+                self._single(inside, "suite")
+            return
+        for entry in suite.entries:
+            folder = path / entry.name
+            self._seen.add(folder.resolve())
+            before = len(self.missing)
+            told = self._single(folder, "suite") if folder.is_dir() else None
+            if told is None and len(self.missing) == before:
+                self.missing.append(_not_there(path, entry, begun=folder.is_dir()))
+            if entry.state is State.FAILED:
+                what = f"{folder} failed: {' '.join((entry.error or 'no reason is kept').split())}"
+                self.problem(folder, what, f"Try it again: suite --resume {path}", serious=told is None)
+
+
+def _read(path: Path, source: str) -> TaskResult | Missing:
+    """A folder by what it is: a run of this format, or something to be read leniently."""
+    if not (path / "run.json").is_file():
+        raise UsageError(f"{path} is damaged: its run.json is missing.", "Restore it from a copy, or leave it out.")
+    run = read_json(path / "run.json")
+    is_run = (path / "exchanges").is_dir() or (path / "verdicts").is_dir()
+    if is_run and isinstance(run, dict) and run.get("format") == FORMAT:
+        return from_run.result(path, source)
+    return kept.result(path, source if is_run else "kept")
+
+
+def _not_there(path: Path, entry: Entry, *, begun: bool) -> Missing:
+    if entry.error:
+        why = f"it failed in {path}: {' '.join(entry.error.split())}"
+    elif begun:
+        why = f"its run in {path} cannot be read"
+    else:
+        why = f"{path} did not get to it"
+    return Missing(entry.task, entry.precision, from_run.category(entry.task), why)
+
+
+def _first_of_each(missing: Sequence[Missing]) -> tuple[Missing, ...]:
+    told: dict[str, Missing] = {}
+    for one in missing:
+        told.setdefault(one.name, one)
+    return tuple(told[name] for name in sorted(told))
+
+
+def _numbered(results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:
+    """In order, with runs of the same task and setting numbered by when they began."""
+
+    def same(result: TaskResult) -> tuple[bool, str, str, str, str, str]:
+        where = (result.emulated, result.hardware.name, result.model, result.configuration.described)
+        return (*where, result.precision.value, result.task)
+
+    numbered = []
+    for _, runs in groupby(sorted(results, key=lambda result: (same(result), result.started)), same):
+        numbered += [changed(run, repetition=number) for number, run in enumerate(runs, 1)]
+    return tuple(numbered)
+
+
+def _mixed(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
+    """What has to be known of results that do not belong together."""
+    told = []
+    gpus = Counter(result.hardware.name for result in results if not result.emulated)
+    if len(gpus) > 1:
+        names = ", ".join(f"{count} on {name}" for name, count in gpus.items())
+        told.append(Problem("", f"Results of {len(gpus)} GPUs: {names}. Each has its own numbers.", "", serious=False))
+    emulated = sum(result.emulated for result in results)
+    if emulated and emulated < len(results):
+        what = f"{emulated} of {len(results)} results are emulated on the CPU device: they stand apart."
+        told.append(Problem("", what, "", serious=False))
+    for name in gpus:
+        for figure in ("driver", "CUDA toolkit"):
+            had = {result.hardware.figures.get(figure, "unknown") for result in results if result.hardware.name == name}
+            if len(had) > 1:
+                what = f"Results on {name} are of several versions of {figure}: {', '.join(sorted(had))}."
+                told.append(Problem("", what, "", serious=False))
+    return tuple(told)
