@@ -1,0 +1,73 @@
+"""What results came to, in a few sentences: what a person reads first."""
+
+from __future__ import annotations
+
+from cudamaster.report.data import Report
+from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
+from cudamaster.speed import Change
+
+
+def headline(report: Report) -> tuple[str, ...]:
+    """A sentence or two for each group, measured ones first."""
+    told = [_measured(group) if not group.emulated else _emulated(group) for group in groups(report)]
+    if not told:
+        return ("There are no results.",)
+    return tuple(told)
+
+
+def _measured(group: Group) -> str:
+    tasks = [typical(runs) for runs in by_task(group.results).values()]
+    faster = [run for run in tasks if exceeds(run, 1.0)]
+    sure = sum(run.speed is not None and run.speed.change is Change.FASTER for run in faster)
+    words = [f"{_of(len(faster), group)} got faster on {group.hardware.name} ({group.model}; "]
+    words.append(f"{group.configuration.described})")
+    if sure < len(faster):
+        words.append(f", {sure} of them surely")
+    words.append(".")
+    if group.spread is not None:
+        spread = group.spread
+        words.append(f" P is {figure(spread.median)} in the median, {figure(spread.geometric_mean)} in the geometric ")
+        words.append(f"mean, {figure(spread.maximum)} at most.")
+    return "".join(words) + _also(group)
+
+
+def _emulated(group: Group) -> str:
+    correct = sum(typical(runs).correct for runs in by_task(group.results).values())
+    return (
+        f"{_of(correct, group)} have a correct kernel of their own on the CPU device ({group.model}; "
+        f"{group.configuration.described}), which emulates: there are no speedups to tell."
+    ) + _also(group)
+
+
+def _of(number: int, group: Group) -> str:
+    precision = f"{group.precision.value.upper()} " if group.precision else ""
+    return f"{number} of {group.tasks} {precision}task{'s' if group.tasks != 1 else ''}"
+
+
+def _also(group: Group) -> str:
+    """What qualifies a group's numbers."""
+    told = []
+    wrong = sum(not typical(runs).correct for runs in by_task(group.results).values())
+    if wrong and not group.emulated:
+        told.append(f"{wrong} without a correct kernel")
+    if group.missing:
+        told.append(f"{len(group.missing)} missing")
+    elif group.tasks < group.of_benchmark:
+        told.append(f"the benchmark has {group.of_benchmark}")
+    if group.partial:
+        told.append(f"{group.partial} partial")
+    if group.incomplete:
+        told.append(f"{group.incomplete} without all sizes")
+    if group.repetitions > 1:
+        told.append(f"up to {group.repetitions} runs a task")
+    if not told:
+        return ""
+    text = ", ".join(told)
+    return f" {text[0].upper()}{text[1:]}."
+
+
+def figure(value: float) -> str:
+    """A speedup to three digits, without an exponent."""
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
