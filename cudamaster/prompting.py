@@ -14,7 +14,7 @@ from cudamaster.agents import coder, compiler, debug, planner
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.cards import TaskCard
-from cudamaster.errors import RunFolderError, UsageError
+from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.runfolder import RunRecord
 from cudamaster.strategies import registry
@@ -83,7 +83,7 @@ def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | No
     examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
     try:
         registry.run(bench, worked_examples.shown(overheard, examples), run.settings, listener)
-    except RunFolderError as end:
+    except (RunFolderError, BudgetSpent) as end:
         return listener.heard, end.reason
     return listener.heard, None
 

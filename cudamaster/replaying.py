@@ -112,11 +112,12 @@ class _Replies:
         if not left:
             if self._same_requests and not any(self._left.values()):
                 _must_be_finished(self._record)
-            raise RunFolderError(
-                f"The record {self._record.path} holds no further reply of the {request.role.value} agent.",
-                "The search goes on where the recorded one did not; "
-                + (_OTHER if self._same_requests else "use a model for it."),
-            )
+            reason = f"The record {self._record.path} holds no further reply of the {request.role.value} agent."
+            goes_on = "The search goes on where the recorded one did not; "
+            if self._same_requests:
+                raise RunFolderError(reason, goes_on + _OTHER)
+            # Kernels that are measured anew may be judged otherwise, so this is no fault of the record.
+            raise BudgetSpent(reason, goes_on + "use a model to search further.")
         stored = left.popleft()
         if self._same_requests and stored.request_hash != request_hash(request):
             raise RunFolderError(
@@ -135,8 +136,10 @@ class _ReplayedModel:
         self._replies = replies
 
     def ask(self, request: Request) -> Reply:
-        """The next reply of the role. Raises RunFolderError when there is none, or it was given to another request,
-        and BudgetSpent where the recorded run stopped.
+        """The next reply of the role.
+
+        Raises RunFolderError when the search asks otherwise than then, and BudgetSpent, which ends it with the best so
+        far, where the recorded run stopped, or where replies alone are replayed and the role has none left.
         """
         return self._replies.next(request)
 

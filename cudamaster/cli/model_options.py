@@ -23,6 +23,7 @@ _FOLDER = click.Path(path_type=Path)
 # Parameters whose values a record holds.
 _SETTLED = {"strategy", "rounds", "debug_tries", "pairs", "profile", "thresholds", "examples", "jump_factor",
             "jump_above", "model", "base_url", "temperature", "reasoning_effort"}  # fmt: skip
+_ROLE_MODELS = {f"{role.value}_model" for role in Role}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if real_time and replay is None and replay_models is None:
             raise click.UsageError("--real-time needs a record: give --replay or --replay-models.")
         if replay is not None or replay_models is not None:
-            _must_leave_settings(whole=replay is not None)
+            inputs = {"device", "seed"} if replay is not None else set()
+            _must_leave(_SETTLED | inputs, "A replay goes by the settings of its record")
         return command(records=RecordOptions(record, replay, replay_models, real_time), **others)
 
     added = [
@@ -132,14 +134,22 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _all(added, wrapped)
 
 
-def _must_leave_settings(*, whole: bool) -> None:
-    """A setting of the record that is given again would be passed over, so it is refused."""
+def must_leave_to_resume(kind: str) -> None:
+    """Refuse, for a `kind` of thing that is resumed, each option that it keeps from its start: it would be passed over.
+
+    Budgets, the number of tasks at once and the form of the output may be given anew. Raises click.UsageError.
+    """
+    kept = _SETTLED | {"device", "seed", "precision", "pattern", "record"}
+    _must_leave(kept, f"A {kind} is resumed with the settings that it was started with")
+
+
+def _must_leave(settled: set[str], why: str) -> None:
+    """A setting that is given again would be passed over, so it is refused."""
     context = click.get_current_context()
-    settled = _SETTLED | {f"{role.value}_model" for role in Role} | ({"device", "seed"} if whole else set())
     for option in context.command.params:
         given = context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
-        if option.name in settled and given:
-            raise click.UsageError(f"A replay goes by the settings of its record: leave {option.opts[-1]} out.")
+        if given and (option.name in settled or option.name in _ROLE_MODELS):
+            raise click.UsageError(f"{why}: leave {option.opts[-1]} out.")
 
 
 def _all(

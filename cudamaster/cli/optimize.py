@@ -10,7 +10,13 @@ import click
 
 from cudamaster.budget import Budget
 from cudamaster.cli import options
-from cudamaster.cli.model_options import ModelOptions, RecordOptions, model_options, record_options
+from cudamaster.cli.model_options import (
+    ModelOptions,
+    RecordOptions,
+    model_options,
+    must_leave_to_resume,
+    record_options,
+)
 from cudamaster.cli.output import console, ourselves, print_json, speed, styled, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
@@ -73,6 +79,7 @@ def optimize(
     if resumed is not None and records.source is not None:
         raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
     if resumed is not None:
+        must_leave_to_resume("run")
         manifest = read_manifest(resumed)
         settings = manifest.settings
         if task not in (None, manifest.task):

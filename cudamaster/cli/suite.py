@@ -15,7 +15,13 @@ import click
 
 from cudamaster.budget import Budget, Limits
 from cudamaster.cli import options
-from cudamaster.cli.model_options import ModelOptions, RecordOptions, model_options, record_options
+from cudamaster.cli.model_options import (
+    ModelOptions,
+    RecordOptions,
+    model_options,
+    must_leave_to_resume,
+    record_options,
+)
 from cudamaster.cli.output import console, ourselves, print_json, speed, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
@@ -43,7 +49,8 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 @click.command()
 @click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
-@click.option("--precision", type=_PRECISION, default="fp32", show_default=True, help="Element type.")
+@click.option("--precision", type=_PRECISION,
+              help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1),
               help="Tasks at once.  [default: 4 per GPU, no more than there are cores]")  # fmt: skip
 @search_options
@@ -56,7 +63,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @options.as_json
 def suite(
     pattern: str,
-    precision: str,
+    precision: str | None,
     jobs: int | None,
     search: SearchOptions,
     models: ModelOptions,
@@ -80,8 +87,9 @@ def suite(
     from cudamaster.suitefolder import State, SuiteFolder, fresh_path, read
 
     if resumed is not None:
-        if records.source is not None or records.record is not None:
-            raise UsageError("A suite is resumed or recorded anew, not both.", "Leave --record and --replay out.")
+        if records.source is not None:
+            raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
+        must_leave_to_resume("suite")
         path, plan = resumed, read(resumed)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
     else:
@@ -122,7 +130,7 @@ def suite(
 
 
 def _planned(
-    pattern: str, precision: str, search: SearchOptions, models: ModelOptions, records: RecordOptions
+    pattern: str, precision: str | None, search: SearchOptions, models: ModelOptions, records: RecordOptions
 ) -> Suite:
     """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
     from dataclasses import replace
@@ -132,6 +140,8 @@ def _planned(
     from cudamaster.errors import UsageError
     from cudamaster.values import Precision
 
+    if precision is None:
+        precision = "both" if records.source is not None else Precision.FP32.value
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     names = [name for name in cards.names() if fnmatch.fnmatch(name, pattern)]
     if not names:
@@ -142,7 +152,7 @@ def _planned(
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
     if not tasks:
         raise UsageError(
-            f"{records.source} holds no record of {pattern!r} in {precision}.",
+            f"{records.source} holds no record of {pattern!r} in {' or '.join(precisions)}.",
             "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
         )
     first = records.source / replaying.folder_name(*tasks[0])

@@ -452,6 +452,17 @@ def test_a_run_that_was_stopped_is_shown_up_to_the_question_it_stopped_at(tmp_pa
     assert "does not ask the planner agent in round 2 (The record" in gone.stderr
 
 
+def test_a_run_that_was_stopped_while_it_judged_is_shown_up_to_there(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", SCRIPT[:6])
+    verdicts = sorted((run / "verdicts").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    verdicts[-1].unlink()
+    told = shown("--run", run, "--role", "compiler")
+    assert told.exit_code == 0, told.stderr
+    assert "as it was sent" in told.stdout
+    gone = shown("--run", run, "--role", "debug", "--round", "2")
+    assert "does not ask the debug agent in round 2 (The record" in gone.stderr
+
+
 def test_a_prompt_with_control_characters_drives_no_terminal(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(dot_product("total += X[i]; // \x1b[31m"))

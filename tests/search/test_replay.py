@@ -324,8 +324,10 @@ def test_replies_alone_end_where_the_measured_search_goes_on(record: Path, tmp_p
             return replace(verdict, status=Status.WRONG, score=None, log="LOG") if fails else verdict
 
     settings, asked = replayed(record, tmp_path / "run", models_only=True)
-    with pytest.raises(RunFolderError, match="holds no further reply of the debug agent"):
-        optimize(tmp_path / "run", Failing(), asked, settings)
+    result = optimize(tmp_path / "run", Failing(), asked, settings)
+    assert result.stopped
+    assert result.score == 2.0
+    assert "holds no further reply of the debug agent" in str(result.note)
 
 
 def test_a_stopped_replay_of_replies_goes_on_behind_those_it_had(record: Path, tmp_path: Path) -> None:
@@ -380,6 +382,10 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
         (["--replay-models", "a", "--judge-model", "x/y"], "leave --judge-model out"),
         (["--replay", "a", "--device", "cpu"], "leave --device out"),
         (["--replay-models", "/nowhere", "--device", "cpu"], "no record of one run"),
+        (["--resume", "a", "-R", "5"], "leave --rounds out"),
+        (["--resume", "a", "--coder-model", "x/y"], "leave --coder-model out"),
+        (["--resume", "a", "--record", "b"], "leave --record out"),
+        (["--resume", "a", "--precision", "bf16"], "leave --precision out"),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(arguments: list[str], said: str) -> None:
