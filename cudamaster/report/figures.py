@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudamaster.errors import UsageError
-from cudamaster.report import class_figures, speed_figures
+from cudamaster.report import class_figures, settings, speed_figures
 from cudamaster.report.data import Report
 from cudamaster.report.drawing import label, style
-from cudamaster.report.headline import setting_names
 from cudamaster.report.numbers import Group, groups
 
 if TYPE_CHECKING:
@@ -66,22 +65,21 @@ def pictures(report: Report, *, sizes: bool = True) -> tuple[Picture, ...]:
 
 
 def _pictures(report: Report, *, sizes: bool) -> Iterator[Picture]:
-    # FP32 before BF16 everywhere.
-    measured = [group for group in groups(report) if not group.emulated]
-    measured.sort(key=lambda group: str(group.precision), reverse=True)
+    searches = settings.halves(report)
+    measured = [group for halves in searches for group in halves]
     gpus = list(dict.fromkeys(group.hardware.name for group in measured))
     for number, gpu in enumerate(gpus, 1):
         here = [group for group in measured if group.hardware.name == gpu]
         yield from _of_gpu(report, gpu, here, "" if len(gpus) == 1 else f"_{number}_{_slug(gpu)}")
-    settings = [group for group in groups(report, pooled=True) if not group.emulated]
-    for number, (setting, name) in enumerate(zip(settings, setting_names(settings), strict=True), 1):
-        suffix = "" if len(settings) == 1 else f"_{number}_{_slug(name)}"
-        halves = [group for group in measured if _same_setting(group, setting)]
+    pooled = {settings.key(group): group for group in groups(report, pooled=True)}
+    both = [pooled[settings.key(halves[0])] for halves in searches]
+    for number, (halves, setting, name) in enumerate(zip(searches, both, settings.names(both), strict=True), 1):
+        suffix = "" if len(both) == 1 else f"_{number}_{_slug(name)}"
         yield from _of_setting(setting, halves, name, suffix, sizes=sizes)
 
 
 def _of_gpu(report: Report, gpu: str, here: Sequence[Group], suffix: str) -> Iterator[Picture]:
-    named = zip(setting_names(here), here, strict=True)
+    named = zip(settings.names(here), here, strict=True)
     series = [(label(f"{name} {str(group.precision).upper()}".strip(), 56), group) for name, group in named]
     if figure := speed_figures.cumulative_success(series):
         caption = (
@@ -132,13 +130,6 @@ def _of_setting(setting: Group, halves: Sequence[Group], name: str, suffix: str,
             f"(mark), number of tasks in brackets. Beyond a factor of {class_figures.MOST:.0f} it is drawn at that."
         )
         yield Picture(f"metric_changes{suffix}", "What became of the metrics", caption, name, figure)
-
-
-def _same_setting(one: Group, other: Group) -> bool:
-    def setting(group: Group) -> tuple[str, str, str]:
-        return group.hardware.name, group.model, group.configuration.described
-
-    return setting(one) == setting(other)
 
 
 def _slug(name: str) -> str:

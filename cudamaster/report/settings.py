@@ -1,0 +1,65 @@
+"""Ways of searching, told apart in words: groups that share all but the precision, and a title for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cudamaster.report.data import Report
+from cudamaster.report.headline import figure
+from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
+
+
+def names(settings: Sequence[Group]) -> list[str]:
+    """Each group's model, configuration and GPU, as far as that tells them apart; empty where nothing differs."""
+    parts = [(group.model, group.configuration.described, group.hardware.name) for group in settings]
+    telling = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
+    return [", ".join(part for part, tells in zip(one, telling, strict=True) if tells) for one in parts]
+
+
+def key(group: Group) -> tuple[str, str, str]:
+    """What groups of one setting have in common."""
+    return group.hardware.name, group.model, group.configuration.described
+
+
+def halves(report: Report, *, emulated: bool = False) -> list[list[Group]]:
+    """The groups of each precision, by setting; FP32 first."""
+    told: dict[tuple[str, str, str], list[Group]] = {}
+    for group in groups(report):
+        if group.emulated is emulated:
+            told.setdefault(key(group), []).append(group)
+    return [sorted(setting, key=lambda group: str(group.precision), reverse=True) for setting in told.values()]
+
+
+def title(report: Report) -> str:
+    """What the report comes to in one sentence; of several settings the one with the most speedups speaks."""
+    if measured := halves(report):
+        best = max(measured, key=lambda setting: sum(group.success[1].exceeding for group in setting))
+        sentence = _measured(best)
+        return sentence if len(measured) == 1 else f"{sentence} That is the best of {len(measured)} settings."
+    if emulated := halves(report, emulated=True):
+        return _emulated(emulated[0])
+    return "There are no results."
+
+
+def _measured(setting: Sequence[Group]) -> str:
+    counts = [
+        _of(sum(exceeds(run, 1.0) for run in map(typical, by_task(one.results).values())), one) for one in setting
+    ]
+    sentence = f"{' and '.join(counts)} got faster on {setting[0].hardware.name}"
+    medians = [
+        figure(one.spread.median) + (f" ({_kind(one)})" if len(setting) > 1 else "") for one in setting if one.spread
+    ]
+    return f"{sentence}; the median speedup is {' and '.join(medians)}." if medians else f"{sentence}."
+
+
+def _emulated(setting: Sequence[Group]) -> str:
+    counts = [_of(sum(typical(runs).correct for runs in by_task(one.results).values()), one) for one in setting]
+    return f"{' and '.join(counts)} got a kernel that is correct on the CPU device; nothing was timed on a GPU."
+
+
+def _of(number: int, group: Group) -> str:
+    return f"{number} of {group.tasks} {_kind(group)} task{'' if group.tasks == 1 else 's'}"
+
+
+def _kind(group: Group) -> str:
+    return group.precision.value.upper() if group.precision else "FP32 and BF16"
