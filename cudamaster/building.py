@@ -33,7 +33,7 @@ from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_source, device_names
 from cudamaster.guards.symbols import CUDA_OF_THE_DRIVER
 from cudamaster.guards.text import check_characters
-from cudamaster.harness import baseline_region, render
+from cudamaster.harness import baseline_region, render, render_vendor_call, vendor_declarations
 from cudamaster.toollogs import without_folders
 from cudamaster.values import Candidate, Precision, Status, content_hash
 
@@ -197,15 +197,36 @@ class Builder:
             caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
+    def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
+        """The worker that runs a vendor's library in a candidate's place. Raises DeviceError.
+
+        `text` is a file of ours, so no guard looks at it, and it may keep a handle from call to call; `about` tells the
+        headers that it includes apart from others of their names.
+        """
+        declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
+        call = render_vendor_call(self.card, self.precision)
+        name = f"{self._wrapper}-vendor"
+        objects = [
+            self._worker_object(debug=False),
+            self._object(f"{name}-call", call, *_NO_KERNELS),
+            self._object(
+                name, f'#include <cuda_bf16.h>\n{declared}\n#line 1 "{name}.cu"\n{text}', *flags, reference=about
+            ),
+        ]
+        return self._linked(objects, debug=False, libraries=libraries)
+
     def _baseline_object(self, debug: bool = False) -> Path:
         return self._object(f"{self._wrapper}-baseline", baseline_region(self.card, self.precision), debug=debug)
 
     def _worker_objects(self, debug: bool) -> list[Path]:
         """What makes a worker of a kernel: main, and the call of the wrapper."""
         return [
-            self._object("worker", _harness_source("worker"), "-DMSKB_SEPARATE_CANDIDATE", debug=debug),
+            self._worker_object(debug),
             self._object(f"{self._wrapper}-call", self.harness_text, *_NO_KERNELS, "-DMSKB_CALL", debug=debug),
         ]
+
+    def _worker_object(self, debug: bool) -> Path:
+        return self._object("worker", _harness_source("worker"), "-DMSKB_SEPARATE_CANDIDATE", debug=debug)
 
     @property
     def _wrapper(self) -> str:
@@ -231,14 +252,16 @@ class Builder:
                     )
                 return built.object.replace(final)
 
-    def _linked(self, objects: Sequence[Path], *, debug: bool) -> Path:
+    def _linked(self, objects: Sequence[Path], *, debug: bool, libraries: Sequence[Path] = ()) -> Path:
         """Executable of objects from the cache, kept beside the last of them."""
-        executable = objects[-1].with_suffix("." + content_hash(*(path.name for path in objects)))
+        names = [*(path.name for path in objects), *map(str, libraries)]
+        executable = objects[-1].with_suffix("." + content_hash(*names))
         with _alone(executable.with_suffix(f"{executable.suffix}-lock")):
             if executable.is_file():
                 caching.used(executable)
                 return executable
-            built = self.device.link(objects, executable.with_suffix(f"{executable.suffix}-linking"), debug=debug)
+            linking = executable.with_suffix(f"{executable.suffix}-linking")
+            built = self.device.link(objects, linking, debug=debug, libraries=libraries)
             if built.object is None:
                 raise DeviceError(
                     f"The harness of {self.card.name} does not link: {_first_error(built.log)}.",

@@ -37,6 +37,7 @@ from cudamaster.values import (
 
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
+_VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
 
@@ -179,6 +180,56 @@ class Workbench:
             judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S, quiet=quiet)
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
             return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
+
+    def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
+        """Build a vendor's file with what every evaluation shares (building.py). Raises DeviceError."""
+        self._builder.build_shared()
+        return self._builder.vendor_worker(text, about, flags, libraries)
+
+    def evaluate_vendor(self, worker: Path, name: str) -> Verdict:
+        """Check and time a vendor's worker in a candidate's place; `name` stands for a candidate's id.
+
+        Its first calls load kernels of the library, and have more time than a candidate's.
+        """
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
+        quiet = self._builder.asks_driver()
+        options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
+        judgement = self._run(self._workers([str(worker)]), cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+        verdict = Verdict(
+            candidate=name,
+            device=self.device.name,
+            emulated=self.device.emulated,
+            status=judgement.status,
+            detail=judgement.detail,
+            seed=seed,
+        )
+        return self._with_floors(self._told(verdict, judgement))
+
+    def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
+        """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.
+
+        The worker has to be known as right: what it makes here is not looked at.
+        """
+        with self._builder.using(candidate):
+            build = self._builder.build(candidate)
+            seed = secrets.randbits(63) if self._seed is None else self._seed
+            verdict = Verdict(
+                candidate=candidate.id,
+                device=self.device.name,
+                emulated=self.device.emulated,
+                status=build.status or Status.CORRECT,
+                detail=build.detail,
+                log=build.log,
+                seed=seed,
+                seconds=Seconds(build=build.seconds),
+            )
+            if build.worker is None:
+                return verdict
+            workers = [*self._workers([str(build.worker)]), *worker_words("rival", [str(worker)])]
+            quiet, options = self._builder.asks_driver(candidate), ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            judgement = self._run(workers, self.card.cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+            return self._with_floors(self._told(verdict, judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes.

@@ -26,13 +26,8 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
     prefix = {name: f"c.{name}" for name in card.sizes}
     size_types = {name: _size_type(card, name) for name in card.sizes}
     written = partial(to_c, prefix=prefix, real=[name for name, kind in size_types.items() if kind == "double"])
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.templates()),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
     wrapper = card.wrapper(precision)
-    return environment.get_template("test_harness.cu.j2").render(
+    return _template("test_harness.cu.j2").render(
         card=card,
         precision=precision.value,
         bench="bench",
@@ -61,12 +56,30 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
         ],
         generators=[_generator(text, buffers, written) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
-        call_arguments=[
-            _scalar(p, precision)
-            if p.length is None
-            else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
-            for p in card.parameters
-        ],
+        call_arguments=_call_arguments(card, precision),
+    )
+
+
+def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
+    """What a vendor's file defines: the baseline's wrapper, and what is called with a case's shape before its calls.
+
+    The shape are the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars.
+    """
+    sizes = ", ".join(f"{_size_type(card, name)} {name}" for name in _shape(card))
+    prepare = f'extern "C" void {card.wrapper(precision)}_prepare({sizes});'
+    return [f"{card.declaration(precision, optimized=False)};", prepare]
+
+
+def render_vendor_call(card: TaskCard, precision: Precision) -> str:
+    """The call of a vendor's file in the candidate's place, to be linked to a worker and to that file."""
+    return _template("vendor_call.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        wrapper=card.wrapper(precision),
+        declarations=vendor_declarations(card, precision),
+        size_types={name: _size_type(card, name) for name in card.sizes},
+        shape=_shape(card),
+        call_arguments=_call_arguments(card, precision),
     )
 
 
@@ -86,6 +99,35 @@ def row_width(length: str) -> str | None:
         case ast.BinOp(op=ast.Mult(), right=last):
             return ast.unparse(last)
     return None
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.templates()),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name)
+
+
+def _call_arguments(card: TaskCard, precision: Precision) -> list[str]:
+    """The wrapper's arguments in terms of a case `c` and of the buffers in `device`."""
+    buffers = [p for p in card.parameters if p.length is not None]
+    return [
+        _scalar(p, precision)
+        if p.length is None
+        else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+        for p in card.parameters
+    ]
+
+
+def _shape(card: TaskCard) -> list[str]:
+    """Sizes of a case that its buffers or the wrapper's scalars show, in the card's order."""
+    shown = {p.name for p in card.parameters if p.length is None}
+    for p in card.parameters:
+        if p.length is not None:
+            shown |= {node.id for node in ast.walk(parse(str(p.length))) if isinstance(node, ast.Name)}
+    return [name for name in card.sizes if name in shown]
 
 
 def _size_type(card: TaskCard, name: str) -> str:

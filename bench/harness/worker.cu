@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -105,7 +106,15 @@ class Worker {
         while (channel_.receive(request, prepared_ ? kSpinSeconds : kBetweenSpin, &passed)) {
             prepared_ = request.ask == Ask::kPrepare;
             Reply reply{};
-            answer(request, passed, reply);
+            try {
+                answer(request, passed, reply);
+            } catch (const std::exception& error) {
+                if (prepare_candidate == nullptr)
+                    throw; // a candidate's, which ends its process
+                reply.error = cudaErrorUnknown;
+                put(reply.name, "the library failed");
+                put(reply.detail, error.what());
+            }
             reply.number = request.number;
             passed = -1;
             if (!channel_.send(reply))
@@ -173,6 +182,10 @@ class Worker {
         for (const Request::Span& span : spans_)
             if (copies_)
                 own_.emplace_back(span.bytes + 2 * guard_);
+        if (options_.candidate && prepare_candidate != nullptr) {
+            prepare_candidate(sizes_);
+            MSKB_CUDA(cudaDeviceSynchronize());
+        }
     }
 
     void move_to(size_t slot) {

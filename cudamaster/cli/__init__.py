@@ -23,10 +23,12 @@ from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
+from cudamaster.cli.report import report
 from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.show import show
 from cudamaster.cli.suite import suite
 from cudamaster.cli.tasks import tasks
+from cudamaster.cli.vendor import vendor
 from cudamaster.errors import CudaMasterError, DeviceError
 
 _EPILOG = """\b
@@ -36,7 +38,7 @@ Exit codes:
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
   3  a task card cannot be used      7  a budget was spent before the baseline was measured
                                      130  interrupted; 141 whoever read the output went away
-`cudamaster compare` has codes of its own, see `cudamaster compare --help`.
+`cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
 
@@ -108,12 +110,14 @@ for command in (
     optimize,
     suite,
     show,
+    report,
     evaluate,
     compare,
     tasks,
     doctor,
     baselines,
     harness,
+    vendor,
     audit,
     limits,
     sanitize,

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cudamaster import keys, resources
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, worker_words
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, linker_options, worker_words
 from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
@@ -204,10 +204,13 @@ class CudaDevice:
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
         return self._call(command, folder, folder / f"{name}.o")
 
-    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
+    def link(
+        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+    ) -> Compiled:
         """Link with the static CUDA runtime."""
-        libraries = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
-        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", *map(str, objects), *libraries,
+        folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
+        shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
+        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", *map(str, objects), *shared, *folders,
                    "-o", str(executable)]  # fmt: skip
         return self._call(command, executable.parent, executable)
 

@@ -63,6 +63,16 @@ class ObjectRules:
     state: frozenset[str] | None
 
 
+def linker_options(libraries: Sequence[Path]) -> list[str]:
+    """The linker's options for shared libraries, by their paths: it finds them there again when it is run.
+
+    Whatever order the compiler passes them in, they are linked; and the old kind of tag counts for libraries of
+    libraries too.
+    """
+    folders = dict.fromkeys(f"-rpath={library.parent}" for library in libraries)
+    return ["--no-as-needed", *map(str, libraries), "--disable-new-dtags", *folders] if libraries else []
+
+
 def worker_words(who: str, command: Sequence[str]) -> list[str]:
     """The judge's options that say how the worker `who` (baseline, candidate, rival) is started."""
     return [word for part in command for word in (f"--{who}", part)]
@@ -136,8 +146,13 @@ class Device(Protocol):
         """What a candidate's object may carry."""
         ...
 
-    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
-        """Link harness and candidate objects with the device's runtime; `object` is the executable."""
+    def link(
+        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+    ) -> Compiled:
+        """Link harness and candidate objects with the device's runtime; `object` is the executable.
+
+        `libraries` are shared ones, which the executable finds again where they lie.
+        """
         ...
 
     def run(

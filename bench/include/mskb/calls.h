@@ -15,6 +15,10 @@ struct Arguments {
 void call_candidate(const Sizes& sizes, const Arguments& device);
 void call_baseline(const Sizes& sizes, const Arguments& device) __attribute__((weak));
 
+// Of a vendor's library alone, which keeps a handle and work space between calls: makes ready for calls of these sizes.
+// What a candidate defines is local to its object, so it has none.
+void prepare_candidate(const Sizes& sizes) __attribute__((weak));
+
 // A worker's main function; weak, for a judge that starts executables of their own as workers has none.
 int work(int argc, char** argv) __attribute__((weak));
 

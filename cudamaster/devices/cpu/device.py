@@ -21,7 +21,7 @@ from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, linker_options
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold
 
@@ -108,10 +108,13 @@ class CpuDevice:
         """The executor and what g++ calls. Device variables are host variables here, so none is judged."""
         return ObjectRules(symbols.allowed(debug=False), frozenset(), None)
 
-    def link(self, objects: Sequence[Path], executable: Path, *, debug: bool = False) -> Compiled:
+    def link(
+        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+    ) -> Compiled:
         """Link objects with the executor, which is built first where the cache has none; `object` is the executable."""
         start = time.monotonic()
-        command = toolchain.link_command(objects, executable, debug=debug)
+        shared = [f"-Wl,{option}" for option in linker_options(libraries)]
+        command = [*toolchain.link_command(objects, executable, debug=debug), *shared]
         ok, log = _call(command)
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 

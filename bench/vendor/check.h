@@ -1,0 +1,38 @@
+// What all vendor calls share: a library that says no ends the call with its own words, and memory that lies ready.
+#pragma once
+#include <cstring>
+#include <cuda_runtime.h>
+#include <stdexcept>
+#include <string>
+
+#define VENDOR_CHECK(call) vendor::check(call, #call)
+
+namespace vendor {
+
+// The worker catches it and tells the judge.
+[[noreturn]] inline void fail(const char* call, const char* said) {
+    throw std::runtime_error(std::string(call, std::strcspn(call, "(")) + " said " + said);
+}
+
+inline void check(cudaError_t status, const char* call) {
+    if (status != cudaSuccess)
+        fail(call, cudaGetErrorName(status));
+}
+
+// Device memory of a case: made before its first call. The end of the process frees it.
+class Memory {
+  public:
+    // What was there is gone. At least a byte, so that there is an address: a null pointer asks CUB for the size.
+    void hold(size_t bytes) {
+        VENDOR_CHECK(cudaFree(memory_));
+        memory_ = nullptr;
+        VENDOR_CHECK(cudaMalloc(&memory_, bytes > 0 ? bytes : 1));
+    }
+    void* get() const { return memory_; }
+    template <class T> T* as() const { return static_cast<T*>(memory_); }
+
+  private:
+    void* memory_ = nullptr;
+};
+
+} // namespace vendor

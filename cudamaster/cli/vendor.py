@@ -1,0 +1,170 @@
+"""`cudamaster vendor`: what vendors' libraries do with the tasks, and our best kernels beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, say_speed, styled, table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from cudamaster.vendor import Contest, ContestCase, VendorRecord, VendorReport
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+@click.command()
+@click.argument("tasks", nargs=-1)
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@click.option("--ours", type=_FOLDER, metavar="FOLDER",
+              help="Results or runs: the best kernel of each task is timed too, and against the library.")  # fmt: skip
+@click.option("--sources", type=_FOLDER, metavar="FOLDER",
+              help="Vendor files of your own, <task>[_bf16].cu, in place of the built-in ones.")  # fmt: skip
+@options.device
+@click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
+              help="Where to keep the measurement; written after each task.")  # fmt: skip
+@options.seed
+@options.as_json
+def vendor(
+    tasks: tuple[str, ...],
+    precision: str,
+    ours: Path | None,
+    sources: Path | None,
+    device: str,
+    calls: int | None,
+    save: Path | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Check and time vendors' libraries (cuBLAS, cuSPARSE, cuFFT, CUB) in a candidate's place.
+
+    Without TASKS, all for which there is one. Handles and work space are made outside the timed call; what a call
+    includes is told in the head of each file of bench/vendor/. A library that is not installed is skipped with the
+    reason. Exits with 1 when a library's call is not correct.
+    """
+    from cudamaster import cards, floors
+    from cudamaster import vendor as vendors
+    from cudamaster.devices.choose import choose
+    from cudamaster.errors import UsageError
+    from cudamaster.evaluation import Workbench
+    from cudamaster.values import Precision
+
+    chosen = choose(device)
+    precisions = list(Precision) if precision == "both" else [Precision(precision)]
+    named = [cards.load(name) for name in tasks or cards.names()]
+    found = vendors.files(named, precisions, sources)
+    without = [name for name in tasks if not any(file.card.name == name for file in found)]
+    if without or not found:
+        there = sorted(
+            {file.card.name for file in vendors.files([cards.load(n) for n in cards.names()], list(Precision), sources)}
+        )
+        raise UsageError(
+            f"There is no vendor file for {', '.join(without) or 'any of these'}.",
+            f"There are some for: {', '.join(there) or 'no task'}.",
+        )
+    kernels = {} if ours is None else vendors.best_kernels(ours)
+    benches = [Workbench(file.card, file.precision, chosen, seed=seed, calls=calls) for file in found]
+    out = console()
+    # All are built before the first runs: compilers beside it would disturb the times.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        building = pool.map(lambda pair: vendors.prepare(pair[0], pair[1], chosen), zip(found, benches, strict=True))
+        if as_json:
+            ready = list(building)
+        else:
+            with out.status(f"Building {len(found)} vendor calls and their harnesses"):
+                ready = list(building)
+    if any(one.worker is not None for one in ready):
+        floors.limits(chosen, say=lambda words: click.echo(words, err=True))
+    about = {
+        "device": chosen.hardware().name,
+        **chosen.hardware().figures,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "timed calls per case": str(calls or chosen.protocol.calls),
+    }
+    records: list[VendorRecord] = []
+
+    def report() -> VendorReport:
+        return vendors.VendorReport(vendors.FORMAT, chosen.emulated, about, tuple(records))
+
+    for file, bench, one in zip(found, benches, ready, strict=True):
+        records.append(vendors.measure(one, bench, kernels.get((file.card.name, file.precision))))
+        if save is not None:  # after every one: a run that is stopped keeps what it has
+            vendors.write(save, report())
+        if not as_json:
+            _tell(records[-1], emulated=chosen.emulated)
+    failed = [record for record in records if record.failed]
+    skipped = [record for record in records if record.skipped is not None]
+    if as_json:
+        print_json(report())
+    else:
+        right = len(records) - len(failed) - len(skipped)
+        out.print(f"{right} of {len(records)} vendor calls right, {len(failed)} not, {len(skipped)} skipped.")
+        if save is not None:
+            out.print(f"Wrote {save}.")
+    click.get_current_context().exit(1 if failed else 0)
+
+
+def _tell(record: VendorRecord, *, emulated: bool) -> None:
+    """One record for a person: P of the library and of our kernel, then the cases side by side."""
+    out = console()
+    name = f"{record.task} {record.precision}, {record.library} {record.version}".rstrip()
+    if record.skipped is not None:
+        out.print(f"{name}: skipped, {record.skipped}")
+        return
+    assert record.vendor is not None
+    out.print(f"{name}: ", styled(record.vendor.status), f", {record.vendor.detail}", sep="")
+    for label, detail in record.vendor.failing.items():
+        out.print(f"  {label}: {detail}")
+    if not record.vendor.failing and record.vendor.log:
+        out.print(record.vendor.log)
+    told = (("library", record.vendor), ("our kernel", record.ours), ("our kernel against the library", record.duel))
+    for who, contest in told:
+        if contest is None:
+            continue
+        if contest.speed is not None:
+            incomplete = "" if contest.complete else ", incomplete: cases were skipped"
+            out.print(f"  {who}: P = {say_speed(contest.speed, emulated=emulated)}{incomplete}")
+        elif contest is not record.vendor:
+            out.print(f"  {who}: {contest.status}, {contest.detail}")
+        for note in contest.notes:
+            out.print(f"  note: {note}")
+    if record.vendor.cases:
+        out.print(_cases(record))
+
+
+def _cases(record: VendorRecord) -> object:
+    """The timed cases: baseline, library, our kernel and the floor in microseconds, and the speedups."""
+    columns = ["case", "µs: baseline", "library", "ours", "floor", "speedup: library", "ours", "ours / library"]
+    ours, duel = _by_label(record.ours), _by_label(record.duel)
+    rows: list[Sequence[str | Text]] = []
+    assert record.vendor is not None
+    for case in record.vendor.cases:
+        beside, between = ours.get(case.label), duel.get(case.label)
+        row: list[str | Text] = [case.label, _number(case.against_us, 1), _number(case.own_us, 1)]
+        row += [_number(beside.own_us if beside else None, 1), _number(case.floor_us, 1)]
+        row += [_speedup(case), _speedup(beside)]
+        change = f" {between.speed.change}" if between and between.speed else ""
+        rows.append([*row, f"{_speedup(between)}{change}"])
+    return table(columns, rows, right=columns[1:])
+
+
+def _by_label(contest: Contest | None) -> dict[str, ContestCase]:
+    return {} if contest is None else {case.label: case for case in contest.cases}
+
+
+def _speedup(case: ContestCase | None) -> str:
+    return _number(case.speed.speedup if case and case.speed else None, 2)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,294 @@
+"""The authorities: what a vendor's library does with a task, and our best kernel beside it, on the same machine.
+
+    bench/vendor/<task>[_bf16].cu -> worker -> in the candidate's place: checks, times, floor -> VendorRecord
+
+The library's call is judged as a candidate is: same harness, inputs, checks and timing. The guards are left out, since
+the file is ours and keeps handles and work space from call to call, which is the point (worker.cu, calls.h).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudamaster import libraries, resources
+from cudamaster.cards import TaskCard
+from cudamaster.devices.protocol import Device
+from cudamaster.errors import BaselineError, DeviceError, UsageError
+from cudamaster.evaluation import Workbench
+from cudamaster.records import RecordError, from_json, to_json
+from cudamaster.speed import Comparison
+from cudamaster.values import Candidate, CaseVerdict, Precision, Status, Verdict, content_hash
+
+FORMAT = 1
+_LOG_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class VendorFile:
+    """A file of bench/vendor/: the call of a library in the shape of one task's wrapper."""
+
+    card: TaskCard
+    precision: Precision
+    path: Path
+    text: str
+
+    @property
+    def library(self) -> str:
+        """What it calls, e.g. cuBLAS."""
+        return " and ".join(library.name for library in libraries.called_by(self.text)) or "no library"
+
+    @property
+    def head(self) -> str:
+        """The comment that it opens with: what the call is, what it includes and what is left out."""
+        head = re.match(r"(?://[^\n]*\n)*", self.text)
+        return "\n".join(re.sub(r"^// ?", "", line) for line in head[0].splitlines()) if head else ""
+
+    @property
+    def id(self) -> str:
+        """Content hash over the file and the headers of bench/vendor/."""
+        return content_hash(self.text, _headers())
+
+
+@dataclass(frozen=True)
+class ContestCase:
+    """One timed case: medians of whole calls in microseconds, of `own` and of what it is timed `against`.
+
+    `detail` says why there are no times. `own_device_us` is a call's time on the device, without launching and waiting.
+    """
+
+    label: str
+    weight: float
+    status: Status | None
+    detail: str
+    own_us: float | None = None
+    against_us: float | None = None
+    own_device_us: float | None = None
+    floor_us: float | None = None
+    empty_us: float | None = None
+    speed: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One kernel or library timed against another on all cases of a task; `score` is P, above 1 where it is faster.
+
+    `failing` has each case that is not right, timed or not, with what is wrong.
+    """
+
+    status: Status
+    detail: str
+    score: float | None
+    speed: Comparison | None
+    complete: bool
+    seed: int | None
+    notes: tuple[str, ...]
+    cases: tuple[ContestCase, ...]
+    failing: Mapping[str, str]
+    log: str
+
+
+@dataclass(frozen=True)
+class VendorRecord:
+    """What became of one vendor file. `skipped` is a reason, and then nothing was run.
+
+    `vendor` is the library against the baseline, `ours` our best kernel against the baseline, `duel` our kernel against
+    the library. `kernel` is the id of that kernel.
+    """
+
+    task: str
+    precision: Precision
+    library: str
+    version: str
+    head: str
+    source: str
+    skipped: str | None = None
+    vendor: Contest | None = None
+    kernel: str | None = None
+    ours: Contest | None = None
+    duel: Contest | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the library's call was run, or built, and is not right."""
+        return self.vendor is not None and self.vendor.status is not Status.CORRECT
+
+
+@dataclass(frozen=True)
+class VendorReport:
+    """A whole measurement, as it is saved: on what, when, and a record for each file. Emulated times say nothing."""
+
+    format: int
+    emulated: bool
+    about: Mapping[str, str]
+    records: tuple[VendorRecord, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A vendor file that was built, or that cannot be: then `record` says why."""
+
+    file: VendorFile
+    version: str
+    worker: Path | None
+    record: VendorRecord | None
+
+
+def files(cards: Sequence[TaskCard], precisions: Sequence[Precision], folder: Path | None = None) -> list[VendorFile]:
+    """The vendor files of these tasks, of bench/vendor/ or of another folder."""
+    folder = folder or resources.bench() / "vendor"
+    found = []
+    for card in cards:
+        for precision in precisions:
+            path = folder / f"{card.wrapper(precision)}.cu"
+            if path.is_file():
+                found.append(VendorFile(card, precision, path, path.read_text("utf-8")))
+    return found
+
+
+def _headers() -> str:
+    return "".join(path.read_text("utf-8") for path in sorted((resources.bench() / "vendor").glob("*.h")))
+
+
+def prepare(file: VendorFile, bench: Workbench, device: Device) -> Ready:
+    """Find the libraries of a file and build its worker, with what every evaluation shares."""
+    found = [(library, libraries.find(library, device.include_folders())) for library in libraries.called_by(file.text)]
+    if device.emulated and found:
+        missing = [f"{file.library} runs on a GPU, and this is the {device.name} device"]
+    else:
+        missing = [where for _, where in found if isinstance(where, str)]
+    present = [where for _, where in found if isinstance(where, libraries.Found)]
+    version = ", ".join(where.version for where in present)
+    if missing:
+        return Ready(file, version, None, _record(file, version, skipped="; ".join(missing)))
+    folders = dict.fromkeys(where.include for where in present)
+    flags = [f"-I{folder}" for folder in folders if folder not in device.include_folders()]
+    shared = [where.shared for where in present if where.shared is not None]
+    try:
+        worker = bench.vendor_worker(file.text, _headers(), flags, shared)
+    except DeviceError as error:
+        failed = Contest(Status.COMPILE_ERROR, error.reason, None, None, True, None, (), (), {}, error.fix)
+        return Ready(file, version, None, _record(file, version, vendor=failed))
+    return Ready(file, version, worker, None)
+
+
+def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None) -> VendorRecord:
+    """Check and time a vendor's library, then our kernel, then our kernel against the library if both are right."""
+    if ready.worker is None:
+        assert ready.record is not None
+        return ready.record
+    try:
+        vendor = bench.evaluate_vendor(ready.worker, ready.file.id)
+        own = None if ours is None else bench.evaluate(ours)
+        duel = None
+        if ours is not None and own is not None and own.correct and vendor.correct:
+            duel = bench.against_vendor(ours, ready.worker)
+    except BaselineError as error:
+        return _record(ready.file, ready.version, skipped=f"{error.reason} {error.fix}")
+    return _record(
+        ready.file,
+        ready.version,
+        vendor=_contest(vendor),
+        kernel=None if ours is None else ours.id,
+        ours=None if own is None else _contest(own),
+        duel=None if duel is None else _contest(duel),
+    )
+
+
+def _record(file: VendorFile, version: str, **rest: Any) -> VendorRecord:
+    return VendorRecord(file.card.name, file.precision, file.library, version, file.head, file.id, **rest)
+
+
+def _contest(verdict: Verdict) -> Contest:
+    wrong = {case.label: case.detail for case in verdict.cases if case.status not in (None, Status.CORRECT)}
+    return Contest(
+        status=verdict.status,
+        detail=verdict.detail,
+        score=verdict.score,
+        speed=verdict.speed,
+        complete=verdict.complete,
+        seed=verdict.seed,
+        notes=verdict.notes,
+        cases=tuple(_contest_case(case) for case in verdict.cases if case.sweep),
+        failing=wrong,
+        log="" if verdict.correct else verdict.log[-_LOG_CHARACTERS:],
+    )
+
+
+def _contest_case(case: CaseVerdict) -> ContestCase:
+    timing = case.timing
+    return ContestCase(
+        label=case.label,
+        weight=case.weight,
+        status=case.status,
+        detail=case.skipped or case.detail,
+        own_us=_median(timing.candidate_us if timing else ()),
+        against_us=_median(timing.baseline_us if timing else ()),
+        own_device_us=_median(timing.candidate_device_us if timing else ()),
+        floor_us=case.floor_us,
+        empty_us=case.empty_us,
+        speed=case.speed,
+    )
+
+
+def _median(samples: Sequence[float]) -> float | None:
+    return statistics.median(samples) if samples else None
+
+
+def best_kernels(folder: Path) -> dict[tuple[str, Precision], Candidate]:
+    """The fastest kernel of each task and precision among run folders and kept results below a folder.
+
+    Of each, best.cu, best.json and run.json are read. Raises UsageError where they make no sense, or there are none.
+    """
+    found: dict[tuple[str, Precision], tuple[float, Candidate]] = {}
+    for best in sorted(folder.rglob("best.json")):
+        try:
+            told, run = (json.loads((best.parent / name).read_text("utf-8")) for name in ("best.json", "run.json"))
+            key = (str(run["task"]), Precision(run["precision"]))
+            code = (best.parent / "best.cu").read_text("utf-8")
+            candidate, score = Candidate(*key, code, str(told["command"])), float(told["score"])
+            emulated, wanted = bool(told["emulated"]), str(told["candidate"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"The result in {best.parent} cannot be used: {type(error).__name__}, {error}.",
+                "Restore it, or take it out of the folder.",
+            ) from error
+        if candidate.id != wanted:
+            raise UsageError(
+                f"{best.parent / 'best.cu'} is not the kernel that best.json is about.", "Restore the folder."
+            )
+        if not emulated and (key not in found or score > found[key][0]):
+            found[key] = (score, candidate)
+    if not found:
+        raise UsageError(
+            f"There is no kernel measured on a GPU below {folder}.", "Give a folder of results or of runs with --ours."
+        )
+    return {key: candidate for key, (_, candidate) in found.items()}
+
+
+def read(path: Path) -> VendorReport:
+    """A saved measurement. Raises UsageError for what is none, or of another format."""
+    fix = "Measure again with `cudamaster vendor --save FILE`."
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise UsageError(f"{path} has format {data.get('format')}, and this version reads {FORMAT}.", fix)
+        return from_json(VendorReport, data)
+    except (OSError, ValueError, RecordError) as error:
+        raise UsageError(f"{path} is no measurement of vendors' libraries: {error}.", fix) from error
+
+
+def write(path: Path, report: VendorReport) -> None:
+    """Save a measurement, replacing what was there. Raises UsageError where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(json.dumps(to_json(report), indent=1) + "\n", "utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error
