@@ -176,8 +176,8 @@ class TaskResult:
 
     `origin` is the folder; `source` says what kind that is ("run", "suite" or "kept"). `stopped_at` says what an
     unfinished run was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual
-    about how it was read (e.g. an older format). `card_hash` is that of the task card: P of two cards is not the same
-    measure.
+    about how it was read, each a short name and what it means ("older: of format 1 ..."). `card_hash` is that of the
+    task card: P of two cards is not the same measure.
     """
 
     origin: str
@@ -271,12 +271,16 @@ class Authority:
 
 @dataclass(frozen=True)
 class Missing:
-    """A task that is expected and has no result: of a suite that did not get to it, or damaged."""
+    """A task that is expected and has no result: of a suite that did not get to it, or damaged.
+
+    `emulated` says on which kind of device it is expected, None where nothing tells.
+    """
 
     task: str
     precision: Precision
     category: str
     why: str
+    emulated: bool | None = None
 
     @property
     def name(self) -> str:

@@ -49,7 +49,8 @@ def result(path: Path, source: str) -> TaskResult | Missing:
     if account.best is None or (account.state is not State.FINISHED and not any(_judged(account))):
         doing = f" ({account.stopped_at})" if account.stopped_at else ""
         verb = "has not" if account.state is State.RUNNING else "was stopped before it had"
-        return Missing(account.task, account.precision, category(account.task), f"{path} {verb} judged a kernel{doing}")
+        why = f"{path} {verb} judged a kernel{doing}"
+        return Missing(account.task, account.precision, category(account.task), why, account.hardware.emulated)
     return _Told(account, RunRecord(path, read_manifest(path)), source).result()
 
 
@@ -74,10 +75,10 @@ def about(task: str, card_hash: str | None) -> About:
     try:
         card = cards.load(task)
     except CudaMasterError:
-        return About(task, "unknown", (f"the benchmark has no task {task} here",))
+        return About(task, "unknown", (f"unknown task: the benchmark here has no {task}",))
     if card_hash is None or card.hash == card_hash:
         return About(card.title, card.category, ())
-    remark = "measured by another task card than today's, so that P may be another measure"
+    remark = "other card: measured by another task card than today's, so that P may be another measure"
     return About(card.title, card.category, (remark,))
 
 
@@ -263,10 +264,10 @@ class _Told:
     def _remarks(self) -> Iterator[str]:
         account = self._account
         if origin := telling.origin(account.settings):
-            yield f"{origin}: it measured nothing anew" if "verdicts" in origin else origin
+            yield f"replay: {origin}"
         version = account.versions.get("cudamaster", "an unknown version")
         if version != cudamaster.__version__:
-            yield f"made by cudamaster {version}, read by {cudamaster.__version__}"
+            yield f"other version: made by cudamaster {version}, read by {cudamaster.__version__}"
 
 
 def _round(told: RoundAccount) -> RoundResult:

@@ -12,6 +12,8 @@ def headline(report: Report) -> tuple[str, ...]:
     told = [_measured(group) if not group.emulated else _emulated(group) for group in groups(report)]
     if not told:
         return ("There are no results.",)
+    if any("playbook" in result.models.values() for result in report.results):
+        told.append("The playbook is a library of hand-written kernels; it is no language model.")
     return tuple(told)
 
 
@@ -34,7 +36,7 @@ def _measured(group: Group) -> str:
 def _emulated(group: Group) -> str:
     correct = sum(typical(runs).correct for runs in by_task(group.results).values())
     return (
-        f"{_of(correct, group)} have a correct kernel of their own on the CPU device ({group.model}; "
+        f"{_of(correct, group)} with a correct kernel of the run's own on the CPU device ({group.model}; "
         f"{group.configuration.described}), which emulates: there are no speedups to tell."
     ) + _also(group)
 

@@ -153,9 +153,10 @@ def result(path: Path, source: str) -> TaskResult:
 
 
 def _remarks(run: _Run, best: _Best, overall: Comparison | None) -> list[str]:
-    told = [] if run.format == FORMAT else [f"older, of format {run.format} where this version has {FORMAT}"]
+    age = "older" if run.format < FORMAT else "newer"
+    told = [] if run.format == FORMAT else [f"{age}: of format {run.format}, where this version has {FORMAT}"]
     if overall is not None and best.score is not None and abs(overall.speedup / best.score - 1) > 1e-9:
-        told.append(f"its P of {best.score:.3f} is computed anew from its timings")
+        told.append("recomputed: P is computed anew from the timings, as it is today")
     return told
 
 

@@ -19,9 +19,10 @@ from cudamaster.errors import CudaMasterError, UsageError
 from cudamaster.report import from_run, kept
 from cudamaster.report.data import Missing, Problem, Progress, Report, TaskResult
 from cudamaster.runfolder import FORMAT, read_json
-from cudamaster.suitefolder import Entry, State
+from cudamaster.suitefolder import Entry, State, Suite
 
 _DEEPEST = 4  # folders within folders
+_NAMED = 6  # folders of a kind that are named
 _PARTS = ("verdicts", "exchanges", "candidates", "best.json", "verdict.json")
 
 
@@ -37,14 +38,13 @@ def load(paths: Sequence[Path]) -> Report:
         if reading.found == before:
             reading.problem(path, f"{path} holds no results.", "Name run folders, suites, or folders of those.")
     results = _numbered(reading.results)
-    names = {result.name for result in results}
     return Report(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
         sources=tuple(str(path) for path in paths),
         results=results,
-        missing=tuple(one for one in _first_of_each(reading.missing) if one.name not in names),
-        problems=(*reading.problems, *_mixed(results)),
+        missing=_still_missing(reading.missing, results),
+        problems=(*reading.problems, *_unusual(results), *_mixed(results)),
         benchmark=benchmark(),
     )
 
@@ -104,6 +104,7 @@ class _Reading:
             return None
         if isinstance(told, Missing):
             self.missing.append(told)
+            self.problem(path, f"{told.why}.", f"Carry it on: optimize --resume {path}")
             return None
         if told.progress is not Progress.FINISHED:
             doing = f" while {told.stopped_at}" if told.stopped_at else ""
@@ -114,9 +115,6 @@ class _Reading:
                 "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
-        if told.remarks:
-            what = f"{path} is unusual: {'; '.join(told.remarks)}."
-            self.problem(path, what, "Take its numbers with that in mind.", serious=False)
         self.results.append(told)
         return told
 
@@ -130,13 +128,14 @@ class _Reading:
             for inside in sorted(one.parent for one in path.glob("*/run.json")):
                 self._single(inside, "suite")
             return
+        emulated = _emulated(suite)
         for entry in suite.entries:
             folder = path / entry.name
             self._seen.add(folder.resolve())
             before = len(self.missing)
             told = self._single(folder, "suite") if folder.is_dir() else None
             if told is None and len(self.missing) == before:
-                self.missing.append(_not_there(path, entry, begun=folder.is_dir()))
+                self.missing.append(_not_there(path, entry, emulated, begun=folder.is_dir()))
             if entry.state is State.FAILED:
                 what = f"{folder} failed: {' '.join((entry.error or 'no reason is kept').split())}"
                 self.problem(folder, what, f"Try it again: suite --resume {path}", serious=told is None)
@@ -153,21 +152,47 @@ def _read(path: Path, source: str) -> TaskResult | Missing:
     return kept.result(path, source if is_run else "kept")
 
 
-def _not_there(path: Path, entry: Entry, *, begun: bool) -> Missing:
+def _emulated(suite: Suite) -> bool | None:
+    """Whether a suite's tasks are measured on the CPU device, as far as it tells."""
+    if suite.settings.device in ("cpu", "cuda"):
+        return suite.settings.device == "cpu"
+    judged = [entry.emulated for entry in suite.entries if entry.score is not None]
+    return judged[0] if judged else None
+
+
+def _not_there(path: Path, entry: Entry, emulated: bool | None, *, begun: bool) -> Missing:
     if entry.error:
         why = f"it failed in {path}: {' '.join(entry.error.split())}"
     elif begun:
         why = f"its run in {path} cannot be read"
     else:
         why = f"{path} did not get to it"
-    return Missing(entry.task, entry.precision, from_run.category(entry.task), why)
+    return Missing(entry.task, entry.precision, from_run.category(entry.task), why, emulated)
 
 
-def _first_of_each(missing: Sequence[Missing]) -> tuple[Missing, ...]:
-    told: dict[str, Missing] = {}
+def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) -> tuple[Missing, ...]:
+    """Each task once, unless another folder has it."""
+    there = {(result.name, result.emulated) for result in results}
+    told: dict[tuple[str, bool | None], Missing] = {}
     for one in missing:
-        told.setdefault(one.name, one)
-    return tuple(told[name] for name in sorted(told))
+        kinds = (True, False) if one.emulated is None else (one.emulated,)
+        if not any((one.name, kind) in there for kind in kinds):
+            told.setdefault((one.name, one.emulated), one)
+    return tuple(sorted(told.values(), key=lambda one: one.name))
+
+
+def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
+    """What is unusual about how results were read, each kind once with the folders that it is true of."""
+    folders: dict[str, list[str]] = {}
+    for result in results:
+        for remark in result.remarks:
+            folders.setdefault(remark, []).append(result.origin)
+    told = []
+    for remark, origins in folders.items():
+        others = f" and {len(origins) - _NAMED} more" if len(origins) > _NAMED else ""
+        what = f"{remark[:1].upper()}{remark[1:]}: {', '.join(origins[:_NAMED])}{others}."
+        told.append(Problem(origins[0], what, "", serious=False))
+    return tuple(told)
 
 
 def _numbered(results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:

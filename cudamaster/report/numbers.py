@@ -292,7 +292,7 @@ def _summary(kind: Bottleneck, metric: str, changes: Sequence[MetricChange]) -> 
 def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision | None) -> Group:
     first = results[0]
     tasks = by_task(results)
-    expected = {one.name: one for one in report.missing}
+    expected = {one.name: one for one in report.missing if one.emulated in (None, first.emulated)}
     for other in report.results:
         if other.emulated == first.emulated:
             why = "not run with this model and configuration"

@@ -1,0 +1,209 @@
+"""`cudamaster report`: what runs came to, in the terminal, as a page, figures, CSV and JSON; and what B changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.compare import EXIT_CODES
+from cudamaster.cli.output import console, print_json, table
+from cudamaster.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cudamaster.report.comparing import Steps
+    from cudamaster.report.data import Problem, Report
+    from cudamaster.report.tables import Table
+
+_FEW = 20  # tasks that a terminal shows unless all are asked for
+_FEW_NAMES = 10
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
+@click.option("--html", type=_FILE, metavar="FILE", help="Write one HTML page that needs no network.")
+@click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write one line for each task and precision.")
+@click.option("--figures", type=_FOLDER, metavar="DIR", help="Draw the figures into DIR, as SVG and PDF.")
+@click.option("--compare", "against", is_flag=True, help="Take RESULTS as A and B: what got better, worse or stayed.")
+@click.option("--all", "every", is_flag=True, help="List every task in the terminal, not the first and last alone.")
+@options.as_json
+def report(
+    results: tuple[Path, ...],
+    html: Path | None,
+    csv_file: Path | None,
+    figures: Path | None,
+    against: bool,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Report what RESULTS came to: run folders, suites, folders kept on purpose, or folders of those.
+
+    Results that are damaged, partial or of another version are named with what is wrong, and the rest is reported.
+    Emulated results of the CPU device stand apart and have no speedup.
+
+    \b
+    Exit codes with --compare A B, of what a person holds afterwards:
+      0   same: no task changed beyond what two runs of one kernel may differ by
+      10  faster: a task got faster, none slower
+      11  slower: at least one task got slower
+      12  unsure: none of both, and of at least one task nothing can be said
+    Otherwise 0, also where something could not be read, and 6 where nothing could.
+    """
+    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.report.loading import load
+
+    if against:
+        if html or csv_file or figures:
+            raise UsageError("--compare writes no page, CSV or figures.", "Leave out one or the other.")
+        _compare(results, as_json=as_json, every=every)
+        return
+    loaded = load(results)
+    if not loaded.results:
+        told = " ".join(problem.what for problem in loaded.problems) or "They hold none."
+        raise RunFolderError(f"No result could be read: {told}", "Name run folders, suites, or folders of those.")
+    _write_files(loaded, html, csv_file, figures, quiet=as_json)
+    if as_json:
+        from cudamaster.report.export import as_json as exported
+
+        print_json(exported(loaded))
+    else:
+        _tell(console(), loaded, every=every)
+
+
+def _write_files(
+    loaded: Report, html: Path | None, csv_file: Path | None, figures: Path | None, *, quiet: bool
+) -> None:
+    def say(what: str) -> None:
+        if not quiet:
+            click.echo(what)
+
+    if csv_file is not None:
+        from cudamaster.report.export import as_csv
+
+        text = as_csv(loaded)
+        _written(csv_file, lambda: _write_text(csv_file, text), "--csv")
+        say(f"Wrote {csv_file}.")
+    if html is not None:
+        from cudamaster.report import page
+
+        _written(html, lambda: page.write(loaded, html), "--html")
+        say(f"Wrote {html}; a browser opens it, without a network.")
+    if figures is not None:
+        from cudamaster.report import figures as drawing
+
+        _written(figures, lambda: drawing.draw(loaded, figures), "--figures")
+        say(f"Drew the figures into {figures}.")
+
+
+def _write_text(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8", newline="")
+
+
+def _written(place: Path, write: Callable[[], object], option: str) -> None:
+    from cudamaster.errors import UsageError
+
+    try:
+        write()
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror}.", f"Name another one with {option}.") from error
+
+
+def _tell(out: Console, loaded: Report, *, every: bool) -> None:
+    from cudamaster.report import tables
+    from cudamaster.report.headline import headline
+
+    for sentence in headline(loaded):
+        out.print(visible(sentence))
+    for shown in (*tables.overview(loaded), *tables.classes(loaded)):
+        _table(out, shown)
+    for shown in tables.tasks(loaded):
+        _tasks(out, shown, every=every)
+    _missing(out, loaded)
+    _problems(out, loaded.problems)
+
+
+def _table(out: Console, shown: Table) -> None:
+    out.print(f"\n{visible(shown.title)}", style="bold")
+    if shown.note:
+        out.print(f"{visible(shown.note)}.", style="dim")
+    rows = [[visible(cell) for cell in row] for row in shown.rows]
+    out.print(table([visible(column) for column in shown.columns], rows, right=shown.right))
+
+
+def _tasks(out: Console, shown: Table, *, every: bool) -> None:
+    """The first and the last of many."""
+    from dataclasses import replace
+
+    if every or len(shown.rows) <= _FEW:
+        _table(out, shown)
+        return
+    half = _FEW // 2
+    gap = (f"… {len(shown.rows) - _FEW} more: --all", *([""] * (len(shown.columns) - 1)))
+    _table(out, replace(shown, rows=(*shown.rows[:half], gap, *shown.rows[-half:])))
+
+
+def _missing(out: Console, loaded: Report) -> None:
+    from cudamaster.report.numbers import groups
+
+    for group in groups(loaded, pooled=True):
+        if group.missing:
+            names = [one.name for one in group.missing]
+            more = f" and {len(names) - _FEW_NAMES} more" if len(names) > _FEW_NAMES else ""
+            who = f"{group.model}; {group.configuration.described}; {group.hardware.name}"
+            out.print(visible(f"\nMissing ({who}): {', '.join(names[:_FEW_NAMES])}{more}."))
+
+
+def _problems(out: Console, problems: tuple[Problem, ...]) -> None:
+    for serious, heading in ((True, "Left out"), (False, "To know")):
+        told = [problem for problem in problems if problem.serious is serious]
+        if told:
+            out.print(f"\n{heading}", style="bold yellow" if serious else "bold")
+        for problem in told:
+            out.print(visible(f"- {problem.what} {problem.fix}".rstrip()))
+
+
+def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
+    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.report.comparing import compare
+    from cudamaster.report.loading import load
+
+    if len(results) != 2:
+        raise UsageError(f"--compare takes two RESULTS, not {len(results)}.", "Give it A and B.")
+    first, second = (load([path]) for path in results)
+    for side, path in ((first, results[0]), (second, results[1])):
+        if not side.results:
+            why = " ".join(problem.what for problem in side.problems)
+            raise RunFolderError(f"{path} holds no result that could be read. {why}", "Give two sides with results.")
+    told = compare(first, second)
+    if as_json:
+        print_json(told)
+    else:
+        _tell_steps(console(), told, (*first.problems, *second.problems), every=every)
+    click.get_current_context().exit(EXIT_CODES[told.change])
+
+
+def _tell_steps(out: Console, told: Steps, problems: tuple[Problem, ...], *, every: bool) -> None:
+    from cudamaster.report import tables
+    from cudamaster.report.headline import figure
+    from cudamaster.speed import Change
+
+    counts = [f"{told.count(change)} {change.value.upper()}" for change in Change]
+    out.print(f"From A to B: {', '.join(counts)}; all together {told.change.value.upper()}.")
+    out.print(visible(f"A: {told.first}"))
+    out.print(visible(f"B: {told.second}"))
+    if told.geometric_mean is not None:
+        out.print(f"P of B over P of A: {figure(told.geometric_mean)} in the geometric mean.")
+    for note in told.notes:
+        out.print(visible(note))
+    _tasks(out, tables.steps(told), every=every)
+    for side, names in (("A", told.only_first), ("B", told.only_second)):
+        if names:
+            out.print(visible(f"In {side} alone: {', '.join(names)}."))
+    _problems(out, problems)

@@ -1,0 +1,251 @@
+"""What got better from results A to results B, task by task. Values in, values out.
+
+What a person holds after a run is its best kernel, or the baseline where that stayed the best; P is 1 then, exactly.
+A and B were timed at different times, in different processes, each against the baseline in turn. So what is compared is
+P against P: what slows both calls of a turn down is in neither. Two intervals of independent measurements make one of
+their ratio (Zou and Donner, Statistics in Medicine 27, 2008: each end is as far off as the two ends that make it, added
+in squares). To ask that the two intervals do not meet would be stricter than the level says, and miss differences.
+
+What differs from one process to the next is in no interval, and is there twice here: a difference counts from
+sqrt(2) times what `speed` asks for of one pair of processes. Of repeated runs the middle P is taken, within all their
+intervals together, so that a difference has to be larger than that between repetitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudamaster.errors import UsageError
+from cudamaster.report.data import Report, TaskResult
+from cudamaster.report.numbers import by_task, typical
+from cudamaster.speed import BETWEEN_PROCESSES_US, MARGIN, WIDEST_SAME, Change, Interval
+from cudamaster.values import Precision
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a person holds of a task on one side: `score` is P, 1 for the baseline, None where it is not known.
+
+    `runs` are how many; `kernel` is the id of the one that stands for them, None for the baseline.
+    """
+
+    score: float | None
+    interval: Interval | None
+    correct: bool
+    runs: int
+    kernel: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A task on both sides. `ratio` is P of B over P of A with its interval, None where nothing can be said."""
+
+    task: str
+    precision: Precision
+    first: Held
+    second: Held
+    ratio: float | None
+    interval: Interval | None
+    change: Change
+    why: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """From A to B. `only_first` and `only_second` are tasks that the other side has no result of.
+
+    `change` is that of all together: SLOWER where one task is, else FASTER where one is, else UNSURE where one is, or
+    where B lost a task, else SAME. `geometric_mean` is that of the ratios that are known.
+    """
+
+    first: str
+    second: str
+    steps: tuple[Step, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    geometric_mean: float | None
+    change: Change
+    notes: tuple[str, ...]
+
+    def count(self, change: Change) -> int:
+        """How many tasks came to that."""
+        return sum(step.change is change for step in self.steps)
+
+
+def compare(first: Report, second: Report) -> Steps:
+    """What B changed. Raises UsageError where a side holds several searches, or the sides have no task in common."""
+    one, other = _one_search(first), _one_search(second)
+    before, after = by_task(one), by_task(other)
+    common = [name for name in before if name in after]
+    if not common:
+        raise UsageError(
+            f"{_named(first)} and {_named(second)} have no task in common.",
+            "Compare results of the same tasks and precisions.",
+        )
+    steps = tuple(_step(before[name], after[name]) for name in common)
+    only_first = tuple(name for name in before if name not in after)
+    ratios = [step.ratio for step in steps if step.ratio is not None]
+    return Steps(
+        first=_named(first),
+        second=_named(second),
+        steps=steps,
+        only_first=only_first,
+        only_second=tuple(name for name in after if name not in before),
+        geometric_mean=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None,
+        change=_overall([step.change for step in steps], lost=bool(only_first)),
+        notes=_notes(one, other),
+    )
+
+
+def _one_search(report: Report) -> tuple[TaskResult, ...]:
+    """The results of a side: measured ones, where it has any."""
+    results = report.measured or report.emulated
+    searches = {(run.hardware.name, run.model, run.configuration.described) for run in results}
+    if len(searches) > 1:
+        told = "; ".join(sorted(" ".join(search) for search in searches))
+        raise UsageError(
+            f"{_named(report)} holds results of {len(searches)} searches: {told}.",
+            "Give each side the results of one GPU, one model and one configuration.",
+        )
+    return results
+
+
+def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
+    one, other = _held(first), _held(second)
+    run, run_after = typical(first), typical(second)
+    ratio: float | None = None
+    interval: Interval | None = None
+    if reason := _incomparable(run, run_after):
+        change, why = Change.UNSURE, reason + _alone(one, other)
+    elif one.kernel is None and other.kernel is None:
+        change, why = Change.SAME, "the baseline stayed the best on both sides" + _alone(one, other)
+    elif one.score is None or other.score is None:
+        change, why = Change.UNSURE, "a kernel without a score that counts"
+    else:
+        ratio = other.score / one.score
+        interval = _of_ratio(one, other)
+        change = _change(ratio, interval, _margin(run, run_after))
+        why = _said(one, other)
+    return Step(run.task, run.precision, one, other, ratio, interval, change, why)
+
+
+def _held(runs: Sequence[TaskResult]) -> Held:
+    chosen = typical(runs)
+    correct = any(run.correct for run in runs)
+    if not chosen.improved or chosen.best is None:
+        return Held(1.0, _hull(runs), correct, len(runs), None)
+    return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate)
+
+
+def _hull(runs: Sequence[TaskResult]) -> Interval | None:
+    """All intervals together; None where one is not known. The baseline is 1 for sure."""
+    ends = []
+    for run in runs:
+        if not run.improved:
+            ends.append(Interval(1.0, 1.0))
+        elif run.speed is None:
+            return None
+        else:
+            ends.append(run.speed.interval)
+    return Interval(min(end.low for end in ends), max(end.high for end in ends))
+
+
+def _incomparable(first: TaskResult, second: TaskResult) -> str | None:
+    """Why the two P say nothing about each other, if so."""
+    if first.emulated or second.emulated:
+        return "emulated times say nothing about a GPU"
+    if first.hardware.name != second.hardware.name:
+        return f"measured on another GPU: {first.hardware.name} and {second.hardware.name}"
+    if first.card_hash != second.card_hash:
+        return "measured by another task card"
+    if _sizes(first) != _sizes(second) and first.improved and second.improved:
+        return "not the same sizes were timed"
+    return None
+
+
+def _sizes(run: TaskResult) -> set[str]:
+    return {case.label for case in run.cases if case.speedup is not None}
+
+
+def _of_ratio(first: Held, second: Held) -> Interval:
+    """Interval of P of B over P of A; nothing known where one of theirs is not."""
+    one, other = first.interval, second.interval
+    if one is None or other is None or first.score is None or second.score is None:
+        return Interval(0.0, math.inf)
+    if one.low <= 0 or other.low <= 0 or math.isinf(one.high) or math.isinf(other.high):
+        return Interval(0.0, math.inf)
+    middle = math.log(second.score / first.score)
+    down = math.hypot(math.log(second.score / other.low), math.log(one.high / first.score))
+    up = math.hypot(math.log(other.high / second.score), math.log(first.score / one.low))
+    return Interval(math.exp(middle - down), math.exp(middle + up))
+
+
+def _margin(first: TaskResult, second: TaskResult) -> float:
+    """How large a difference has to be to count, as a part: both sides' margins, added in squares."""
+    return math.hypot(_between_processes(first), _between_processes(second))
+
+
+def _between_processes(run: TaskResult) -> float:
+    """A run's margin, as `speed` weighs those of its sizes; that of a kept baseline, which is 1 for sure, is none."""
+    parts = [
+        (case.weight * case.speedup, MARGIN + BETWEEN_PROCESSES_US / min(case.baseline_us, case.candidate_us))
+        for case in run.cases
+        if case.speedup is not None and case.baseline_us and case.candidate_us and case.weight > 0
+    ]
+    if not run.improved or not parts:
+        return 0.0
+    return math.fsum(part * margin for part, margin in parts) / math.fsum(part for part, _ in parts)
+
+
+def _change(ratio: float, interval: Interval, margin: float) -> Change:
+    # Written so that what is no number is unsure.
+    if not interval.low <= 1 <= interval.high and abs(math.log(ratio)) > math.log1p(margin):
+        return Change.FASTER if ratio > 1 else Change.SLOWER
+    if interval.high <= 1 + WIDEST_SAME and interval.low >= 1 / (1 + WIDEST_SAME):
+        return Change.SAME
+    return Change.UNSURE
+
+
+def _overall(changes: Sequence[Change], *, lost: bool) -> Change:
+    for change in (Change.SLOWER, Change.FASTER, Change.UNSURE):
+        if change in changes:
+            return change
+    return Change.UNSURE if lost else Change.SAME
+
+
+def _alone(first: Held, second: Held) -> str:
+    if first.correct == second.correct:
+        return ""
+    return f"; {'B' if second.correct else 'A'} alone made a correct kernel"
+
+
+def _said(first: Held, second: Held) -> str:
+    if first.kernel == second.kernel:
+        return "the very same kernel: what differs is the measurement"
+    if first.kernel is None:
+        return "A kept the baseline"
+    if second.kernel is None:
+        return f"B kept the baseline{'' if second.correct else ', and made no correct kernel'}"
+    return ""
+
+
+def _notes(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> tuple[str, ...]:
+    told = []
+    for what, one, other in (
+        ("Model", first[0].model, second[0].model),
+        ("Configuration", first[0].configuration.described, second[0].configuration.described),
+        ("GPU", first[0].hardware.name, second[0].hardware.name),
+        *(
+            (figure, first[0].hardware.figures.get(figure, ""), second[0].hardware.figures.get(figure, ""))
+            for figure in ("driver", "CUDA toolkit")
+        ),
+    ):
+        if one != other:
+            told.append(f"{what}: {one or 'unknown'} in A, {other or 'unknown'} in B.")
+    return tuple(told)
+
+
+def _named(report: Report) -> str:
+    return ", ".join(report.sources)

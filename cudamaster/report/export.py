@@ -1,0 +1,175 @@
+"""A report for programs: everything as JSON values, and one CSV line for each task and precision of each search."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from typing import Any
+
+from cudamaster.records import to_json
+from cudamaster.report.data import Missing, Report, TaskResult
+from cudamaster.report.numbers import Group, groups
+
+FORMAT = 1  # of both; it changes when a name or a meaning does
+
+COLUMNS = (
+    "task",
+    "precision",
+    "category",
+    "gpu",
+    "emulated",
+    "model",
+    "strategy",
+    "configuration",
+    "rounds",
+    "debug_tries",
+    "profile",
+    "repetition",
+    "progress",
+    "status",
+    "correct",
+    "improved",
+    "p",
+    "p_low",
+    "p_high",
+    "p_of_means",
+    "change",
+    "p_emulated",
+    "complete",
+    "best_round",
+    "best_idea",
+    "author",
+    "kernel",
+    "command",
+    "class_before",
+    "class_after",
+    "over_floor",
+    "dollars",
+    "tokens",
+    "minutes",
+    "gpu_seconds",
+    "calls",
+    "started",
+    "origin",
+    "remarks",
+)
+# A spreadsheet takes such a cell for a formula, and models write some of them.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything that is known and every number made of it, as JSON values; groups name their results by index."""
+    place = {id(result): index for index, result in enumerate(report.results)}
+    every = [*groups(report), *(group for group in groups(report, pooled=True) if _of_both(group))]
+    return {
+        "format": FORMAT,
+        **to_json(report),
+        "groups": [_group(group, [place[id(result)] for result in group.results]) for group in every],
+    }
+
+
+def as_csv(report: Report) -> str:
+    """One line for each result, and one for each task that is missing."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for result in report.results:
+        writer.writerow({name: _cell(value) for name, value in _line(result).items()})
+    for missing in report.missing:
+        writer.writerow({name: _cell(value) for name, value in _missing(missing).items()})
+    return file.getvalue()
+
+
+def _of_both(group: Group) -> bool:
+    return len({result.precision for result in group.results}) > 1
+
+
+def _group(group: Group, results: list[int]) -> dict[str, Any]:
+    """A group without what is elsewhere in the JSON."""
+    names = [one.name for one in dataclasses.fields(group) if one.name not in ("results", "classes", "missing")]
+    classes = group.classes
+    return {
+        **{name: to_json(getattr(group, name)) for name in names},
+        "results": results,
+        "missing": [one.name for one in group.missing],
+        "classes": {
+            "migrations": [
+                {"before": before.value, "after": after.value, "tasks": tasks}
+                for (before, after), tasks in classes.migrations.items()
+            ],
+            "by_category": to_json(classes.by_category),
+            "unknown": classes.unknown,
+            "metrics": to_json(classes.metrics),
+        },
+    }
+
+
+def _line(result: TaskResult) -> dict[str, object]:
+    speed, cost = (None, result.cost) if result.emulated else (result.speed, result.cost)
+    heaviest = max(
+        (case for case in result.cases if case.over_floor is not None), key=lambda case: case.weight, default=None
+    )
+    kept = result.after if result.improved else result.before
+    return {
+        "task": result.task,
+        "precision": result.precision.value,
+        "category": result.category,
+        "gpu": result.hardware.name,
+        "emulated": result.emulated,
+        "model": result.model,
+        "strategy": result.configuration.strategy,
+        "configuration": result.configuration.described,
+        "rounds": result.configuration.rounds,
+        "debug_tries": result.configuration.debug_tries,
+        "profile": result.configuration.profile.value,
+        "repetition": result.repetition,
+        "progress": result.progress.value,
+        "status": result.status.value if result.status else None,
+        "correct": result.correct,
+        "improved": result.improved,
+        "p": None if result.emulated else result.score,
+        "p_low": speed.interval.low if speed else None,
+        "p_high": speed.interval.high if speed else None,
+        "p_of_means": speed.mean_ratio if speed else None,
+        "change": speed.change.value if speed else None,
+        "p_emulated": result.score if result.emulated else None,
+        "complete": result.complete,
+        "best_round": result.round,
+        "best_idea": result.idea,
+        "author": result.author,
+        "kernel": result.best.candidate if result.best else None,
+        "command": result.best.command if result.best else None,
+        "class_before": result.before.bottleneck if result.before else None,
+        "class_after": kept.bottleneck if kept else None,
+        "over_floor": heaviest.over_floor if heaviest else None,
+        "dollars": cost.dollars,
+        "tokens": cost.tokens,
+        "minutes": cost.minutes,
+        "gpu_seconds": cost.gpu_seconds,
+        "calls": cost.calls,
+        "started": result.started,
+        "origin": result.origin,
+        "remarks": "; ".join((*result.notes, *result.remarks)),
+    }
+
+
+def _missing(one: Missing) -> dict[str, object]:
+    return {
+        "task": one.task,
+        "precision": one.precision.value,
+        "category": one.category,
+        "progress": "missing",
+        "remarks": one.why,
+    }
+
+
+def _cell(value: object) -> object:
+    """What is unknown is empty, truth is a word, and text from models is no formula."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value

@@ -1,0 +1,300 @@
+"""The tables of a report as text: configurations against thresholds, spreads, costs, tasks, classes.
+
+A terminal and a page show the same ones. Each GPU has tables of its own, and so has the CPU device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from cudamaster.report.comparing import Held, Steps
+from cudamaster.report.data import HardwareView, Report, TaskResult
+from cudamaster.report.headline import figure
+from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
+from cudamaster.speed import Interval
+from cudamaster.values import Bottleneck
+
+UNKNOWN = "unknown"
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; those in the columns of `right` are numbers. `note` says how to read it."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[str, ...] = ()
+
+
+def overview(report: Report) -> tuple[Table, ...]:
+    """For each GPU: thresholds, spread and cost, one line a configuration; for the CPU device what is correct."""
+    told: list[Table] = []
+    for hardware, here in _by_hardware(report):
+        emulated = here[0].emulated
+        told.append(_success(hardware, here, emulated=emulated))
+        if not emulated:
+            told.append(_spreads(hardware, here))
+        told.append(_costs(hardware, here, emulated=emulated))
+    return tuple(told)
+
+
+def classes(report: Report) -> tuple[Table, ...]:
+    """For each group with classes on both sides: the migrations, and what became of the metrics."""
+    told: list[Table] = []
+    for group in groups(report, pooled=True):
+        if group.classes.migrations:
+            told.append(_migrations(group))
+        if group.classes.metrics:
+            told.append(_metrics(group))
+    return tuple(told)
+
+
+def tasks(report: Report) -> tuple[Table, ...]:
+    """For each GPU and for the CPU device a line a task, precision and search, the largest P first."""
+
+    def place(run: TaskResult) -> tuple[bool, str]:
+        return run.emulated, run.hardware.name
+
+    return tuple(_tasks(list(here)) for _, here in groupby(sorted(report.results, key=place), place))
+
+
+def _tasks(results: Sequence[TaskResult]) -> Table:
+    emulated = results[0].emulated
+    several = len(_searches(results)) > 1
+    runs = [typical(same) for group in _searches(results) for same in by_task(group).values()]
+    counted = {id(typical(same)): len(same) for group in _searches(results) for same in by_task(group).values()}
+    in_order = sorted(runs, key=lambda run: (not run.correct, -(run.score or 0.0), run.name))
+    p = "P (emulated)" if emulated else "P"
+    columns = ["task", p, "interval", "status", "best idea", "class", "of floor", *(["made by"] if several else [])]
+    rows = []
+    for run in in_order:
+        told = run.name if counted[id(run)] == 1 else f"{run.name} ({counted[id(run)]} runs)"
+        row = [told, score(run), _interval(run.speed.interval if run.speed else None), _status(run), run.idea or NONE]
+        row += [_class(run.before, run.after if run.improved else run.before), _over_floor(run)]
+        rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
+    note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
+    return Table(f"Tasks on {results[0].hardware.name}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
+
+
+def steps(told: Steps) -> Table:
+    """A comparison, task by task: what got worse first."""
+    order = ["slower", "faster", "unsure", "same"]
+    rows = [
+        (
+            f"{step.task}_{step.precision.value}",
+            step.change.value.upper(),
+            _held(step.first),
+            _held(step.second),
+            figure(step.ratio) if step.ratio is not None else NONE,
+            _interval(step.interval),
+            step.why,
+        )
+        for step in sorted(told.steps, key=lambda step: (order.index(step.change.value), step.ratio or 1.0, step.task))
+    ]
+    columns = ("task", "B is", "P of A", "P of B", "B/A", "interval", "")
+    return Table("Tasks", "", columns, tuple(rows), ("P of A", "P of B", "B/A", "interval"))
+
+
+def score(run: TaskResult) -> str:
+    """P of a result; of a kernel without one that counts a question mark."""
+    if not run.correct:
+        return NONE
+    return "?" if run.score is None else figure(run.score)
+
+
+def _by_hardware(report: Report) -> list[tuple[str, list[Group]]]:
+    """Groups of each GPU, the pooled one after those of both precisions."""
+    each = groups(report)
+    both = [group for group in groups(report, pooled=True) if len({run.precision for run in group.results}) > 1]
+
+    def place(group: Group) -> tuple[bool, str]:
+        return group.emulated, group.hardware.name
+
+    def line(group: Group) -> tuple[str, str, bool]:
+        return group.model, group.configuration.described, group.precision is None
+
+    every = sorted([*each, *both], key=lambda group: (place(group), line(group)))
+    return [(name, list(here)) for (_, name), here in groupby(every, place)]
+
+
+def _searches(results: Sequence[TaskResult]) -> list[list[TaskResult]]:
+    def search(run: TaskResult) -> tuple[str, str]:
+        return run.model, run.configuration.described
+
+    return [list(same) for _, same in groupby(sorted(results, key=search), search)]
+
+
+class _Lines:
+    """What the lines of a table begin with: model and configuration where they differ, else they are told once."""
+
+    def __init__(self, here: Sequence[Group]) -> None:
+        self._several = len({(group.model, group.configuration.described) for group in here}) > 1
+        self.columns = ("model", "configuration", "precision") if self._several else ("precision",)
+        self.note = "" if self._several else f"{here[0].model}; {here[0].configuration.described}. "
+
+    def of(self, group: Group) -> tuple[str, ...]:
+        """The first cells of a group's line."""
+        precision = group.precision.value if group.precision else "both"
+        return (group.model, group.configuration.described, precision) if self._several else (precision,)
+
+
+def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
+    lines = _Lines(here)
+    columns = ("tasks", *(f"P > {tau:g}" if tau else "correct" for tau in (TAUS[:1] if emulated else TAUS)))
+    rows = [
+        (
+            *lines.of(group),
+            f"{group.tasks} of {group.of_benchmark}",
+            *(_share(point) for point in group.success),
+            _besides(group),
+        )
+        for group in here
+    ]
+    if emulated:
+        note = "Share of tasks with a correct kernel of the run's own; emulated times make no speedup"
+    else:
+        note = "Share of tasks whose P exceeds the threshold, strictly; one without a correct kernel counts against all"
+    if any(group.repetitions > 1 for group in here):
+        note += "; in brackets the least and the largest of one repetition, where they differ"
+    return Table(
+        f"Success on {hardware}", lines.note + note, (*lines.columns, *columns, "besides"), tuple(rows), columns
+    )
+
+
+def _spreads(hardware: str, here: Sequence[Group]) -> Table:
+    lines = _Lines(here)
+    fast = [p for p in FAST_P if p not in TAUS]
+    spread_over = ("with a P", "mean", "geometric mean", "max", "75 %", "50 %", "25 %")
+    columns = (*spread_over, f"> {MEANINGFUL:g}", *(f"fast_{p:g}" for p in fast))
+    rows = []
+    for group in here:
+        spread = group.spread
+        if spread is None:
+            rows.append((*lines.of(group), "0", *([NONE] * (len(columns) - 1))))
+            continue
+        values = [spread.mean, spread.geometric_mean, spread.maximum]
+        values += [spread.upper_quartile, spread.median, spread.lower_quartile]
+        shares = (spread.meaningful, *(spread.fast_p[p] for p in fast))
+        cells = (str(spread.scored), *(figure(value) for value in values), *(f"{share:.0%}" for share in shares))
+        rows.append((*lines.of(group), *cells))
+    note = (
+        "Over tasks with a P; shares are of all tasks. fast_p is the share of tasks that are correct and more than p "
+        "times as fast (KernelBench): fast_0, fast_1 and fast_2 are the shares above"
+    )
+    return Table(f"P on {hardware}", lines.note + note, (*lines.columns, *columns), tuple(rows), columns)
+
+
+def _costs(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
+    lines = _Lines(here)
+    columns = ("runs", "dollars", "tokens", "minutes", "device seconds" if emulated else "GPU seconds", "calls")
+    rows = []
+    for group in here:
+        costs = group.costs
+        cells = (
+            str(len(group.results)),
+            _average(costs.dollars, 4),
+            _average(costs.tokens, 0),
+            _average(costs.minutes, 1),
+            _average(costs.gpu_seconds, 1),
+            _average(costs.calls, 1),
+        )
+        rows.append((*lines.of(group), *cells))
+    note = "Averages over runs; minutes are of wall time"
+    return Table(f"Cost per task on {hardware}", lines.note + note, (*lines.columns, *columns), tuple(rows), columns)
+
+
+def _migrations(group: Group) -> Table:
+    kinds = list(Bottleneck)
+    counts = group.classes.migrations
+    rows = [(before.value, *(str(counts.get((before, after), 0)) for after in kinds)) for before in kinds]
+    note = "A task whose baseline stayed the best keeps its class"
+    if group.classes.unknown:
+        note += f"; {group.classes.unknown} tasks have no class on one side"
+    columns = ("before \\ after", *(kind.value for kind in kinds))
+    return Table(f"Classes before and after, {_described(group)}", note, columns, tuple(rows), columns[1:])
+
+
+def _metrics(group: Group) -> Table:
+    rows = []
+    for told in sorted(group.classes.metrics, key=lambda told: (told.bottleneck.value, -told.mean)):
+        deviation = f"{told.deviation:.0%}" if told.deviation is not None else NONE
+        quartiles = f"{told.lower_quartile:+.0%} to {told.upper_quartile:+.0%}"
+        row = (told.bottleneck.value, told.metric, str(told.tasks), f"{told.mean:+.0%}", deviation)
+        rows.append((*row, f"{told.median:+.0%}", quartiles))
+    columns = ("class before", "metric", "tasks", "mean", "deviation", "median", "quartiles")
+    title = f"Relative changes of metrics, {_described(group)}"
+    return Table(title, "", columns, tuple(rows), columns[2:])
+
+
+def _described(group: Group) -> str:
+    return f"{group.hardware.name}, {group.model}, {group.configuration.described}"
+
+
+def _share(point: Point) -> str:
+    if point.low is None or point.high is None or point.low == point.high:
+        return f"{point.share:.0%}"
+    return f"{point.share:.0%} ({point.low:.0%} to {point.high:.0%})"
+
+
+def _besides(group: Group) -> str:
+    told = []
+    if group.missing:
+        told.append(f"{len(group.missing)} missing")
+    if group.partial:
+        told.append(f"{group.partial} partial")
+    if group.incomplete:
+        told.append(f"{group.incomplete} without all sizes")
+    return ", ".join(told) or NONE
+
+
+def _average(cost: Average, digits: int) -> str:
+    if cost.mean is None:
+        return UNKNOWN
+    told = f"{cost.mean:,.{digits}f}"
+    return told if cost.known == cost.of else f"{told} (of {cost.known}, {UNKNOWN} of {cost.of - cost.known})"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None or math.isinf(interval.high):
+        return UNKNOWN if interval is not None else NONE
+    return f"{figure(interval.low)} to {figure(interval.high)}"
+
+
+def _status(run: TaskResult) -> str:
+    if run.status is None:
+        return "no kernel"
+    told = run.status.value.replace("_", " ")
+    if run.correct and not run.improved:
+        told += ", baseline kept"
+    if not run.complete:
+        told += ", incomplete"
+    told = ", ".join([told, *(remark.partition(":")[0] for remark in run.remarks)])
+    return told if run.progress.value == "finished" else f"{told}, {run.progress.value}"
+
+
+def _class(before: HardwareView | None, after: HardwareView | None) -> str:
+    old, new = (
+        view.bottleneck.value.removesuffix(" bound") if view and view.bottleneck else None for view in (before, after)
+    )
+    if old is None and new is None:
+        return NONE
+    return old or "?" if old == new else f"{old or '?'} → {new or '?'}"
+
+
+def _over_floor(run: TaskResult) -> str:
+    """At the heaviest size."""
+    timed = [case for case in run.cases if case.over_floor is not None]
+    over = max(timed, key=lambda case: case.weight).over_floor if timed else None
+    return f"{over:.1f} x" if over is not None else NONE
+
+
+def _held(held: Held) -> str:
+    if held.kernel is None:
+        return "1 (baseline)"
+    return "?" if held.score is None else figure(held.score)
