@@ -1,12 +1,14 @@
 """Frozen dataclasses to JSON values and back, exactly: what comes back equals what went in.
 
 Every field is written, none may be missing or unknown on the way back. JSON has no NaN and no infinity, and
-mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf".
+mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf". A whole number in a field of floats
+is written as a float, which it comes back as: what is read and written again is the same text.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -28,7 +30,11 @@ def to_json(value: object) -> Any:
     Raises TypeError for anything else: a fault of ours.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        hints = _hints(type(value))
+        return {
+            field.name: _as_read(hints[field.name], to_json(getattr(value, field.name)))
+            for field in dataclasses.fields(value)
+        }
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | str | int):
@@ -40,6 +46,26 @@ def to_json(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     raise TypeError(f"{type(value).__name__} cannot be recorded")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _as_read(kind: Any, data: Any) -> Any:
+    """The JSON value of a field of type `kind`, its whole numbers as floats where `kind` has floats and no integers."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    kinds = arguments if origin in (typing.Union, types.UnionType) else (kind,)
+    if type(data) is int and float in kinds and int not in kinds:
+        return float(data)
+    for one in kinds:
+        origin, inner = typing.get_origin(one), typing.get_args(one)
+        if origin is tuple and isinstance(data, list):
+            return [_as_read(inner[0], item) for item in data]
+        if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
+            return {key: _as_read(inner[1], item) for key, item in data.items()}
+    return data
 
 
 def from_json(kind: type[T], data: Any) -> T:

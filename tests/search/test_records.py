@@ -49,6 +49,18 @@ def through_text(value: object) -> object:
     return json.loads(json.dumps(to_json(value), allow_nan=False))
 
 
+def test_what_is_read_and_written_again_is_the_same_text() -> None:
+    """Whole numbers, as they come out of sums and of the harness's JSON, included: a replay writes the same files."""
+    whole = replace(
+        VERDICT,
+        seconds=Seconds(build=1, check=0, timing=0),
+        cases=(replace(VERDICT.cases[0], weight=2, timing=Timing((3, 1.5), (1, 2)), empty_us=4),),
+    )
+    written = json.dumps(to_json(whole))
+    assert json.dumps(to_json(from_json(Verdict, json.loads(written)))) == written
+    assert '"timing": 0.0' in written
+
+
 def test_a_verdict_comes_back_equal() -> None:
     assert from_json(Verdict, through_text(VERDICT)) == VERDICT
 
