@@ -23,6 +23,7 @@ from cudamaster.cli.optimize import optimize
 from cudamaster.cli.output import print_error, report_error
 from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
+from cudamaster.cli.report import report
 from cudamaster.cli.sanitize import sanitize
 from cudamaster.cli.show import show
 from cudamaster.cli.suite import suite
@@ -37,7 +38,7 @@ Exit codes:
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
   3  a task card cannot be used      7  a budget was spent before the baseline was measured
                                      130  interrupted; 141 whoever read the output went away
-`cudamaster compare` has codes of its own, see `cudamaster compare --help`.
+`cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
 
@@ -109,6 +110,7 @@ for command in (
     optimize,
     suite,
     show,
+    report,
     evaluate,
     compare,
     tasks,

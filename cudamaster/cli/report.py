@@ -185,7 +185,8 @@ def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        _tell_steps(console(), told, (*first.problems, *second.problems), every=every)
+        problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
+        _tell_steps(console(), told, problems, every=every)
     click.get_current_context().exit(EXIT_CODES[told.change])
 
 

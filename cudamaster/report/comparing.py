@@ -6,9 +6,10 @@ P against P: what slows both calls of a turn down is in neither. Two intervals o
 their ratio (Zou and Donner, Statistics in Medicine 27, 2008: each end is as far off as the two ends that make it, added
 in squares). To ask that the two intervals do not meet would be stricter than the level says, and miss differences.
 
-What differs from one process to the next is in no interval, and is there twice here: a difference counts from
-sqrt(2) times what `speed` asks for of one pair of processes. Of repeated runs the middle P is taken, within all their
-intervals together, so that a difference has to be larger than that between repetitions.
+What differs from one process to the next is in no interval, and is there twice here: a difference counts from about
+sqrt(2) times what `speed` asks for of one pair of processes, and what is SAME may be as much wider. Of repeated runs the
+middle P is taken, within all their intervals together, so that a difference has to be larger than that between
+repetitions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from cudamaster.values import Precision
 class Held:
     """What a person holds of a task on one side: `score` is P, 1 for the baseline, None where it is not known.
 
-    `runs` are how many; `kernel` is the id of the one that stands for them, None for the baseline.
+    `runs` are how many; `kernel` is the id of the one that stands for them, None for the baseline. An emulated score
+    says nothing about a GPU.
     """
 
     score: float | None
@@ -36,6 +38,7 @@ class Held:
     correct: bool
     runs: int
     kernel: str | None
+    emulated: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
     interval: Interval | None = None
     if reason := _incomparable(run, run_after):
         change, why = Change.UNSURE, reason + _alone(one, other)
+    elif run.origin == run_after.origin:
+        change, why = Change.SAME, "the very same run"
     elif one.kernel is None and other.kernel is None:
         change, why = Change.SAME, "the baseline stayed the best on both sides" + _alone(one, other)
     elif one.score is None or other.score is None:
@@ -135,8 +140,8 @@ def _held(runs: Sequence[TaskResult]) -> Held:
     chosen = typical(runs)
     correct = any(run.correct for run in runs)
     if not chosen.improved or chosen.best is None:
-        return Held(1.0, _hull(runs), correct, len(runs), None)
-    return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate)
+        return Held(1.0, _hull(runs), correct, len(runs), None, chosen.emulated)
+    return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate, chosen.emulated)
 
 
 def _hull(runs: Sequence[TaskResult]) -> Interval | None:
@@ -203,7 +208,8 @@ def _change(ratio: float, interval: Interval, margin: float) -> Change:
     # Written so that what is no number is unsure.
     if not interval.low <= 1 <= interval.high and abs(math.log(ratio)) > math.log1p(margin):
         return Change.FASTER if ratio > 1 else Change.SLOWER
-    if interval.high <= 1 + WIDEST_SAME and interval.low >= 1 / (1 + WIDEST_SAME):
+    widest = math.sqrt(2) * WIDEST_SAME
+    if interval.high <= 1 + widest and interval.low >= 1 / (1 + widest):
         return Change.SAME
     return Change.UNSURE
 

@@ -297,4 +297,6 @@ def _over_floor(run: TaskResult) -> str:
 def _held(held: Held) -> str:
     if held.kernel is None:
         return "1 (baseline)"
-    return "?" if held.score is None else figure(held.score)
+    if held.score is None:
+        return "?"
+    return f"{figure(held.score)} (emulated)" if held.emulated else figure(held.score)
