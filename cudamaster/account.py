@@ -101,12 +101,16 @@ class AttemptAccount:
 
 @dataclass(frozen=True)
 class MetricAccount:
-    """One metric before and after in its own unit. `relative` is (after - before) / before, where that is a number."""
+    """One metric before and after. `relative` is (after - before) / before, where that is a number.
+
+    `unit` is None where the metric's name tells it.
+    """
 
     name: str
     before: float | None
     after: float | None
     relative: float | None
+    unit: str | None = None
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,14 @@ def _case(case: CaseVerdict) -> CaseAccount:
 def profile(before: Findings | None, after: Findings) -> ProfileAccount:
     """Every metric that either side was shown for, from all that was measured."""
     names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
+    units = {**(before.units if before else {}), **after.units}
     return ProfileAccount(
         note=after.note,
         kernel=after.kernel,
         time_share=after.time_share,
         bottleneck=after.bottleneck,
         bottleneck_before=before.bottleneck if before else None,
-        metrics=tuple(_metric(name, _value(before, name), _value(after, name)) for name in names),
+        metrics=tuple(_metric(name, _value(before, name), _value(after, name), units.get(name)) for name in names),
     )
 
 
@@ -94,9 +95,9 @@ def _value(findings: Findings | None, name: str) -> float | None:
     return None if findings is None else findings.measured.get(name, findings.metrics.get(name))
 
 
-def _metric(name: str, before: float | None, after: float | None) -> MetricAccount:
+def _metric(name: str, before: float | None, after: float | None, unit: str | None) -> MetricAccount:
     relative = (after - before) / before if before and after is not None else None
-    return MetricAccount(name, before, after, relative)
+    return MetricAccount(name, before, after, relative, unit)
 
 
 def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -103,7 +103,8 @@ class Bench(ScriptedWorkbench):
         measured = {"L2 Hit Rate": 40.0 * len(self.profiled), "DRAM Throughput": 20.0 * len(self.profiled)}
         shown = {"L2 Hit Rate": measured["L2 Hit Rate"]} if first else measured
         moved = Bottleneck.LATENCY if first else Bottleneck.BANDWIDTH
-        return Findings(candidate.id, "", moved, "some_kernel", 0.9, shown, measured, "paper")
+        units = {"L2 Hit Rate": "% of lookups"}
+        return Findings(candidate.id, "", moved, "some_kernel", 0.9, shown, measured, "paper", units)
 
 
 def run_of(path: Path, script: list[tuple[Role, str]], bench: ScriptedWorkbench | None = None) -> Path:
@@ -245,6 +246,7 @@ def test_a_new_best_is_told_with_what_changed_in_the_hardware(account: RunAccoun
     assert (profile.bottleneck_before, profile.bottleneck) == (Bottleneck.LATENCY, Bottleneck.BANDWIDTH)
     told = [(m.name, m.before, m.after, m.relative) for m in profile.metrics]
     assert told == [("L2 Hit Rate", 40.0, 80.0, 1.0), ("DRAM Throughput", 20.0, 40.0, 1.0)]
+    assert [metric.unit for metric in profile.metrics] == ["% of lookups", None]
     assert account.baseline_profile is not None
     assert [(m.before, m.after) for m in account.baseline_profile.metrics] == [(None, 40.0)]
 
@@ -271,6 +273,7 @@ def test_the_terminal_shows_each_event(kept: Path) -> None:
         "Fix: FIX index",
         "correct, P = 2.00 (emulated), faster",
         "memory latency bound → memory bandwidth bound, 90% of the time",
+        "L2 Hit Rate: 40 → 80 % of lookups (+100%)",
         "DRAM Throughput: 20 → 40 (+100%)",
         "Accepted: the new best, P = 3.00 (emulated).",
         "Not kept: speedup 0.500, where the best so far has 2.000",

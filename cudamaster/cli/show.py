@@ -276,8 +276,9 @@ class _Teller:
         for metric in profile.metrics:
             before = "" if metric.before is None else f"{metric.before:.4g} → "
             after = "not measured" if metric.after is None else f"{metric.after:.4g}"
+            unit = "" if metric.unit is None or metric.after is None else f" {metric.unit}"
             relative = "" if metric.relative is None else f" ({metric.relative:+.0%})"
-            self._prose(f"{metric.name}: {before}{after}{relative}", indent + 2, hang=2)
+            self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
 
 
 def outcome(run: RunAccount) -> str:

@@ -102,7 +102,8 @@ def optimize(
                 frame.observer.stopped(note)
                 return frame.result(note)
             plan = improvement.plan
-            frame.observer.planned(number, plan)
+            # A reader is told why the model does it too; no other agent is.
+            frame.observer.planned(number, Plan(plan.idea, f"{improvement.analysis}\n\n{plan.text}"))
             command = compiler.choose_command(frame.models[Role.COMPILER], frame.brief, plan, improvement.code)
         except ReplyMisfit as misfit:
             frame.lost(number, plan, (), str(misfit))

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 from search_stand_ins import COMMAND, FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel
 
-from cudamaster import optimization
+from cudamaster import optimization, reading
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.contrast import Exemplar
 from cudamaster.agents.replies import sections
@@ -315,6 +315,18 @@ def test_the_code_is_built_with_the_plan_of_the_reply() -> None:
     result, model, _ = search(step("Wider loads", 2.0), 1)
     assert result.rounds[0].outcome.plan == Plan("Wider loads", "1. POINTS of Wider loads")
     assert 'written for "Wider loads"' in model.prompts(Role.COMPILER)[0]
+
+
+def test_a_reader_is_told_all_three_parts_of_a_reply(tmp_path: Path) -> None:
+    """What explains the scores, what is done about it, and the code; the Compiler hears nothing of the first."""
+    model = ScriptedModel(step("A", 2.0))
+    roles = (Role.CODER, Role.COMPILER)
+    settings = RunSettings(NAME, 1, 0, "cpu", dict.fromkeys(roles, "scripted"), options=dataclasses.asdict(Options()))
+    optimization.optimize(tmp_path / "run", ScriptedWorkbench(), dict.fromkeys(roles, model), settings)
+    (told,) = reading.read(tmp_path / "run").rounds
+    assert told.plan == Plan("A", "WHY of A\n\n1. POINTS of A")
+    assert told.attempts[0].diff
+    assert "WHY" not in model.prompts(Role.COMPILER)[0]
 
 
 @pytest.mark.parametrize("status", ["wrong", "compile_error", "fault", "timeout"])
