@@ -7,7 +7,7 @@ their ratio (Zou and Donner, Statistics in Medicine 27, 2008: each end is as far
 in squares). To ask that the two intervals do not meet would be stricter than the level says, and miss differences.
 
 What differs from one process to the next is in no interval, and is there twice here: a difference counts from about
-sqrt(2) times what `speed` asks for of one pair of processes, and what is SAME may be as much wider. Of repeated runs the
+sqrt(2) times what `speed` asks for of one pair of processes, and SAME may be as much wider. Of repeated runs the
 middle P is taken, within all their intervals together, so that a difference has to be larger than that between
 repetitions.
 """
