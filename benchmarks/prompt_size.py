@@ -169,7 +169,8 @@ def measured(
     )
 
     def sizes(told: Findings) -> Prompts:
-        request = prompting.of_kernel(Role.PLANNER, brief, candidate, verdict, replace(told, candidate=candidate.id))
+        found = replace(told, candidate=candidate.id)
+        request = prompting.of_kernel(Role.PLANNER, brief, candidate, candidate, verdict, found)
         whole = "".join(message.content for message in request.messages)
         part = render("_profile.md.j2", findings=told)
         assert part.strip() in whole, "the part is a part of the prompt"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cudamaster import replaying, worked_examples
-from cudamaster.agents import coder, compiler, debug, planner
+from cudamaster.agents import coder, compiler, debug, judge, planner, reviewer
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.cards import TaskCard
@@ -42,10 +42,13 @@ def tokens(text: str) -> int:
     return round(len(text) / CHARACTERS_PER_TOKEN)
 
 
-def of_kernel(role: Role, brief: Brief, candidate: Candidate, verdict: Verdict, findings: Findings) -> Request:
-    """What `role` of algorithm 1 would be asked in a first round about a candidate with that verdict.
+def of_kernel(
+    role: Role, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict, findings: Findings
+) -> Request:
+    """What `role` would be asked in a first round about a candidate with that verdict.
 
-    Raises UsageError where the role is not asked about a candidate of that status, or not in algorithm 1.
+    Coder and Compiler are those of algorithm 1; the Judge and the Reviewer see the baseline beside the candidate.
+    Raises UsageError where the role is not asked about a candidate of that status.
     """
     if role is Role.PLANNER:
         if not verdict.correct:
@@ -64,9 +67,15 @@ def of_kernel(role: Role, brief: Brief, candidate: Candidate, verdict: Verdict, 
         if verdict.correct:
             raise UsageError("The Debug agent sees failing kernels alone.", "Give one with --candidate FILE.")
         return _overhear(lambda model: debug.diagnose(model, brief, _PLAN, candidate, verdict, []))
-    raise UsageError(
-        f"The {role.value} is no agent of algorithm 1.", "Give --run RUN, a run of a strategy that asks this role."
-    )
+    if role is Role.JUDGE:
+        if verdict.correct:
+            return _overhear(lambda model: judge.optimize(model, brief, baseline.code, candidate, findings))
+        return _overhear(lambda model: judge.correct(model, brief, baseline.code, candidate, verdict))
+    if not verdict.correct or verdict.score is None:
+        raise UsageError(
+            "The Reviewer sees kernels that are right and have a score alone.", "Give one with --candidate FILE."
+        )
+    return _overhear(lambda model: reviewer.review(model, brief, baseline.code, candidate, verdict, 1.0))
 
 
 def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | None]:

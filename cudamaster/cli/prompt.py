@@ -29,7 +29,7 @@ if TYPE_CHECKING:
               help="Round of the run; by default the last in which the role is asked.")  # fmt: skip
 @options.device
 @click.option("--profile", type=click.Choice([mode.value for mode in ProfileMode]),
-              help="What the Planner is told of the hardware.  [default: filtered]")  # fmt: skip
+              help="What Planner or Judge are told of the hardware.  [default: filtered; judge: cudaforge24]")  # fmt: skip
 @options.seed
 @options.as_json
 def prompt(
@@ -48,8 +48,8 @@ def prompt(
     """Show what a model in a role would see: the system and the user message, with an estimate of their tokens.
 
     For TASK: about its baseline before anything was measured, or about a kernel that is built and judged here. What
-    another agent would have said stands in <...>. With --run RUN: what the run asked, in today's wording. No model is
-    asked.
+    another agent would have said stands in <...>; coder and compiler are those of the strategy cudamaster. With --run
+    RUN, of any strategy: what the run asked, in today's wording. No model is asked.
     """
     from cudamaster.errors import UsageError
 
@@ -65,9 +65,8 @@ def prompt(
     elif number is not None:
         raise UsageError("A round is one of a run.", "Give --run RUN with --round.")
     else:
-        request, where = _of_kernel(
-            task, asked, precision, file, command, device, profile or ProfileMode.FILTERED, seed
-        )
+        default = ProfileMode.CUDAFORGE24 if asked is Role.JUDGE else ProfileMode.FILTERED
+        request, where = _of_kernel(task, asked, precision, file, command, device, profile or default, seed)
     _print(request, where, as_json=as_json)
 
 
@@ -105,10 +104,10 @@ def _of_kernel(
         candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
         # As in a search: of a fault compute-sanitizer tells more, and no score is a new best.
         verdict = bench.evaluate(candidate, to_beat=math.inf)
-        planned = verdict.correct and role is Role.PLANNER
-        findings = bench.findings(candidate, verdict) if planned else no_profile(candidate.id, "none was asked for.")
+        profiled = verdict.correct and role in (Role.PLANNER, Role.JUDGE)
+        findings = bench.findings(candidate, verdict) if profiled else no_profile(candidate.id, "none was asked for.")
         where = f"{file} as a kernel for {card.name} ({precision}), {verdict.status}"
-    return prompting.of_kernel(role, brief_of(bench), candidate, verdict, findings), where
+    return prompting.of_kernel(role, brief_of(bench), bench.baseline, candidate, verdict, findings), where
 
 
 def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:

@@ -55,7 +55,7 @@ def asked(role: Role, candidate: Candidate, told: Verdict, found: Findings | Non
     """The system and the user message."""
     brief = brief_of(candidate.task, candidate.precision.value)
     none = Findings(candidate.id, "there is none.")
-    request = prompting.of_kernel(role, brief, candidate, told, found or none)
+    request = prompting.of_kernel(role, brief, candidate, candidate, told, found or none)
     system, user = request.messages
     return system.content, user.content
 
@@ -356,12 +356,31 @@ def test_a_kernel_that_fails_is_shown_to_debug_and_to_nobody_else(tmp_path: Path
     assert "Take --role debug" in refused.stderr
 
 
+def test_judge_and_reviewer_see_the_kernel_beside_the_plain_one(tmp_path: Path) -> None:
+    """The Judge in both of its modes; the Reviewer a kernel that is right, with its score."""
+    broken, right = tmp_path / "broken.cu", tmp_path / "right.cu"
+    broken.write_text(dot_product("totl += X[i];"))
+    right.write_text(dot_product("total += X[i] * Y[i]; // mine"))
+    plain = baseline_region(cards.load("dot_product"), Precision.FP32).strip()
+    told = shown("dot_product", "--role", "judge", "--device", "cpu").stdout
+    assert '"modification plan"' in told
+    assert "There is no hardware profile" in told
+    told = shown("dot_product", "--role", "judge", "--candidate", broken, "--device", "cpu").stdout
+    assert '"minimal_fix_hint"' in told
+    assert "Status: compile_error" in told
+    assert plain in told
+    told = shown("dot_product", "--role", "reviewer", "--candidate", right, "--device", "cpu").stdout
+    assert "// mine" in told
+    assert plain in told
+    assert "Weighted speedup over the plain kernel" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--role", "planner"), "No task was given."),
         (("spmv_csr", "--role", "debug"), "failing kernels alone. Give one with --candidate FILE."),
-        (("spmv_csr", "--role", "judge"), "Give --run RUN"),
+        (("spmv_csr", "--role", "reviewer"), "have a score alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--round", "1"), "Give --run RUN with --round."),
         (("spmv_csr", "--role", "planner", "--command", "nvcc"), "Give the kernel with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--run", "x"), "leave out TASK"),
