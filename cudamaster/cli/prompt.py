@@ -29,7 +29,7 @@ if TYPE_CHECKING:
               help="Round of the run; by default the last in which the role is asked.")  # fmt: skip
 @options.device
 @click.option("--profile", type=click.Choice([mode.value for mode in ProfileMode]),
-              help="What Planner or Judge are told of the hardware.  [default: filtered; judge: cudaforge24]")  # fmt: skip
+              help="What Planner or Judge see of the hardware.  [default: filtered; judge: cudaforge24]")  # fmt: skip
 @options.seed
 @options.as_json
 def prompt(
