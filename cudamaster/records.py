@@ -82,6 +82,8 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _read_union(arguments, data, where)
     if origin is tuple:
         _expect(isinstance(data, list), where, "a list", data)
+        if arguments[0] is float and all(type(item) is float for item in data):
+            return tuple(data)  # raw samples: most of what a run folder holds
         return tuple(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), where, "an object", data)
@@ -120,7 +122,7 @@ def _read_union(arguments: tuple[Any, ...], data: Any, where: str) -> Any:
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     _expect(isinstance(data, dict), where, "an object", data)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     if missing := [name for name in names if name not in data]:
         raise RecordError(f"{where}: {', '.join(missing)} missing")
