@@ -1,4 +1,6 @@
-"""Pages for a browser, as Jinja files: each is one HTML file that asks nothing of a network and runs no script.
+"""Pages for a browser, as Jinja files: each is one HTML file that asks nothing of a network.
+
+The page of a run has no script; that of a report has one of its own, which sorts and filters (report/page.py).
 
 Everything that is put into a page is escaped, and what cannot be seen is spelt out: models and compilers write
 anything. A name that a template uses and nobody gives is an error (StrictUndefined).
@@ -20,12 +22,13 @@ def run_page(run: RunAccount) -> str:
     """The page of a run."""
     scores = [score for told in run.rounds for score in (told.best_score, told.score) if score is not None]
     highest = max([1.0, *(score for score in scores if math.isfinite(score))])
-    return _environment().get_template("run.html.j2").render(run=run, highest=highest, inf=math.inf)
+    return environment().get_template("run.html.j2").render(run=run, highest=highest, inf=math.inf)
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Where pages are rendered from."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("cudamaster", "pages"),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
@@ -34,8 +37,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["diff_class"] = diff_class
-    return environment
+    made.filters["diff_class"] = diff_class
+    return made
 
 
 def _visible(value: object) -> object:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Picture:
     """A figure with what a reader has to know of it: its file's name, a title, and how to read it.
 
-    `setting` is what it is of where there are several: model and configuration, or the GPU.
+    `setting` is what it is of: model and configuration, or the GPU; empty where there is one of that alone.
     """
 
     name: str
@@ -70,7 +70,8 @@ def _pictures(report: Report, *, sizes: bool) -> Iterator[Picture]:
     gpus = list(dict.fromkeys(group.hardware.name for group in measured))
     for number, gpu in enumerate(gpus, 1):
         here = [group for group in measured if group.hardware.name == gpu]
-        yield from _of_gpu(report, gpu, here, "" if len(gpus) == 1 else f"_{number}_{_slug(gpu)}")
+        several = len(gpus) > 1
+        yield from _of_gpu(report, gpu, here, gpu if several else "", f"_{number}_{_slug(gpu)}" if several else "")
     pooled = {settings.key(group): group for group in groups(report, pooled=True)}
     both = [pooled[settings.key(halves[0])] for halves in searches]
     for number, (halves, setting, name) in enumerate(zip(searches, both, settings.names(both), strict=True), 1):
@@ -78,9 +79,9 @@ def _pictures(report: Report, *, sizes: bool) -> Iterator[Picture]:
         yield from _of_setting(setting, halves, name, suffix, sizes=sizes)
 
 
-def _of_gpu(report: Report, gpu: str, here: Sequence[Group], suffix: str) -> Iterator[Picture]:
+def _of_gpu(report: Report, gpu: str, here: Sequence[Group], name: str, suffix: str) -> Iterator[Picture]:
     named = zip(settings.names(here), here, strict=True)
-    series = [(label(f"{name} {str(group.precision).upper()}".strip(), 56), group) for name, group in named]
+    series = [(label(f"{setting} {str(group.precision).upper()}".strip(), 56), group) for setting, group in named]
     if figure := speed_figures.cumulative_success(series):
         caption = (
             "Share of tasks whose P exceeds τ, strictly. A task without a correct kernel counts against every τ; at 0 "
@@ -90,13 +91,13 @@ def _of_gpu(report: Report, gpu: str, here: Sequence[Group], suffix: str) -> Ite
             caption += " The band reaches from the least to the largest share of a single repetition."
         if any(group.missing for group in here):
             caption += " Tasks that have no result are left out; the tables name them."
-        yield Picture(f"cumulative_success{suffix}", "Cumulative success", caption, gpu, figure)
+        yield Picture(f"cumulative_success{suffix}", "Cumulative success", caption, name, figure)
     if figure := speed_figures.authorities([one for one in report.authorities if one.hardware == gpu]):
         caption = (
             "How many times as fast as the baseline: our kernel, the vendor's library in its place, and a call that "
             "takes the least possible time, each timed in the same run."
         )
-        yield Picture(f"authorities{suffix}", "Against the vendor's libraries", caption, gpu, figure)
+        yield Picture(f"authorities{suffix}", "Against the vendor's libraries", caption, name, figure)
 
 
 def _of_setting(setting: Group, halves: Sequence[Group], name: str, suffix: str, *, sizes: bool) -> Iterator[Picture]:

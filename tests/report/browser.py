@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,35 +156,41 @@ class Browser:
         return told
 
 
+# The protocol wants commands at descriptor 3 and answers at 4, which may be anything's here and nothing's there.
+_PLACED = """
+import os, sys
+given, taken = int(sys.argv[1]), int(sys.argv[2])
+os.dup2(given, 3)
+os.dup2(taken, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
 @contextlib.contextmanager
 def running(program: str, folder: Path) -> Iterator[Browser]:
-    """A browser with its profile in `folder`. Its protocol wants commands at descriptor 3, and answers at 4."""
-    theirs_in, to = os.pipe()
-    back, theirs_out = os.pipe()
-    log = folder / "browser.log"
-
-    def descriptors() -> None:
-        # Out of the way first: one of them may be 3 or 4 itself.
-        given, taken = os.dup(theirs_in), os.dup(theirs_out)
-        os.dup2(given, 3)
-        os.dup2(taken, 4)
-
-    with log.open("wb") as complaints:
+    """A browser with its profile and its log in `folder`, which ends with the block."""
+    theirs, ours = os.pipe(), os.pipe()
+    given, taken = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs[0], ours[1]))
+    options = (
+        "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}",
+    )  # fmt: skip
+    with (folder / "browser.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                program, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}",
-            ],
-            stdout=complaints, stderr=complaints, stdin=subprocess.DEVNULL, preexec_fn=descriptors, close_fds=False,
+            [sys.executable, "-c", _PLACED, str(given), str(taken), program, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(given, taken),
             start_new_session=True,
-        )  # fmt: skip
-    os.close(theirs_in)
-    os.close(theirs_out)
+        )
+    for end in (theirs[0], ours[1], given, taken):
+        os.close(end)
     try:
-        yield Browser(process, to, back)
+        yield Browser(process, theirs[1], ours[0])
     finally:
-        os.close(to)
-        os.close(back)
+        os.close(theirs[1])
+        os.close(ours[0])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -26,6 +26,7 @@ from cudamaster.report.data import (
     MetricChange,
     Missing,
     Problem,
+    Progress,
     Report,
     RoundResult,
     TaskResult,
@@ -138,7 +139,7 @@ def result(
         started="2026-11-21T10:00:00",
         models=dict.fromkeys((Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG), model),
         configuration=configuration,
-        progress="finished",  # type: ignore[arg-type]
+        progress=Progress.FINISHED,
         correct=correct,
         improved=bool(speedup and speedup > 1),
         status=outcome,

@@ -1,0 +1,119 @@
+"""Code and differences with syntax colours, as lines of HTML that a style sheet colours.
+
+Colours stand in one-letter elements, and only where they tell something: a report holds a hundred kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
+
+from cudamaster.visible import visible
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+_LONGEST = 200_000  # characters; a longer text stays without colours
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+
+def code(text: str) -> Markup:
+    """A kernel's text."""
+    return Markup("\n").join(lines(text))
+
+
+def difference(diff: str, before: str, after: str) -> Markup:
+    """A unified diff between two texts: each line has its colours from the text that it is of.
+
+    Lines that are not what the texts have there, or are of no hunk, stay without colours.
+    """
+    old, new = _Text(before), _Text(after)
+    told: list[Markup] = []
+    for line in shown(diff).split("\n"):
+        if hunk := _HUNK.match(line):
+            old.at, new.at = int(hunk[1]) - 1, int(hunk[2]) - 1
+            told.append(Markup('<b class="at">{}</b>').format(line))
+        elif line.startswith("-"):
+            told.append(Markup('<b class="del">-{}</b>').format(old.next(line[1:])))
+        elif line.startswith("+"):
+            told.append(Markup('<b class="add">+{}</b>').format(new.next(line[1:])))
+        else:
+            old.next(line[1:])
+            told.append(Markup("<b>{}{}</b>").format(line[:1], new.next(line[1:])))
+    return Markup().join(told)
+
+
+def shown(text: str) -> str:
+    """Text as a page can hold it: what cannot be seen is spelt out, and so is half of a surrogate pair."""
+    return visible(text).encode("utf-8", "backslashreplace").decode()
+
+
+def lines(text: str) -> list[Markup]:
+    """The lines of a text with their colours."""
+    plain = shown(text)
+    if len(plain) > _LONGEST:
+        return [escape(line) for line in plain.split("\n")]
+    told: list[list[Markup]] = [[]]
+    for kind, value in _tokens(plain):
+        for number, part in enumerate(value.split("\n")):
+            if number:
+                told.append([])
+            if part:
+                told[-1].append(Markup("<i class={}>{}</i>").format(kind, part) if kind else escape(part))
+    return [Markup().join(line) for line in told]
+
+
+class _Text:
+    """A text that a diff goes through; `at` is the line that comes next, from 0."""
+
+    def __init__(self, text: str) -> None:
+        self._plain: Sequence[str] = shown(text).split("\n")
+        self._coloured = lines(text)
+        self.at = 0
+
+    def next(self, line: str) -> Markup:
+        at, self.at = self.at, self.at + 1
+        known = at < len(self._plain) and self._plain[at] == line
+        return self._coloured[at] if known else escape(line)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Class and text of each token; neighbours of one class are one."""
+    kind, value = "", ""
+    for token, part in _lexer().get_tokens(text):
+        if part.isspace():  # has any colour
+            value += part
+            continue
+        found = _class(str(token))
+        if found != kind:
+            yield kind, value
+            kind, value = found, ""
+        value += part
+    yield kind, value
+
+
+@cache
+def _lexer() -> Lexer:
+    from pygments.lexers.c_like import CudaLexer
+
+    lexer: Lexer = CudaLexer(stripnl=False, ensurenl=False)
+    return lexer
+
+
+def _class(token: str) -> str:
+    """One letter for what a reader tells apart: comments, directives, words of the language, types, numbers, texts."""
+    kinds = {
+        "Token.Comment.Preproc": "p",
+        "Token.Comment": "c",
+        "Token.Keyword.Type": "t",
+        "Token.Keyword": "k",
+        "Token.Literal.Number": "n",
+        "Token.Literal.String": "s",
+        "Token.Name.Function": "f",
+        "Token.Name.Builtin": "t",
+    }
+    return next((letter for prefix, letter in kinds.items() if token.startswith(prefix)), "")

@@ -1,0 +1,216 @@
+"""The report as one HTML file that asks nothing of a network: light and dark, for a phone and for a wide screen.
+
+Models write ideas, code and names. Everything is escaped, and the page's policy lets no script run but its own, which
+is known by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from cudamaster import pages, resources
+from cudamaster.errors import UsageError
+from cudamaster.report import figures, highlighting, settings, size_plots, tables
+from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
+from cudamaster.report.headline import figure, headline
+from cudamaster.report.inlining import inline
+from cudamaster.report.numbers import groups
+from cudamaster.report.speed_figures import heaviest
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A result with what a row and its details show of it; `anchor` is its place in the page."""
+
+    anchor: str
+    result: TaskResult
+    setting: str
+    repeated: bool
+    outcome: str
+    before: str | None
+    classes: str
+    over_floor: float | None
+    small: size_plots.Plot | None
+    large: size_plots.Plot | None
+    code: Markup | None
+    diff: Markup | None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """All measured results, or all emulated ones, and what can be chosen among them."""
+
+    entries: tuple[_Entry, ...]
+    missing: tuple[Missing, ...]
+    settings: tuple[str, ...]
+
+    @property
+    def precisions(self) -> list[str]:
+        """Of results and missing ones."""
+        return sorted({one.result.precision.value for one in self.entries} | {one.precision for one in self.missing})
+
+    @property
+    def categories(self) -> list[str]:
+        """Of results and missing ones."""
+        return sorted({one.result.category for one in self.entries} | {one.category for one in self.missing})
+
+    @property
+    def outcomes(self) -> list[str]:
+        """Of results and missing ones."""
+        return sorted({one.outcome for one in self.entries} | ({"missing"} if self.missing else set()))
+
+    @property
+    def classes(self) -> list[str]:
+        """Those of the baselines."""
+        return sorted({one.before for one in self.entries if one.before})
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A task in small: its runs in both precisions."""
+
+    task: str
+    anchor: str
+    plot: size_plots.Plot
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A picture in the page; a tall one takes the room of several."""
+
+    title: str
+    caption: str
+    setting: str
+    svg: Markup
+    tall: bool
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the page. Raises UsageError where that cannot be."""
+    # Half of a surrogate pair, which JSON may hold, has no place in UTF-8.
+    content = page(report).encode("utf-8", "backslashreplace")
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(
+            f"The page {path} cannot be written: {error.strerror}.", "Choose another file with --html."
+        ) from error
+
+
+def page(report: Report) -> str:
+    """The text of the page."""
+    folder = resources.package() / "pages"
+    script = (folder / "report.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # What is missing is missing among the results that there are.
+    measured = replace(report, results=report.measured, missing=report.missing if report.measured else ())
+    emulated = replace(report, results=report.emulated, missing=() if report.measured else report.missing)
+    shown = size_plots.reach(report.measured)
+    part = _part(measured, shown)
+    return (
+        pages.environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            title=settings.title(report),
+            sentences=headline(measured) if report.measured else (),
+            pictures=_pictures(report),
+            reach=shown,
+            tiles=_tiles(part, shown),
+            overview=tables.overview(measured),
+            classes=tables.classes(measured),
+            measured=part,
+            emulated=_part(emulated, shown),
+            emulated_sentences=headline(emulated),
+            emulated_overview=tables.overview(emulated),
+            problems=sorted(report.problems, key=lambda problem: not problem.serious),
+            serious=sum(problem.serious for problem in report.problems),
+            css=Markup((folder / "report.css").read_text()),
+            script=Markup(script),
+            script_hash=f"sha256-{digest}",
+            figure=figure,
+            ahead=_ahead,
+            inf=math.inf,
+        )
+    )
+
+
+def _pictures(report: Report) -> list[_Shown]:
+    told = []
+    # Speedup over size has a plot in every row instead, and tiles.
+    for picture in figures.pictures(report, sizes=False):
+        width, height = picture.figure.get_size_inches()
+        described = f"{picture.title}. {picture.caption}"
+        svg = inline(picture.figure, picture.name, described)
+        told.append(_Shown(picture.title, picture.caption, picture.setting, svg, tall=height > 1.5 * width))
+    return told
+
+
+def _part(report: Report, shown: size_plots.Reach) -> _Part:
+    pooled = groups(report, pooled=True)
+    names = dict(zip(map(settings.key, pooled), settings.names(pooled), strict=True))
+    repetitions = {settings.key(group): group.repetitions for group in pooled}
+    ordered = sorted(report.results, key=lambda run: (not run.correct, -(run.score or 0.0), run.name, run.repetition))
+    entries = []
+    for number, result in enumerate(ordered, 1):
+        key = (result.hardware.name, result.model, result.configuration.described)
+        entries.append(_entry(result, number, names[key], shown, repeated=repetitions[key] > 1))
+    return _Part(tuple(entries), report.missing, tuple(sorted(filter(None, names.values()))))
+
+
+def _entry(result: TaskResult, number: int, setting: str, shown: size_plots.Reach, *, repeated: bool) -> _Entry:
+    outcome = "no kernel" if result.status is None else result.status.value
+    if result.correct and not result.emulated:
+        outcome = result.speed.change.value if result.speed is not None else "unsure"
+    before, after = _class(result.before), _class(result.after if result.improved else result.before)
+    case = heaviest(result)
+    diff = None
+    if result.diff and result.baseline is not None and result.best is not None:
+        diff = highlighting.difference(result.diff, result.baseline.code, result.best.code)
+    return _Entry(
+        anchor=f"{'emulated' if result.emulated else 'task'}-{re.sub(r'[^a-z0-9_]+', '-', result.name)}-{number}",
+        result=result,
+        setting=setting,
+        repeated=repeated,
+        outcome=outcome,
+        before=before,
+        classes=" → ".join(dict.fromkeys(kind for kind in (before, after) if kind)),
+        over_floor=case.over_floor if case else None,
+        small=None if result.emulated else size_plots.small([result], shown),
+        large=None if result.emulated else size_plots.large(result),
+        code=highlighting.code(result.best.code) if result.best is not None else None,
+        diff=diff,
+    )
+
+
+def _class(view: HardwareView | None) -> str | None:
+    return view.bottleneck.value.removesuffix(" bound") if view is not None and view.bottleneck is not None else None
+
+
+def _tiles(part: _Part, shown: size_plots.Reach) -> list[tuple[str, list[_Tile]]]:
+    told: dict[str, dict[str, list[_Entry]]] = {}
+    for entry in part.entries:
+        told.setdefault(entry.setting, {}).setdefault(entry.result.task, []).append(entry)
+    made = []
+    for setting, of_task in sorted(told.items()):
+        cells = []
+        for task, entries in sorted(of_task.items()):
+            if plot := size_plots.small([entry.result for entry in entries], shown):
+                cells.append(_Tile(task, entries[0].anchor, plot))
+        if cells:
+            made.append((setting, cells))
+    return made
+
+
+def _ahead(one: Authority) -> str:
+    """At how many sizes our kernel takes less time than the library."""
+    pairs = [(case.ours_us, case.library_us) for case in one.cases]
+    known = [ours < library for ours, library in pairs if ours is not None and library is not None]
+    return f"{sum(known)} of {len(known)}" if known else "–"
