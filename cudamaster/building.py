@@ -247,7 +247,7 @@ class Builder:
                 if built.object is None:
                     why = _first_error(built.unsupported or built.log)
                     raise DeviceError(
-                        f"The harness of {self.card.name} does not compile: {why}.",
+                        f"{name}.cu of the harness of {self.card.name} does not compile: {why}.",
                         f"Run `cudamaster doctor`. The command was: {built.command}",
                     )
                 return built.object.replace(final)

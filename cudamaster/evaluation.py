@@ -186,16 +186,19 @@ class Workbench:
         self._builder.build_shared()
         return self._builder.vendor_worker(text, about, flags, libraries)
 
-    def evaluate_vendor(self, worker: Path, name: str) -> Verdict:
+    def evaluate_vendor(self, worker: Path, name: str, *, check_only: bool = False) -> Verdict:
         """Check and time a vendor's worker in a candidate's place; `name` stands for a candidate's id.
 
         Its first calls load kernels of the library, and have more time than a candidate's.
         """
         seed = secrets.randbits(63) if self._seed is None else self._seed
-        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        quiet = self._builder.asks_driver()
-        options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
-        judgement = self._run(self._workers([str(worker)]), cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+        workers = self._workers([str(worker)])
+        if check_only:
+            judgement = self._verify(workers, seed, _VENDOR_CALL_LIMIT)
+        else:
+            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
+            quiet, options = self._builder.asks_driver(), ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            judgement = self._run(workers, cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
         verdict = Verdict(
             candidate=name,
             device=self.device.name,
@@ -204,7 +207,8 @@ class Workbench:
             detail=judgement.detail,
             seed=seed,
         )
-        return self._with_floors(self._told(verdict, judgement))
+        told = self._told(verdict, judgement)
+        return told if check_only else self._with_floors(told)
 
     def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
         """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.

@@ -52,7 +52,7 @@ class VendorFile:
     @property
     def id(self) -> str:
         """Content hash over the file and the headers of bench/vendor/."""
-        return content_hash(self.text, _headers())
+        return content_hash(self.text, headers())
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ def files(cards: Sequence[TaskCard], precisions: Sequence[Precision], folder: Pa
     return found
 
 
-def _headers() -> str:
+def headers() -> str:
+    """The headers that vendor files share, bench/vendor/*.h, in one text."""
     return "".join(path.read_text("utf-8") for path in sorted((resources.bench() / "vendor").glob("*.h")))
 
 
@@ -170,31 +171,35 @@ def prepare(file: VendorFile, bench: Workbench, device: Device) -> Ready:
     flags = [f"-I{folder}" for folder in folders if folder not in device.include_folders()]
     shared = [where.shared for where in present if where.shared is not None]
     try:
-        worker = bench.vendor_worker(file.text, _headers(), flags, shared)
+        worker = bench.vendor_worker(file.text, headers(), flags, shared)
     except DeviceError as error:
         failed = Contest(Status.COMPILE_ERROR, error.reason, None, None, True, None, (), (), {}, error.fix)
         return Ready(file, version, None, _record(file, version, vendor=failed))
     return Ready(file, version, worker, None)
 
 
-def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None) -> VendorRecord:
-    """Check and time a vendor's library, then our kernel, then our kernel against the library if both are right."""
+def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None, *, check_only: bool = False) -> VendorRecord:
+    """Check and time a vendor's library, then our kernel, then our kernel against the library if both are right.
+
+    With `check_only` the library's call is checked at the verification sizes, and that is all.
+    """
     if ready.worker is None:
         assert ready.record is not None
         return ready.record
+    own, duel = None, None
     try:
-        vendor = bench.evaluate_vendor(ready.worker, ready.file.id)
-        own = None if ours is None else bench.evaluate(ours)
-        duel = None
-        if ours is not None and own is not None and own.correct and vendor.correct:
-            duel = bench.against_vendor(ours, ready.worker)
+        vendor = bench.evaluate_vendor(ready.worker, ready.file.id, check_only=check_only)
+        if ours is not None and not check_only:
+            own = bench.evaluate(ours)
+            if own.correct and vendor.correct:
+                duel = bench.against_vendor(ours, ready.worker)
     except BaselineError as error:
         return _record(ready.file, ready.version, skipped=f"{error.reason} {error.fix}")
     return _record(
         ready.file,
         ready.version,
         vendor=_contest(vendor),
-        kernel=None if ours is None else ours.id,
+        kernel=None if own is None else own.candidate,
         ours=None if own is None else _contest(own),
         duel=None if duel is None else _contest(duel),
     )

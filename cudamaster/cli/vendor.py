@@ -31,6 +31,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
               help="Vendor files of your own, <task>[_bf16].cu, in place of the built-in ones.")  # fmt: skip
 @options.device
 @click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
+@click.option("--check-only", is_flag=True, help="Check the libraries at the verification sizes, and time nothing.")
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
               help="Where to keep the measurement; written after each task.")  # fmt: skip
 @options.seed
@@ -42,6 +43,7 @@ def vendor(
     sources: Path | None,
     device: str,
     calls: int | None,
+    check_only: bool,
     save: Path | None,
     seed: int | None,
     as_json: bool,
@@ -83,7 +85,7 @@ def vendor(
         else:
             with out.status(f"Building {len(found)} vendor calls and their harnesses"):
                 ready = list(building)
-    if any(one.worker is not None for one in ready):
+    if any(one.worker is not None for one in ready) and not check_only:
         floors.limits(chosen, say=lambda words: click.echo(words, err=True))
     about = {
         "device": chosen.hardware().name,
@@ -97,7 +99,8 @@ def vendor(
         return vendors.VendorReport(vendors.FORMAT, chosen.emulated, about, tuple(records))
 
     for file, bench, one in zip(found, benches, ready, strict=True):
-        records.append(vendors.measure(one, bench, kernels.get((file.card.name, file.precision))))
+        best = kernels.get((file.card.name, file.precision))
+        records.append(vendors.measure(one, bench, best, check_only=check_only))
         if save is not None:  # after every one: a run that is stopped keeps what it has
             vendors.write(save, report())
         if not as_json:

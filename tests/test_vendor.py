@@ -1,0 +1,268 @@
+"""Vendors' libraries in a candidate's place: what their files ask for, how they are judged, skipped and reported.
+
+Without a GPU the files meet stand-ins: plain loops behind the libraries' interfaces (vendor_stand_ins/), on the CPU
+device. CUB, which is headers full of device code, has none.
+"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from small_cards import small_card
+
+from cudamaster import cards, libraries, resources, vendor
+from cudamaster.cli import main
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.errors import UsageError
+from cudamaster.evaluation import Workbench
+from cudamaster.harness import vendor_declarations
+from cudamaster.libraries import Found, Library
+from cudamaster.values import Precision, Status
+
+TASKS = ("dot_product", "square_matrix_mul", "matrix_mul", "spmv_csr", "spmm_csr", "fft", "sorting", "prefix_sum")
+STAND_INS = Path(__file__).parent / "vendor_stand_ins"
+RESULTS = Path(__file__).parent.parent / "results" / "h200"
+
+
+def all_files() -> list[vendor.VendorFile]:
+    return vendor.files([cards.load(task) for task in cards.names()], list(Precision))
+
+
+FILES = pytest.mark.parametrize("file", all_files(), ids=lambda file: file.path.stem)
+
+
+def test_the_eight_tasks_have_a_file_in_each_precision() -> None:
+    assert {(file.card.name, file.precision) for file in all_files()} == {(t, p) for t in TASKS for p in Precision}
+    assert {file.library for file in all_files()} == {"cuBLAS", "cuSPARSE", "cuFFT", "CUB"}
+    assert len(list((resources.bench() / "vendor").glob("*.cu"))) == 16
+
+
+def types(text: str, name: str) -> list[str]:
+    """Types of the parameters of an extern "C" function, without the parameters' names."""
+    (listed,) = re.findall(rf'extern "C" void {name}\(([^)]*)\)', text)
+    return [re.sub(r"(?<=[\w*]) ?\b(?!long$)\w+$", "", " ".join(one.split())) for one in listed.split(",")]
+
+
+@FILES
+def test_a_file_has_the_interface_of_its_card(file: vendor.VendorFile) -> None:
+    """The baseline's wrapper, and what makes ready for a shape. The head says what a call is and leaves out."""
+    wrapper = file.card.wrapper(file.precision)
+    declared = "\n".join(vendor_declarations(file.card, file.precision))
+    for name in (wrapper, f"{wrapper}_prepare"):
+        assert types(file.text, name) == types(declared, name)
+    assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
+)
+def test_a_file_asks_its_library_for_the_task(file: vendor.VendorFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts, leading dimensions, types and orders: the loops behind the interface make what the reference makes."""
+    monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
+    bench = Workbench(file.card, file.precision, CpuDevice())
+    # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
+    text = re.sub(r"#include <cu(?:blas_v2|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text)
+    worker = bench.vendor_worker(text, vendor.headers(), [], [])
+    verdict = bench.evaluate_vendor(worker, file.id, check_only=True)
+    assert verdict.status is Status.CORRECT, (verdict.detail, verdict.log)
+    assert len(verdict.cases) > sum(not case.sweep for case in file.card.cases)  # and those that were drawn
+
+
+LOOP = """// Dot product, by a loop.
+//
+// Call      a loop
+#include <cuda_runtime.h>
+#include "vendor/check.h"
+
+namespace {
+vendor::Memory partial;
+long long ready = -1;
+
+__global__ void sum_kernel(const float* X, const float* Y, double* partial, int N) {
+    double sum = 0;
+    for (int i = 0; i < N; ++i) sum += static_cast<double>(X[i]) * Y[i];
+    *partial = sum;
+}
+__global__ void store_kernel(const double* partial, float* out) { *out = static_cast<float>(*partial); }
+}
+
+extern "C" void dot_product_prepare(long long N) {
+    partial.hold(sizeof(double));
+    ready = N;
+}
+
+extern "C" void dot_product(float* out, const float* X, const float* Y, int N) {
+    if (ready != N) vendor::fail("loop(out)", "LOOP_STATUS_NOT_PREPARED");
+    sum_kernel<<<1, 1>>>(X, Y, partial.as<double>(), N);
+    store_kernel<<<1, 1>>>(partial.as<double>(), out);
+}
+"""
+# By what is wrong: what of LOOP is replaced, and what the report says.
+BAD = {
+    "a result is wrong": ("*out = static_cast<float>(*partial)", "*out = 1.5f * *partial", "wrong", "elements wrong"),
+    "the library says no": ("ready = N;", "ready = N < 100 ? N : 0;", "fault", "loop said LOOP_STATUS_NOT_PREPARED"),
+    "it cannot make ready": ("partial.hold(", 'vendor::fail("makePlan(N)", "NO"), (', "fault", "makePlan said NO"),
+    "other parameters": ("const float* X, const float* Y, int N) {\n    if", "const float* X, int N) {\n    if",
+                         "compile_error", "dot_product-vendor.cu"),
+    "the process ends": ("ready = N;", "ready = N; if (N > 100) std::_Exit(3);", "fault", "exit code 3"),
+}  # fmt: skip
+
+
+def folder_with(text: str, folder: Path) -> Path:
+    (folder / "dot_product.cu").write_text(text)
+    return folder
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["vendor", *arguments, "--device", "cpu"])
+
+
+def test_a_library_is_made_ready_for_each_case_before_its_first_call(tmp_path: Path) -> None:
+    """The loop refuses a size that it was not prepared for, and keeps memory between calls, which no candidate may."""
+    save = tmp_path / "deep" / "vendor.json"
+    done = command("dot_product", "--sources", str(folder_with(LOOP, tmp_path)), "--check-only", "--save", str(save))
+    assert done.exit_code == 0, done.output
+    assert "dot_product fp32, no library: correct" in done.output
+    kept = vendor.read(save)
+    assert kept.emulated
+    assert [record.vendor and record.vendor.status for record in kept.records] == [Status.CORRECT]
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None:
+    """With the library's own words, in the report and in the exit code."""
+    old, new, status, said = BAD[what]
+    assert LOOP.count(old) == 1
+    where = folder_with(LOOP.replace(old, new), tmp_path)
+    done = command("dot_product", "--sources", str(where), "--check-only", "--json")
+    assert done.exit_code == 1, done.output
+    (record,) = json.loads(done.output)["records"]
+    assert record["vendor"]["status"] == status
+    assert said in record["vendor"]["detail"] + record["vendor"]["log"], record["vendor"]
+    assert record["skipped"] is None
+    shown = command("dot_product", "--sources", str(where), "--check-only")
+    assert shown.exit_code == 1
+    assert "0 of 1 vendor calls right, 1 not, 0 skipped" in shown.output
+    assert said in shown.output
+
+
+def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
+    """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
+    card, device = small_card("dot_product"), CpuDevice()
+    bench = Workbench(card, Precision.FP32, device)
+    (file,) = vendor.files([card], [Precision.FP32], folder_with(LOOP, tmp_path))
+    record = vendor.measure(vendor.prepare(file, bench, device), bench, bench.baseline)
+    assert record.vendor is not None
+    assert record.ours is not None
+    assert record.duel is not None
+    for contest in (record.vendor, record.ours, record.duel):
+        assert contest.status is Status.CORRECT, contest.log
+        assert contest.score is not None
+        (case,) = contest.cases
+        assert case.label == "N=65536"
+        assert case.own_us is not None
+        assert case.against_us is not None
+        assert case.own_us > 0
+        assert case.against_us > 0
+        assert case.floor_us is None  # there is none on the CPU device
+    assert record.kernel == bench.baseline.id
+    report = vendor.VendorReport(vendor.FORMAT, True, {"device": "a CPU"}, (record,))
+    vendor.write(tmp_path / "report.json", report)
+    assert vendor.read(tmp_path / "report.json") == report
+
+
+def test_a_library_is_skipped_where_it_cannot_run() -> None:
+    """On the CPU device, with the reason; that is no failure."""
+    done = command("spmv_csr", "sorting", "--precision", "bf16")
+    assert done.exit_code == 0
+    assert "spmv_csr bf16, cuSPARSE: skipped, cuSPARSE runs on a GPU, and this is the cpu device" in done.output
+    assert "0 of 2 vendor calls right, 0 not, 2 skipped" in done.output
+
+
+def test_a_shared_library_is_linked_and_found_again(tmp_path: Path) -> None:
+    """By its path alone, and with what it needs from beside it."""
+    flags = ["-shared", "-fPIC", "-x", "c++", "-"]
+    for name, text, more in (
+        ("libdeep.so", 'extern "C" double deep() { return 1; }', []),
+        ("libscale.so.1", 'extern "C" double deep(); extern "C" double scale() { return deep(); }', ["libdeep.so"]),
+    ):
+        line = ["g++", "-Wl,--no-as-needed", *more, "-o", name, *flags]
+        subprocess.run(line, input=text, text=True, cwd=tmp_path, check=True)
+    text = LOOP.replace("namespace {", 'extern "C" double scale();\nnamespace {', 1)
+    text = text.replace("partial.as<double>(), N);", "partial.as<double>(), scale() == 1 ? N : 0);")
+    bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice())
+    worker = bench.vendor_worker(text, vendor.headers(), [], [tmp_path / "libscale.so.1"])
+    assert bench.evaluate_vendor(worker, "scaled", check_only=True).status is Status.CORRECT
+
+
+def test_a_task_without_a_library_is_refused() -> None:
+    """With those that have one."""
+    done = CliRunner().invoke(main, ["vendor", "relu", "--device", "cpu", "--json"])
+    assert done.exit_code == 2
+    assert "There is no vendor file for relu" in done.output
+    assert all(task in done.output for task in TASKS)
+
+
+def test_a_library_is_found_with_its_version_or_missed_with_a_reason(tmp_path: Path) -> None:
+    """Header and shared object, by the name that executables ask for where the plain one is not installed."""
+    wanted = Library("cuNONE", "cunone.h", "cunone_api.h", "libcunone.so", "nvidia-cunone")
+    include, home = tmp_path / "include", tmp_path / "lib"
+    include.mkdir()
+    home.mkdir()
+    assert "cunone.h is not there; it comes with the CUDA toolkit" in str(libraries.find(wanted, [include]))
+    (include / "cunone.h").write_text('#include "cunone_api.h"\n')
+    parts = {"MAJOR": 13, "MINOR": 1, "PATCH": 0, "BUILD": 3}
+    (include / "cunone_api.h").write_text("".join(f"#define CUNONE_VER_{k} {v}\n" for k, v in parts.items()))
+    assert f"cunone.h is in {include}, but no libcunone.so beside it" in str(libraries.find(wanted, [include]))
+    (home / "libcunone.so.13").touch()
+    assert libraries.find(wanted, [include]) == Found("13.1.0", include, home / "libcunone.so.13")
+    (home / "libcunone.so").touch()
+    assert libraries.find(wanted, [include]) == Found("13.1.0", include, home / "libcunone.so")
+
+
+def test_our_kernels_are_those_of_kept_results() -> None:
+    """The best of each task there, with the command it was measured with."""
+    found = vendor.best_kernels(RESULTS)
+    candidate = found["spmv_csr", Precision.BF16]
+    folder = RESULTS / "spmv_csr_bf16"
+    assert candidate.code == (folder / "best.cu").read_text()
+    assert candidate.id == json.loads((folder / "best.json").read_text())["candidate"]
+    assert set(found) >= {(task, p) for task in ("dot_product", "sorting", "spmv_csr") for p in Precision}
+
+
+def test_a_kernel_that_was_changed_is_not_shown_under_its_old_result(tmp_path: Path) -> None:
+    folder = tmp_path / "spmv_csr_bf16"
+    folder.mkdir()
+    for name in ("best.cu", "best.json", "run.json"):
+        (folder / name).write_bytes((RESULTS / "spmv_csr_bf16" / name).read_bytes())
+    assert list(vendor.best_kernels(tmp_path)) == [("spmv_csr", Precision.BF16)]
+    with (folder / "best.cu").open("a") as file:
+        file.write("// edited\n")
+    with pytest.raises(UsageError, match=r"is not the kernel that best\.json is about"):
+        vendor.best_kernels(tmp_path)
+    (folder / "best.json").write_text("{}")
+    with pytest.raises(UsageError, match="cannot be used"):
+        vendor.best_kernels(tmp_path)
+    with pytest.raises(UsageError, match="no kernel measured on a GPU"):
+        vendor.best_kernels(STAND_INS)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1, "about": {}}'])
+def test_a_damaged_measurement_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "vendor.json").write_text(text)
+    with pytest.raises(UsageError, match="vendor"):
+        vendor.read(tmp_path / "vendor.json")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", ["dot_product", "spmv_csr", "fft", "sorting"])
+def test_the_libraries_themselves_are_right(task: str) -> None:
+    """One task of each library, on the GPU; skipped where the library is not installed."""
+    done = CliRunner().invoke(main, ["vendor", task, "--check-only", "--json"])
+    records = json.loads(done.output)["records"]
+    if all(record["skipped"] is not None for record in records):
+        pytest.skip(records[0]["skipped"])
+    assert [record["vendor"]["status"] for record in records] == ["correct", "correct"], records
