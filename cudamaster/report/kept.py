@@ -68,7 +68,6 @@ class _Best(_Lenient):
     command: str
     score: float | None = None
     complete: bool = True
-    verdict: str | None = None
 
 
 class _Timing(_Lenient):
@@ -112,8 +111,8 @@ class _Findings(_Lenient):
 def result(path: Path, source: str) -> TaskResult:
     """The result in a folder; `source` is TaskResult.source. Raises RunFolderError, which names the file."""
     run, best = _file(_Run, path / "run.json"), _file(_Best, path / "best.json")
-    inside = path / best.verdict if best.verdict else path / "verdicts" / f"{best.candidate}.json"
-    verdict = _file(_Verdict, path / "verdict.json" if (path / "verdict.json").exists() else inside)
+    inside = path / "verdicts" / f"{best.candidate}.json"
+    verdict = _file(_Verdict, inside if inside.exists() else path / "verdict.json")
     if verdict.candidate != best.candidate:
         raise RunFolderError(f"The verdict in {path} is of {verdict.candidate}, the best is {best.candidate}.", _FIX)
     said = about(run.task, run.card_hash)
