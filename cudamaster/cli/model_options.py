@@ -39,7 +39,8 @@ class ModelOptions:
     def choice(self, roles: Iterable[Role]) -> Choice:
         """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
 
-        A reviewer is asked only where one is named by its own option or variable.
+        A reviewer is asked only where one is named by its own option or variable. A model of a role that is not asked,
+        and a server without a model on it, would be passed over, so they are refused.
         """
         from cudamaster.errors import UsageError
         from cudamaster.models import choose as models
@@ -50,8 +51,20 @@ class ModelOptions:
         if named == NAME:
             raise UsageError("The playbook is no model and reviews nothing.", "Name a model, or no reviewer.")
         asked = [*roles, Role.REVIEWER] if named else [*roles]
+        for role, model in self.by_role.items():
+            if model is not None and role not in asked:
+                names = ", ".join(each.value for each in asked)
+                raise UsageError(
+                    f"This strategy asks no {role.value} agent: it asks {names}.", f"Leave --{role.value}-model out."
+                )
         sampling = Sampling(self.temperature, self.reasoning_effort)
-        return models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, asked)
+        choice = models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, asked)
+        if choice.only_playbook and self.base_url is not None:
+            raise UsageError(
+                f"No model at {choice.base_url} is named, and the playbook needs no server.",
+                "Name one with --model, e.g. openai/NAME, or leave --base-url out.",
+            )
+        return choice
 
 
 @dataclass(frozen=True)

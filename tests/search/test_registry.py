@@ -44,6 +44,9 @@ def test_a_strategy_is_found_by_its_name_with_defaults_that_hold(name: str) -> N
         (["--strategy", "contrastive", "--set", "islands=two"], "islands is 'two', which is no whole number."),
         (["--strategy", "contrastive", "--set", "temperature=warm"], "temperature is 'warm', which is no number."),
         (["--jump-factor", "0.5"], "A jump by a factor of 0.5 is none."),
+        (["--strategy", "sample", "--debug-model", "x/y"], "asks no debug agent: it asks coder. Leave --debug-model"),
+        (["--base-url", "http://localhost:1/v1"], "Name one with --model, e.g. openai/NAME, or leave --base-url out."),
+        (["--max-tokens", "nan"], "nan is no number."),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_is_run(words: list[str], said: str, tmp_path: Path) -> None:
