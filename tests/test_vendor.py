@@ -16,6 +16,7 @@ from small_cards import small_card
 from cudamaster import cards, libraries, resources, vendor
 from cudamaster.cli import main
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import vendor_declarations
@@ -196,6 +197,25 @@ def test_a_shared_library_is_linked_and_found_again(tmp_path: Path) -> None:
     bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice())
     worker = bench.vendor_worker(text, vendor.headers(), [], [tmp_path / "libscale.so.1"])
     assert bench.evaluate_vendor(worker, "scaled", check_only=True).status is Status.CORRECT
+
+
+@pytest.mark.nvcc
+def test_a_library_that_is_not_installed_is_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a GPU, before anything is compiled; the record has no contest."""
+    monkeypatch.setattr(libraries, "LIBRARIES", (Library("cuNONE", "cunone.h", "cunone.h", None, "nvidia-cunone"),))
+    (file,) = vendor.files(
+        [cards.load("dot_product")], [Precision.FP32], folder_with(f"#include <cunone.h>\n{LOOP}", tmp_path)
+    )
+    device = CudaDevice(Gpu(0, "a GPU", "GPU-0", "9.0", "580", "1000", "1", "1", "1"))
+    bench = Workbench(file.card, file.precision, device)
+    record = vendor.measure(vendor.prepare(file, bench, device), bench)
+    assert record.library == "cuNONE"
+    assert record.skipped is not None
+    assert record.skipped.startswith("cuNONE is not installed: cunone.h is not there; it comes with the CUDA toolkit")
+    assert record.vendor is None
+    assert not record.failed
 
 
 def test_a_task_without_a_library_is_refused() -> None:

@@ -75,6 +75,9 @@ def vendor(
             f"There are some for: {', '.join(there) or 'no task'}.",
         )
     kernels = {} if ours is None else vendors.best_kernels(ours)
+    if ours is not None and (bare := [f for f in found if (f.card.name, f.precision) not in kernels]):
+        which = ", ".join(f"{file.card.name} {file.precision}" for file in bare)
+        click.echo(f"{ours} has no kernel of ours for {which}.", err=True)
     benches = [Workbench(file.card, file.precision, chosen, seed=seed, calls=calls) for file in found]
     out = console()
     # All are built before the first runs: compilers beside it would disturb the times.
