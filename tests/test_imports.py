@@ -91,7 +91,10 @@ LAYERS: dict[str, set[str]] = {
         "profiling.migration",
         "profiling.thresholds",
         "pages",
+        "records",
+        "resources",
         "visible",
+        "vendor",
     },
     "report.data": {"speed"},
     "report.numbers": {"report.data"},
@@ -115,7 +118,8 @@ WRITING = {
     "symlink_to",
 }
 # A report's page and figures are files of their own; what reads its data writes nothing.
-READING = tuple(f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views"))
+READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views")]
+READING += ["report.authorities", "report.comparing", "report.tables", "report.headline", "report.export"]
 SEARCH_MODULES = (*(SEARCH - {"runfolder", "suitefolder", "report"}), "records", *READING)
 
 

@@ -65,7 +65,7 @@ def report(
         _compare(results, as_json=as_json, every=every)
         return
     loaded = load(results)
-    if not loaded.results:
+    if not loaded.results and not loaded.authorities:
         told = " ".join(problem.what for problem in loaded.problems) or "They hold none."
         raise RunFolderError(f"No result could be read: {told}", "Name run folders, suites, or folders of those.")
     _write_files(loaded, html, csv_file, figures, quiet=as_json)
@@ -125,6 +125,8 @@ def _tell(out: Console, loaded: Report, *, every: bool) -> None:
         _table(out, shown)
     for shown in tables.tasks(loaded):
         _tasks(out, shown, every=every)
+    if (contest := tables.authorities(loaded)) is not None:
+        _table(out, contest)
     _missing(out, loaded)
     _problems(out, loaded.problems)
 

@@ -256,7 +256,11 @@ class AuthorityCase:
 
 @dataclass(frozen=True)
 class Authority:
-    """What a vendor's library does in place of the kernel (figure 5): measured, skipped or failing, with the reason."""
+    """What a vendor's library does in place of the kernel (figure 5): measured, skipped or failing, with the reason.
+
+    `score` and `speed` are the library's P, `ours` that of our kernel in the same measurement, each over the baseline;
+    `duel` is our kernel over the library. `status` is None where nothing ran.
+    """
 
     task: str
     precision: Precision
@@ -267,6 +271,9 @@ class Authority:
     score: float | None = None
     speed: Comparison | None = None
     cases: tuple[AuthorityCase, ...] = ()
+    ours: Comparison | None = None
+    duel: Comparison | None = None
+    kernel: str | None = None
 
 
 @dataclass(frozen=True)

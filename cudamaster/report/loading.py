@@ -1,5 +1,7 @@
 """Reads RESULTS into a report: run folders, suites, folders kept on purpose, and folders of those.
 
+Measurements of vendors' libraries are read too, where they lie among them or are named.
+
 What cannot be read becomes a problem in words, and all else is reported. Nothing that is read is changed.
 """
 
@@ -16,8 +18,8 @@ from pathlib import Path
 import cudamaster
 from cudamaster import cards, suitefolder
 from cudamaster.errors import CudaMasterError, UsageError
-from cudamaster.report import from_run, kept
-from cudamaster.report.data import Missing, Problem, Progress, Report, TaskResult
+from cudamaster.report import authorities, from_run, kept
+from cudamaster.report.data import Authority, Missing, Problem, Progress, Report, TaskResult
 from cudamaster.runfolder import FORMAT, read_json
 from cudamaster.suitefolder import Entry, State, Suite
 
@@ -45,6 +47,7 @@ def load(paths: Sequence[Path]) -> Report:
         results=results,
         missing=_still_missing(reading.missing, results),
         problems=(*reading.problems, *_unusual(results), *_mixed(results)),
+        authorities=tuple(reading.authorities),
         benchmark=benchmark(),
     )
 
@@ -61,6 +64,7 @@ class _Reading:
         self.results: list[TaskResult] = []
         self.missing: list[Missing] = []
         self.problems: list[Problem] = []
+        self.authorities: list[Authority] = []
         self.found = 0
         self._seen: set[Path] = set()
 
@@ -77,6 +81,8 @@ class _Reading:
                 return
             self._seen.add(where)
             if not path.is_dir():
+                if path.suffix == ".json" and depth == 0:
+                    self._vendors(path)
                 return
             if (path / "suite.json").exists():
                 self._suite(path)
@@ -84,6 +90,8 @@ class _Reading:
                 self.found += 1
                 self._single(path, "run")
             elif depth < _DEEPEST:
+                if (saved := path / authorities.FILE_NAME).is_file():
+                    self._vendors(saved)
                 for inside in sorted(path.iterdir()):
                     if inside.is_dir() and not inside.name.startswith("."):
                         self.take(inside, depth + 1)
@@ -117,6 +125,18 @@ class _Reading:
             )
         self.results.append(told)
         return told
+
+    def _vendors(self, path: Path) -> None:
+        """A measurement of vendors' libraries."""
+        self.found += 1
+        try:
+            told = authorities.load(path)
+        except CudaMasterError as error:
+            self.problem(path, error.reason, error.fix)
+            return
+        if not told:
+            self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
+        self.authorities += told
 
     def _suite(self, path: Path) -> None:
         """A suite: its tasks, those too that it did not get to."""

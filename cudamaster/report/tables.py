@@ -15,7 +15,7 @@ from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
 from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
 from cudamaster.speed import Interval
-from cudamaster.values import Bottleneck
+from cudamaster.values import Bottleneck, Status
 
 UNKNOWN = "unknown"
 NONE = "-"
@@ -80,6 +80,24 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
         rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     return Table(f"Tasks on {results[0].hardware.name}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
+
+
+def authorities(report: Report) -> Table | None:
+    """What vendors' libraries do, and our kernels beside them; None where nothing was measured."""
+    if not report.authorities:
+        return None
+    rows = []
+    for one in sorted(report.authorities, key=lambda one: (one.hardware, one.task, one.precision.value)):
+        status = one.status.value.replace("_", " ") if one.status else "skipped"
+        if one.status is not Status.CORRECT:
+            status = f"{status}: {one.note}"
+        duel = f"{figure(one.duel.speedup)}, {one.duel.change.value.upper()}" if one.duel else NONE
+        cells = [figure(speed.speedup) if speed else NONE for speed in (one.speed, one.ours)]
+        interval = _interval(one.duel.interval if one.duel else None)
+        rows.append((f"{one.task}_{one.precision.value}", one.library, one.hardware, status, *cells, duel, interval))
+    columns = ("task", "library", "GPU", "status", "P of the library", "P of ours", "ours is", "interval")
+    note = "Both over the baseline in one measurement; the last is our kernel over the library"
+    return Table("Against the authorities", note, columns, tuple(rows), ("P of the library", "P of ours", "interval"))
 
 
 def steps(told: Steps) -> Table:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_runs import H200, SIZES, TimedBench, command, kernel, plan, run, runs, script, settings
+from report_runs import H200, SIZES, TimedBench, command, kernel, plan, run, runs, samples, script, settings
 from search_stand_ins import COMMAND, HARDWARE, code
 
-from cudamaster import cards, speed
+from cudamaster import cards, speed, vendor
 from cudamaster import suite as suites
 from cudamaster.budget import Budget, Limits
 from cudamaster.errors import ModelError, UsageError
@@ -19,6 +19,7 @@ from cudamaster.optimization import optimize
 from cudamaster.report.data import Progress, TaskResult
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
+from cudamaster.report.tables import authorities
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
 from cudamaster.suitefolder import Entry, SuiteFolder
@@ -302,6 +303,65 @@ def test_a_damaged_run_of_a_suite_is_missing(tmp_path: Path) -> None:
     assert [result.task for result in report.results] == ["gelu"]
     assert [one.task for one in report.missing] == ["relu"]
     assert any("run.json is missing" in problem.what for problem in report.problems)
+
+
+# ---- vendors' libraries
+
+
+def contest(status: Status, p: float, against_us: float) -> vendor.Contest:
+    """A contest on one size, won by P."""
+    before, after = samples(against_us, p)
+    compared = speed.compare(before, after)
+    case = vendor.ContestCase("N=8", 8.0, status, "", against_us / p, against_us, None, 5.0, 10.0, compared)
+    right = status is Status.CORRECT
+    return vendor.Contest(
+        status,
+        "DETAIL",
+        p if right else None,
+        compared if right else None,
+        True,
+        1,
+        (),
+        (case,) if right else (),
+        {},
+        "",
+    )
+
+
+def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path: Path) -> None:
+    """Measured, failing and skipped libraries, with our kernel beside them; an emulated measurement says nothing."""
+    right, wrong = Status.CORRECT, Status.WRONG
+    records = (
+        vendor.VendorRecord("fft", FP32, "cuFFT", "12.0", "", "", None, contest(right, 4.0, 100.0), "k",
+                            contest(right, 2.0, 100.0), contest(right, 0.5, 25.0)),
+        vendor.VendorRecord("fft", BF16, "cuFFT", "12.0", "", "", None, contest(wrong, 4.0, 100.0)),
+        vendor.VendorRecord("sorting", FP32, "CUB", "", "", "", "no headers"),
+    )  # fmt: skip
+    about = {"device": "NVIDIA H200"}
+    vendor.write(tmp_path / "all" / "vendor.json", vendor.VendorReport(vendor.FORMAT, False, about, records))
+    run(tmp_path / "all" / "run")
+    for paths in ([tmp_path / "all"], [tmp_path / "all" / "vendor.json"]):
+        report = load(paths)
+        measured, failing, skipped = report.authorities
+        assert (measured.library, measured.hardware, measured.score) == ("cuFFT 12.0", "NVIDIA H200", 4.0)
+        assert measured.ours is not None
+        assert measured.duel is not None
+        assert (measured.ours.speedup, measured.duel.speedup) == (
+            pytest.approx(2, rel=0.01),
+            pytest.approx(0.5, rel=0.01),
+        )
+        (case,) = measured.cases
+        assert (case.baseline_us, case.library_us, case.ours_us, case.floor_us) == (100.0, 25.0, 50.0, 5.0)
+        assert (failing.status, failing.score, failing.note) == (Status.WRONG, None, "DETAIL")
+        assert (skipped.status, skipped.note) == (None, "no headers")
+        table = authorities(report)
+        assert table is not None
+        assert [row[3] for row in table.rows] == ["wrong: DETAIL", "correct", "skipped: no headers"]
+    emulated = vendor.VendorReport(vendor.FORMAT, True, about, records)
+    vendor.write(tmp_path / "all" / "vendor.json", emulated)
+    assert load([tmp_path / "all"]).authorities == ()
+    (tmp_path / "all" / "vendor.json").write_text("{}")
+    assert [problem.serious for problem in load([tmp_path / "all"]).problems] == [True]
 
 
 # ---- folders kept on purpose
