@@ -7,8 +7,9 @@ marker, a line style or a name of its own too. A figure is as wide as a column o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cudamaster.values import Bottleneck, Precision
@@ -29,11 +30,12 @@ SHORT = {Bottleneck.COMPUTE: "compute", Bottleneck.LATENCY: "latency", Bottlenec
 Mark = tuple[str, str, str]  # name, colour, marker
 
 
-def style() -> AbstractContextManager[None]:
+@contextmanager
+def style() -> Iterator[None]:
     """The settings under which figures are made and saved. The same data give the same files; texts stay texts."""
     import matplotlib
 
-    return matplotlib.rc_context(
+    settings = matplotlib.rc_context(
         {
             "font.family": "sans-serif", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7,
             "xtick.labelsize": 7, "ytick.labelsize": 7, "text.color": INK, "axes.labelcolor": INK,
@@ -47,6 +49,10 @@ def style() -> AbstractContextManager[None]:
             "text.parse_math": False,
         }
     )  # fmt: skip
+    with settings, warnings.catch_warnings():
+        # A name in a script that the font lacks is told by a box on paper; an SVG's reader has other fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def blank(height_in: float, width_in: float = WIDTH_IN) -> Figure:

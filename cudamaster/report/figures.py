@@ -47,6 +47,8 @@ def draw(report: Report, folder: Path) -> tuple[Path, ...]:
                 with style():
                     # Without a date: the same data give the same file.
                     picture.figure.savefig(path, metadata={date: None})
+                    # Its parts have found their places.
+                    picture.figure.set_layout_engine("none")
                 made.append(path)
     except OSError as error:
         raise UsageError(

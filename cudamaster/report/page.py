@@ -147,7 +147,7 @@ def _pictures(report: Report) -> list[_Shown]:
     # Speedup over size has a plot in every row instead, and tiles.
     for picture in figures.pictures(report, sizes=False):
         width, height = picture.figure.get_size_inches()
-        described = f"{picture.title}. {picture.caption}"
+        described = highlighting.shown(f"{picture.title}. {picture.caption}")
         svg = inline(picture.figure, picture.name, described)
         told.append(_Shown(picture.title, picture.caption, picture.setting, svg, tall=height > 1.5 * width))
     return told

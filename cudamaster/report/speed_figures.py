@@ -42,7 +42,7 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
     scores = [one.tau for _, group in groups for one in group.curve if one.tau > 0]
     if not scores:
         return None
-    low, high = min(0.5, *scores), max(2.0, *scores)
+    low, high = min(0.5, *scores), max(8.0, *scores)
     figure = blank(2.55 + 0.14 * len(groups))
     axes = figure.subplots()
     # Before the groups are drawn: where 0 is depends on the axis.

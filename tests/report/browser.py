@@ -71,10 +71,14 @@ class Tab:
     def open(self, address: str) -> None:
         """Load an address and wait until it stands."""
         self.call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def wait(self, expression: str) -> None:
+        """Go on when a JavaScript expression is true. RuntimeError where it never is."""
         ends = time.monotonic() + PATIENCE_S
-        while self.ask("document.readyState") != "complete" or self.ask("location.href") == "about:blank":
+        while self.ask(expression) is not True:
             if time.monotonic() > ends:
-                raise RuntimeError(f"{address} is not loaded after {PATIENCE_S} s")
+                raise RuntimeError(f"{expression} is not true after {PATIENCE_S} s")
             time.sleep(0.02)
 
     def ask(self, expression: str) -> Any:
