@@ -89,7 +89,8 @@ def run(
                 running.save()
                 saved = time.monotonic()
         tell(running.board())
-        return running.save(ended=budget.why_stopped if running.unfinished else "finished")
+        unfinished = running.unfinished
+        return running.save(ended=budget.why_stopped or unfinished if unfinished else "finished")
     except BaseException as error:
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
         budget.stop(f"The suite was {why}.")
@@ -128,9 +129,10 @@ class _Running:
         self._suite = changed(suite, entries=entries, sessions=(*suite.sessions, session))
 
     @property
-    def unfinished(self) -> bool:
-        """Whether a task is left that did not come to its end, an error apart."""
-        return any(entry.state in (State.WAITING, State.STOPPED) for entry in self._suite.entries)
+    def unfinished(self) -> str | None:
+        """Why a task did not come to its end, where one is left that did not, an error apart."""
+        left = [entry for entry in self._suite.entries if entry.state in (State.WAITING, State.STOPPED)]
+        return (left[0].note or f"{left[0].name} was stopped") if left else None
 
     def work(self) -> None:
         """What one thread does: take the next task until there is none or nothing more may begin."""

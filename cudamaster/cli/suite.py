@@ -324,9 +324,10 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     from cudamaster.strategies import registry
 
     settings = plan.settings
-    what = f"{len(plan.entries)} tasks, {registry.described(settings)}, {jobs} at once"
+    tasks = f"{len(plan.entries)} task{'s' * (len(plan.entries) != 1)}"
+    what = f"{tasks}, {registry.described(settings)}, {jobs} at once"
     if settings.replay is not None:
-        what = f"{len(plan.entries)} tasks from the records in {settings.replay.record}, {jobs} at once"
+        what = f"{tasks} from the records in {settings.replay.record}, {jobs} at once"
     out.print(what, style="bold")
     out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
     if places == ("cpu",):
@@ -364,7 +365,10 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
         out.print("Times are emulated on the CPU device: P says nothing about a GPU.")
     left = [entry for entry in ended.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
-        out.print(f"Stopped: {account.why_stopped} {len(left)} tasks are not at their end.")
+        # A task can also be at the end of the record that it replays.
+        why = account.why_stopped or next((entry.note for entry in left if entry.note), "")
+        rest = "1 task is not at its end." if len(left) == 1 else f"{len(left)} tasks are not at their end."
+        out.print(f"Stopped: {why} {rest}")
     if left or failed:
         out.print(f"Next: {ourselves('suite', '--resume', str(path))}")
     else:

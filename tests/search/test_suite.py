@@ -339,6 +339,22 @@ def test_the_command_records_replays_and_resumes(tmp_path: Path) -> None:
     assert [entry.state for entry in read(tmp_path / "third").entries] == [State.FAILED, State.DONE]
 
 
+def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) -> None:
+    """No budget stopped it, so that the record's end is the reason, in what is printed and in suite.json."""
+    record, again = tmp_path / "record", tmp_path / "again"
+    ran = cli("--tasks", "hinge*", "-R", "1", "-D", "0", "--device", "cpu", "--record", str(record))
+    assert ran.returncode == 0, ran.stderr
+    run = record / "hinge_loss_fp32"
+    (run / "summary.json").unlink()
+    sorted((run / "exchanges").iterdir())[-1].unlink()
+    ran = cli("--replay", str(record), "--record", str(again))
+    assert ran.returncode == 0, ran.stderr
+    told = " ".join(ran.stdout.split())
+    assert f"Stopped: The record {run} ends here" in told
+    assert "1 task is not at its end." in told
+    assert "ends here" in str(read(again).sessions[-1].ended)
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
