@@ -112,7 +112,7 @@ def page(report: Report) -> str:
     # What is missing is missing among the results that there are.
     measured = replace(report, results=report.measured, missing=report.missing if report.measured else ())
     emulated = replace(report, results=report.emulated, missing=() if report.measured else report.missing)
-    shown = size_plots.reach(report.measured)
+    shown = size_plots.common_reach(report.measured)
     part = _part(measured, shown)
     return (
         pages.environment()
@@ -123,6 +123,7 @@ def page(report: Report) -> str:
             sentences=headline(measured) if report.measured else (),
             pictures=_pictures(report),
             reach=shown,
+            beyond=any(shown.leaves_out(result) for result in report.measured),
             tiles=_tiles(part, shown),
             overview=tables.overview(measured),
             classes=tables.classes(measured),
@@ -157,7 +158,11 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
     pooled = groups(report, pooled=True)
     names = dict(zip(map(settings.key, pooled), settings.names(pooled), strict=True))
     repetitions = {settings.key(group): group.repetitions for group in pooled}
-    ordered = sorted(report.results, key=lambda run: (not run.correct, -(run.score or 0.0), run.name, run.repetition))
+    # An emulated P is none to go by.
+    ordered = sorted(
+        report.results,
+        key=lambda run: (not run.correct, 0.0 if run.emulated else -(run.score or 0.0), run.name, run.repetition),
+    )
     entries = []
     for number, result in enumerate(ordered, 1):
         key = (result.hardware.name, result.model, result.configuration.described)
@@ -181,7 +186,7 @@ def _entry(result: TaskResult, number: int, setting: str, shown: size_plots.Reac
         repeated=repeated,
         outcome=outcome,
         before=before,
-        classes=" → ".join(dict.fromkeys(kind for kind in (before, after) if kind)),
+        classes=_move(before, after),
         over_floor=case.over_floor if case else None,
         small=None if result.emulated else size_plots.small([result], shown),
         large=None if result.emulated else size_plots.large(result),
@@ -192,6 +197,11 @@ def _entry(result: TaskResult, number: int, setting: str, shown: size_plots.Reac
 
 def _class(view: HardwareView | None) -> str | None:
     return view.bottleneck.value.removesuffix(" bound") if view is not None and view.bottleneck is not None else None
+
+
+def _move(before: str | None, after: str | None) -> str:
+    """From which class to which; a question mark is one that nobody measured."""
+    return (before or "") if before == after else f"{before or '?'} → {after or '?'}"
 
 
 def _tiles(part: _Part, shown: size_plots.Reach) -> list[tuple[str, list[_Tile]]]:

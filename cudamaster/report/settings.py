@@ -21,11 +21,11 @@ def key(group: Group) -> tuple[str, str, str]:
     return group.hardware.name, group.model, group.configuration.described
 
 
-def halves(report: Report, *, emulated: bool = False) -> list[list[Group]]:
-    """The groups of each precision, by setting; FP32 first."""
+def halves(report: Report) -> list[list[Group]]:
+    """The measured groups of each precision, by setting; FP32 first."""
     told: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups(report):
-        if group.emulated is emulated:
+        if not group.emulated:
             told.setdefault(key(group), []).append(group)
     return [sorted(setting, key=lambda group: str(group.precision), reverse=True) for setting in told.values()]
 
@@ -36,9 +36,12 @@ def title(report: Report) -> str:
         best = max(measured, key=lambda setting: sum(group.success[1].exceeding for group in setting))
         sentence = _measured(best)
         return sentence if len(measured) == 1 else f"{sentence} That is the best of {len(measured)} settings."
-    if emulated := halves(report, emulated=True):
-        return _emulated(emulated[0])
-    return "There are no results."
+    if not report.emulated:
+        return "There are no results."
+    tasks = by_task(report.emulated).values()
+    correct = sum(any(run.correct for run in runs) for runs in tasks)
+    of = f"{correct} of {len(tasks)} task{'' if len(tasks) == 1 else 's'}"
+    return f"{of} got a kernel that is correct on the CPU device; nothing was timed on a GPU."
 
 
 def _measured(setting: Sequence[Group]) -> str:
@@ -50,11 +53,6 @@ def _measured(setting: Sequence[Group]) -> str:
         figure(one.spread.median) + (f" ({_kind(one)})" if len(setting) > 1 else "") for one in setting if one.spread
     ]
     return f"{sentence}; the median speedup is {' and '.join(medians)}." if medians else f"{sentence}."
-
-
-def _emulated(setting: Sequence[Group]) -> str:
-    counts = [_of(sum(typical(runs).correct for runs in by_task(one.results).values()), one) for one in setting]
-    return f"{' and '.join(counts)} got a kernel that is correct on the CPU device; nothing was timed on a GPU."
 
 
 def _of(number: int, group: Group) -> str:

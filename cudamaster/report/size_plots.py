@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cudamaster.report.data import CaseResult, TaskResult
 from cudamaster.values import Precision
 
+_OUTERMOST = 0.02  # of all speedups, on either side
+
 
 @dataclass(frozen=True)
 class Reach:
@@ -24,6 +26,10 @@ class Reach:
         """How far up a speedup lies on a logarithmic axis: 0 at `low`, 1 at `high`."""
         inside = min(self.high, max(self.low, speedup))
         return math.log(inside / self.low) / math.log(self.high / self.low)
+
+    def leaves_out(self, result: TaskResult) -> bool:
+        """Whether a speedup lies beyond, and is drawn at the edge."""
+        return any(not self.low <= speedup <= self.high for speedup in _speedups([result]))
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,22 @@ class Plot:
     last: str
 
 
-def reach(results: Iterable[TaskResult]) -> Reach:
+def reach(result: TaskResult) -> Reach:
     """From the least to the largest speedup, 1 in between and room for a factor of 2 at least."""
-    seen = [case.speedup for result in results for case in _timed(result) if case.speedup is not None]
+    seen = _speedups([result])
     return Reach(min([2**-0.5, *seen]) * 0.95, max([2**0.5, *seen]) * 1.05)
+
+
+def common_reach(results: Iterable[TaskResult]) -> Reach:
+    """For many tasks beside each other: without the outermost speedups, for which all others would be flat lines."""
+    seen = sorted(_speedups(results))
+    spare = int(_OUTERMOST * len(seen))
+    inner = seen[spare : len(seen) - spare]
+    return Reach(min([2**-0.5, *inner]) * 0.95, max([2**0.5, *inner]) * 1.05)
+
+
+def _speedups(results: Iterable[TaskResult]) -> list[float]:
+    return [case.speedup for result in results for case in _timed(result) if case.speedup is not None]
 
 
 def small(results: Sequence[TaskResult], shown: Reach) -> Plot | None:
@@ -76,7 +94,7 @@ def small(results: Sequence[TaskResult], shown: Reach) -> Plot | None:
 
 def large(result: TaskResult) -> Plot | None:
     """One run, with intervals and a scale of its own."""
-    return _plot([result], reach([result]), 340, 150, left=34, right=10, top=8, bottom=20, ticks=True)
+    return _plot([result], reach(result), 340, 150, left=34, right=10, top=8, bottom=20, ticks=True)
 
 
 def _timed(result: TaskResult) -> list[CaseResult]:

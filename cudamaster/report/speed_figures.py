@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MARKED = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _CONTENDERS = {"ours": (BLUE, "o", "-"), "library": (ORANGE, "s", "-"), "floor": (QUIET, "", "--")}
 
 
@@ -51,8 +50,9 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
     for index, (name, group) in enumerate(groups):
         _success(axes, name, group, zero, index)
     axes.set_xlim(zero / 1.12, axes.get_xlim()[1])
-    ticks = [(tick, f"{tick:g}") for tick in _MARKED if low <= tick <= high * 1.3]
-    axes.set_xticks([zero, *(tick for tick, _ in ticks)], ["0", *(text for _, text in ticks)])
+    ticks = _powers(low, high * 1.3)
+    ticks = ticks if len(ticks) < 9 else [tick for tick in ticks if math.log2(tick) % 2 == 0]
+    axes.set_xticks([zero, *ticks], ["0", *(f"{tick:g}" for tick in ticks)])
     axes.axvline(1, color=QUIET, linewidth=0.6)
     axes.set_ylim(-3, 103)
     axes.set_yticks(range(0, 101, 20))
@@ -76,11 +76,16 @@ def _success(axes: Axes, name: str, group: Group, zero: float, index: int) -> No
         lows = [100 * one.low for one in shares if one.low is not None]
         highs = [100 * one.high for one in shares if one.high is not None]
         axes.fill_between(taus, lows, highs, step="post", color=colour, alpha=0.18, linewidth=0)
-    marked = [tau for tau in _MARKED if taus[0] <= tau <= right]
+    marked = _powers(taus[0], right)
     xs = [zero, *marked]
     ys = [100 * point(group.results, tau).share for tau in (0.0, *marked)]
     axes.plot(xs, ys, color=colour, marker=marker, markersize=3.5, linestyle="")
     axes.plot([], [], color=colour, marker=marker, markersize=3.5, linestyle=dash, label=text)
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of two between two numbers."""
+    return [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
 
 
 def speedup_over_size(results: Sequence[TaskResult]) -> Figure | None:

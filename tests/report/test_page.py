@@ -223,7 +223,8 @@ def test_emulated_results_are_fenced_off() -> None:
         assert f"{case.baseline_us:.1f}" not in fenced
     assert f"{one.score:.2f}" not in Parsed(fenced.split("<details>")[0]).text
     assert "fft" not in Parsed(before).text
-    alone = page.page(report([one]))
+    alone = page.page(report([replace(one, score=99.0), result("elu", hardware=CPU)]))
+    assert alone.index('data-k="elu_fp32"') < alone.index('data-k="fft_fp32"')  # not in the order of P
     assert "nothing was timed on a GPU" in Parsed(alone).text
     assert "<h2>Pictures</h2>" not in alone
     assert 'id="measured-tasks"' not in alone
@@ -339,6 +340,20 @@ def test_plots_of_sizes_are_logarithmic_and_hold_their_intervals() -> None:
     faster = [case.speedup is not None and case.speedup > 1 for case in one.cases]
     assert [dot.y < plot.one for dot in line.dots] == faster
     assert size_plots.small([replace(one, cases=())], reach) is None
+
+
+def test_one_huge_speedup_does_not_flatten_all_plots() -> None:
+    """The common scale leaves the outermost out, and the page says that they lie beyond."""
+    results = [result(task) for task in ("fft", "softmax", "spmv_csr", "relu", "gelu", "selu", "elu", "rope")]
+    most = max(case.speedup or 0.0 for one in results for case in one.cases)
+    [*cases, last] = results[0].cases
+    huge = replace(results[0], cases=(*cases, replace(last, speedup=5000.0)))
+    assert size_plots.common_reach(results).high <= 1.05 * most
+    assert size_plots.common_reach([huge, *results[1:]]).high <= 1.05 * most
+    assert size_plots.reach(huge).high > 5000
+    beyond = "what lies beyond is drawn at the edge"
+    assert beyond in page.page(report([huge, *results[1:]]))
+    assert beyond not in page.page(report(results[:1]))
 
 
 @needs_browser
