@@ -119,7 +119,7 @@ WRITING = {
 }
 # A report's page and figures are files of their own; what reads its data writes nothing.
 READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views")]
-READING += ["report.authorities", "report.comparing", "report.tables", "report.headline", "report.export"]
+READING += [f"report.{name}" for name in ("authorities", "saved", "comparing", "tables", "headline", "export")]
 SEARCH_MODULES = (*(SEARCH - {"runfolder", "suitefolder", "report"}), "records", *READING)
 
 

@@ -1,6 +1,7 @@
 """Reads RESULTS into a report: run folders, suites, folders kept on purpose, and folders of those.
 
-Measurements of vendors' libraries are read too, where they lie among them or are named.
+Reports that were saved with --json and measurements of vendors' libraries are read too, where they lie among them as
+report.json and vendor.json, or are named.
 
 What cannot be read becomes a problem in words, and all else is reported. Nothing that is read is changed.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import UTC, datetime
 from itertools import groupby
@@ -18,7 +20,7 @@ from pathlib import Path
 import cudamaster
 from cudamaster import cards, suitefolder
 from cudamaster.errors import CudaMasterError, UsageError
-from cudamaster.report import authorities, from_run, kept
+from cudamaster.report import authorities, from_run, kept, saved
 from cudamaster.report.data import Authority, Missing, Problem, Progress, Report, TaskResult
 from cudamaster.runfolder import FORMAT, read_json
 from cudamaster.suitefolder import Entry, State, Suite
@@ -57,6 +59,14 @@ def benchmark() -> Mapping[str, str]:
     return {name: cards.load(name).category for name in cards.names()}
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a result stands, and whether it is of a run's own folder."""
+
+    index: int
+    live: bool
+
+
 class _Reading:
     """What was found so far. A folder that is reached twice is read once."""
 
@@ -67,6 +77,7 @@ class _Reading:
         self.authorities: list[Authority] = []
         self.found = 0
         self._seen: set[Path] = set()
+        self._runs: dict[tuple[str, str, str, str], _Place] = {}
 
     def problem(self, path: Path, what: str, fix: str, *, serious: bool = True) -> None:
         """Note what is wrong with a path."""
@@ -81,8 +92,8 @@ class _Reading:
                 return
             self._seen.add(where)
             if not path.is_dir():
-                if path.suffix == ".json" and depth == 0:
-                    self._vendors(path)
+                if path.suffix == ".json":
+                    self._file(path)
                 return
             if (path / "suite.json").exists():
                 self._suite(path)
@@ -90,8 +101,9 @@ class _Reading:
                 self.found += 1
                 self._single(path, "run")
             elif depth < _DEEPEST:
-                if (saved := path / authorities.FILE_NAME).is_file():
-                    self._vendors(saved)
+                for name in (saved.FILE_NAME, authorities.FILE_NAME):
+                    if (path / name).is_file():
+                        self.take(path / name, depth + 1)
                 for inside in sorted(path.iterdir()):
                     if inside.is_dir() and not inside.name.startswith("."):
                         self.take(inside, depth + 1)
@@ -123,13 +135,30 @@ class _Reading:
                 "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
-        self.results.append(told)
+        self._keep(told, live=told.source != "kept")
         return told
 
-    def _vendors(self, path: Path) -> None:
-        """A measurement of vendors' libraries."""
+    def _keep(self, result: TaskResult, *, live: bool) -> None:
+        """A result, unless it is there already: a report, kept folders and the runs that made both hold the same.
+
+        Only folders of runs are `live`: two of them are two runs, and a run goes before what was made of it earlier.
+        """
+        which = (result.name, result.started, result.model, result.hardware.name)
+        before = self._runs.get(which)
+        if before is None or (live and before.live):
+            self._runs[which] = _Place(len(self.results), live)
+            self.results.append(result)
+        elif live:
+            self._runs[which] = _Place(before.index, live)
+            self.results[before.index] = result
+
+    def _file(self, path: Path) -> None:
+        """A report that was saved, or a measurement of vendors' libraries."""
         self.found += 1
         try:
+            if saved.is_report(path):
+                self._saved(saved.read(path))
+                return
             told = authorities.load(path)
         except CudaMasterError as error:
             self.problem(path, error.reason, error.fix)
@@ -137,6 +166,14 @@ class _Reading:
         if not told:
             self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
         self.authorities += told
+
+    def _saved(self, report: Report) -> None:
+        """What a report holds, with the problems that it was made with."""
+        for result in report.results:
+            self._keep(result, live=False)
+        self.missing += report.missing
+        self.authorities += report.authorities
+        self.problems += [problem for problem in report.problems if problem.serious]
 
     def _suite(self, path: Path) -> None:
         """A suite: its tasks, those too that it did not get to."""
