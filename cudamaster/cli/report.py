@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,7 +127,7 @@ def _tell(out: Console, loaded: Report, *, every: bool) -> None:
         _tasks(out, shown, every=every)
     if (contest := tables.authorities(loaded)) is not None:
         _table(out, contest)
-    _missing(out, loaded)
+    _missing(out, loaded, every=every)
     _problems(out, loaded.problems)
 
 
@@ -151,15 +151,21 @@ def _tasks(out: Console, shown: Table, *, every: bool) -> None:
     _table(out, replace(shown, rows=(*shown.rows[:half], gap, *shown.rows[-half:])))
 
 
-def _missing(out: Console, loaded: Report) -> None:
+def _missing(out: Console, loaded: Report, *, every: bool) -> None:
     from cudamaster.report.numbers import groups
 
     for group in groups(loaded, pooled=True):
         if group.missing:
-            names = [one.name for one in group.missing]
-            more = f" and {len(names) - _FEW_NAMES} more" if len(names) > _FEW_NAMES else ""
             who = f"{group.model}; {group.configuration.described}; {group.hardware.name}"
-            out.print(visible(f"\nMissing ({who}): {', '.join(names[:_FEW_NAMES])}{more}."))
+            names = _names([one.name for one in group.missing], every=every)
+            out.print(visible(f"\nMissing ({who}): {names}."))
+
+
+def _names(names: Sequence[str], *, every: bool) -> str:
+    """The first of many names."""
+    if every or len(names) <= _FEW_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_FEW_NAMES])} and {len(names) - _FEW_NAMES} more"
 
 
 def _problems(out: Console, problems: tuple[Problem, ...]) -> None:
@@ -208,5 +214,5 @@ def _tell_steps(out: Console, told: Steps, problems: tuple[Problem, ...], *, eve
     _tasks(out, tables.steps(told), every=every)
     for side, names in (("A", told.only_first), ("B", told.only_second)):
         if names:
-            out.print(visible(f"In {side} alone: {', '.join(names)}."))
+            out.print(visible(f"In {side} alone: {_names(names, every=every)}."))
     _problems(out, problems)

@@ -132,7 +132,11 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
         ratio = other.score / one.score
         interval = _of_ratio(one, other)
         change = _change(ratio, interval, _margin(run, run_after))
-        why = _said(one, other)
+        told = (
+            "" if run.card_hash == run_after.card_hash else "another task card",
+            _said(one, other),
+        )
+        why = "; ".join(part for part in told if part)
     return Step(run.task, run.precision, one, other, ratio, interval, change, why)
 
 
@@ -163,15 +167,15 @@ def _incomparable(first: TaskResult, second: TaskResult) -> str | None:
         return "emulated times say nothing about a GPU"
     if first.hardware.name != second.hardware.name:
         return f"measured on another GPU: {first.hardware.name} and {second.hardware.name}"
-    if first.card_hash != second.card_hash:
-        return "measured by another task card"
+    if first.baseline and second.baseline and first.baseline.candidate != second.baseline.candidate:
+        return "measured against another baseline"
     if _sizes(first) != _sizes(second) and first.improved and second.improved:
-        return "not the same sizes were timed"
+        return "not the same sizes and weights were timed"
     return None
 
 
-def _sizes(run: TaskResult) -> set[str]:
-    return {case.label for case in run.cases if case.speedup is not None}
+def _sizes(run: TaskResult) -> set[tuple[str, float]]:
+    return {(case.label, case.weight) for case in run.cases if case.speedup is not None}
 
 
 def _of_ratio(first: Held, second: Held) -> Interval:

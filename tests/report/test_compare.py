@@ -17,7 +17,7 @@ from told_results import CPU, FULL, SINGLE, report, told
 from cudamaster.cli import main
 from cudamaster.errors import UsageError
 from cudamaster.report.comparing import Step, compare
-from cudamaster.report.data import CaseResult, Report, TaskResult
+from cudamaster.report.data import CaseResult, Kernel, Report, TaskResult
 from cudamaster.speed import Change, Interval, overall
 from cudamaster.values import Precision, Role, Status
 
@@ -86,14 +86,21 @@ def test_an_interval_that_knows_nothing_is_unsure() -> None:
     ("changed", "why"),
     [
         ({"hardware": replace(H200, name="A100")}, "another GPU"),
-        ({"card_hash": "another"}, "another task card"),
+        ({"baseline": Kernel("another", "", "")}, "another baseline"),
         ({"cases": (timed(1000.0, 9.0), replace(timed(1.0, 9.0), label="N=9"))}, "not the same sizes"),
+        ({"cases": (replace(timed(1000.0, 9.0), weight=9.0),)}, "not the same sizes and weights"),
     ],
 )
 def test_what_is_no_measure_of_the_same_is_unsure(changed: dict[str, object], why: str) -> None:
-    found = step(told("a", 2.0), told("a", 9.0, **changed))
+    found = step(told("a", 2.0, baseline=Kernel("base", "", "")), told("a", 9.0, **changed))
     assert (found.change, found.ratio) == (Change.UNSURE, None)
     assert why in found.why
+
+
+def test_another_card_of_the_same_sizes_is_told() -> None:
+    """A card's text may change without what is timed."""
+    found = step(told("a", 2.0), told("a", 9.0, card_hash="another"))
+    assert (found.change, found.why) == (Change.FASTER, "another task card")
 
 
 def test_emulated_times_say_nothing() -> None:
