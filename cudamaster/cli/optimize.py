@@ -115,6 +115,7 @@ def optimize(
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
+    before = path.exists()
     account = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
@@ -130,8 +131,8 @@ def optimize(
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
     except BaseException as error:
-        # A folder that could not be resumed would be refused again.
-        refused = resumed is not None and isinstance(error, RunFolderError)
+        # A folder that could not be resumed would be refused again, and one that was there is of another run.
+        refused = before and isinstance(error, RunFolderError)
         if path.exists() and not refused:
             click.echo(f"What was done until here is kept: {ourselves('optimize', '--resume', str(path))}", err=True)
         raise

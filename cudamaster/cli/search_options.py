@@ -94,7 +94,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     added: list[options.Decorator] = [
         click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md."),
         click.option("-R", "--rounds", type=click.IntRange(1),
-                     help="Rounds of the search, or samples.  [default: 3; else 10]"),
+                     help="Rounds of the search, or samples.  [default: 3; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0),
                      help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]"),
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
