@@ -136,7 +136,9 @@ def _table(out: Console, shown: Table) -> None:
     if shown.note:
         out.print(f"{visible(shown.note)}.", style="dim")
     rows = [[visible(cell) for cell in row] for row in shown.rows]
-    out.print(table([visible(column) for column in shown.columns], rows, right=shown.right))
+    made = table([visible(column) for column in shown.columns], rows, right=shown.right)
+    made.columns[0].no_wrap = True  # names are there to be copied
+    out.print(made)
 
 
 def _tasks(out: Console, shown: Table, *, every: bool) -> None:

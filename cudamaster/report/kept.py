@@ -152,11 +152,12 @@ def result(path: Path, source: str) -> TaskResult:
 
 
 def _remarks(run: _Run, best: _Best, overall: Comparison | None) -> list[str]:
+    anew = overall is not None and best.score is not None and abs(overall.speedup / best.score - 1) > 1e-9
+    recomputed = "P is computed anew from the timings, as it is today"
+    if run.format == FORMAT:
+        return [f"recomputed: {recomputed}"] if anew else []
     age = "older" if run.format < FORMAT else "newer"
-    told = [] if run.format == FORMAT else [f"{age}: of format {run.format}, where this version has {FORMAT}"]
-    if overall is not None and best.score is not None and abs(overall.speedup / best.score - 1) > 1e-9:
-        told.append("recomputed: P is computed anew from the timings, as it is today")
-    return told
+    return [f"{age}: of format {run.format}, where this version has {FORMAT}{f'; {recomputed}' if anew else ''}"]
 
 
 def _configuration(settings: _Settings) -> Configuration:

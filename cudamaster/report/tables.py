@@ -187,8 +187,8 @@ def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
 
 def _spreads(hardware: str, here: Sequence[Group]) -> Table:
     lines = _Lines(here)
-    fast = [p for p in FAST_P if p not in TAUS]
-    spread_over = ("with a P", "mean", "geometric mean", "max", "75 %", "50 %", "25 %")
+    fast = [p for p in FAST_P if p > 1 and p not in TAUS]
+    spread_over = ("scored", "mean", "geomean", "max", "75 %", "50 %", "25 %")
     columns = (*spread_over, f"> {MEANINGFUL:g}", *(f"fast_{p:g}" for p in fast))
     rows = []
     for group in here:
