@@ -137,7 +137,7 @@ def _table(out: Console, shown: Table) -> None:
         out.print(f"{visible(shown.note)}.", style="dim")
     rows = [[visible(cell) for cell in row] for row in shown.rows]
     made = table([visible(column) for column in shown.columns], rows, right=shown.right)
-    made.columns[0].no_wrap = True  # names are there to be copied
+    made.columns[0].no_wrap = shown.columns[0] == "task"  # names are there to be copied
     out.print(made)
 
 

@@ -152,14 +152,19 @@ class _Lines:
     """What the lines of a table begin with: model and configuration where they differ, else they are told once."""
 
     def __init__(self, here: Sequence[Group]) -> None:
-        self._several = len({(group.model, group.configuration.described) for group in here}) > 1
-        self.columns = ("model", "configuration", "precision") if self._several else ("precision",)
-        self.note = "" if self._several else f"{here[0].model}; {here[0].configuration.described}. "
+        self._models = len({group.model for group in here}) > 1
+        self._configurations = len({group.configuration.described for group in here}) > 1
+        told = (("model", self._models), ("configuration", self._configurations), ("precision", True))
+        self.columns = tuple(name for name, differs in told if differs)
+        same = [] if self._models else [here[0].model]
+        same += [] if self._configurations else [here[0].configuration.described]
+        self.note = f"{'; '.join(same)}. " if same else ""
 
     def of(self, group: Group) -> tuple[str, ...]:
         """The first cells of a group's line."""
-        precision = group.precision.value if group.precision else "both"
-        return (group.model, group.configuration.described, precision) if self._several else (precision,)
+        cells = [group.model] if self._models else []
+        cells += [group.configuration.described] if self._configurations else []
+        return (*cells, group.precision.value if group.precision else "both")
 
 
 def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:

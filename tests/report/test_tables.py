@@ -203,11 +203,12 @@ def test_tables_in_the_form_of_the_papers() -> None:
         told("a", 1.5, configuration=SINGLE),
     ]  # fmt: skip
     success = tables.overview(report(*results))[0]
-    lines = {row[1:3]: row[3:] for row in success.rows}
+    assert success.note.startswith("some/model. Share")
+    lines = {row[:2]: row[2:] for row in success.rows}
     assert lines[FULL.described, "fp32"] == ("2 of 4", "100%", "100%", "100%", "50%", "50%", "-")
     assert lines[FULL.described, "both"][:3] == ("3 of 8", "67%", "67%")
     assert lines[SINGLE.described, "fp32"] == ("1 of 4", "100%", "100%", "0%", "0%", "0%", "1 missing")
-    assert success.columns[4:9] == ("correct", "P > 1", "P > 2", "P > 4", "P > 8")
+    assert success.columns[3:8] == ("correct", "P > 1", "P > 2", "P > 4", "P > 8")
 
 
 def test_partial_and_incomplete_results_are_told_in_the_table() -> None:
