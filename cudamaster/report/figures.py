@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Picture:
     """A figure with what a reader has to know of it: its file's name, a title, and how to read it.
 
-    `setting` is what it is of: model and configuration, or the GPU; empty where there is one of that alone.
+    `setting` is what it is of: model and configuration, or the GPU of which it shows `all` settings; empty where there
+    is no other.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Picture:
     caption: str
     setting: str
     figure: Figure
+    all: bool = False
 
 
 def draw(report: Report, folder: Path) -> tuple[Path, ...]:
@@ -83,8 +85,7 @@ def _pictures(report: Report, *, sizes: bool) -> Iterator[Picture]:
 
 def _of_gpu(report: Report, gpu: str, here: Sequence[Group], name: str, suffix: str) -> Iterator[Picture]:
     named = zip(settings.names(here), here, strict=True)
-    series = [(label(f"{setting} {str(group.precision).upper()}".strip(), 56), group) for setting, group in named]
-    if figure := speed_figures.cumulative_success(series):
+    if figure := speed_figures.cumulative_success([(label(setting, 120), group) for setting, group in named]):
         caption = (
             "Share of tasks whose P exceeds τ, strictly. A task without a correct kernel counts against every τ; at 0 "
             "it is enough to be correct."
@@ -93,13 +94,13 @@ def _of_gpu(report: Report, gpu: str, here: Sequence[Group], name: str, suffix: 
             caption += " The band reaches from the least to the largest share of a single repetition."
         if any(group.missing for group in here):
             caption += " Tasks that have no result are left out; the tables name them."
-        yield Picture(f"cumulative_success{suffix}", "Cumulative success", caption, name, figure)
+        yield Picture(f"cumulative_success{suffix}", "Cumulative success", caption, name, figure, all=True)
     if figure := speed_figures.authorities([one for one in report.authorities if one.hardware == gpu]):
         caption = (
             "How many times as fast as the baseline: our kernel, the vendor's library in its place, and a call that "
             "takes the least possible time, each timed in the same run."
         )
-        yield Picture(f"authorities{suffix}", "Against the vendor's libraries", caption, name, figure)
+        yield Picture(f"authorities{suffix}", "Against the vendor's libraries", caption, name, figure, all=True)
 
 
 def _of_setting(setting: Group, halves: Sequence[Group], name: str, suffix: str, *, sizes: bool) -> Iterator[Picture]:

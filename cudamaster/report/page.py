@@ -10,6 +10,7 @@ import base64
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from cudamaster.report import figures, highlighting, settings, size_plots, table
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
-from cudamaster.report.numbers import groups
+from cudamaster.report.numbers import by_task, groups, typical
 from cudamaster.report.speed_figures import heaviest
 
 
@@ -83,13 +84,22 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A picture in the page; a tall one takes the room of several."""
+    """A picture in the page. `of` is the GPU where there are several; a tall one takes the room of several."""
 
     title: str
     caption: str
-    setting: str
+    of: str
     svg: Markup
     tall: bool
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The pictures of one setting, whose name is empty where there is no other, and its tasks in small."""
+
+    name: str
+    pictures: tuple[_Shown, ...]
+    tiles: tuple[_Tile, ...]
 
 
 def write(report: Report, path: Path) -> None:
@@ -114,6 +124,8 @@ def page(report: Report) -> str:
     emulated = replace(report, results=report.emulated, missing=() if report.measured else report.missing)
     shown = size_plots.common_reach(report.measured)
     part = _part(measured, shown)
+    # Speedup over size has tiles and a plot in every row instead.
+    drawn = figures.pictures(report, sizes=False)
     return (
         pages.environment()
         .get_template("report.html.j2")
@@ -121,10 +133,10 @@ def page(report: Report) -> str:
             report=report,
             title=settings.title(report),
             sentences=headline(measured) if report.measured else (),
-            pictures=_pictures(report),
+            pictures=[_shown(picture) for picture in drawn if picture.all],
+            searches=_searches(drawn, part, shown),
             reach=shown,
             beyond=any(shown.leaves_out(result) for result in report.measured),
-            tiles=_tiles(part, shown),
             overview=tables.overview(measured),
             classes=tables.classes(measured),
             measured=part,
@@ -143,15 +155,30 @@ def page(report: Report) -> str:
     )
 
 
-def _pictures(report: Report) -> list[_Shown]:
-    told = []
-    # Speedup over size has a plot in every row instead, and tiles.
-    for picture in figures.pictures(report, sizes=False):
-        width, height = picture.figure.get_size_inches()
-        described = highlighting.shown(f"{picture.title}. {picture.caption}")
-        svg = inline(picture.figure, picture.name, described)
-        told.append(_Shown(picture.title, picture.caption, picture.setting, svg, tall=height > 1.5 * width))
-    return told
+def _shown(picture: figures.Picture) -> _Shown:
+    width, height = picture.figure.get_size_inches()
+    described = highlighting.shown(f"{picture.title}. {picture.caption}")
+    svg = inline(picture.figure, picture.name, described)
+    of = picture.setting if picture.all else ""
+    return _Shown(picture.title, picture.caption, of, svg, tall=height > 1.5 * width)
+
+
+def _searches(drawn: Sequence[figures.Picture], part: _Part, shown: size_plots.Reach) -> list[_Search]:
+    tiles: dict[str, dict[str, list[_Entry]]] = {}
+    for entry in part.entries:
+        tiles.setdefault(entry.setting, {}).setdefault(entry.result.task, []).append(entry)
+    return [
+        _Search(
+            name,
+            tuple(_shown(picture) for picture in drawn if not picture.all and picture.setting == name),
+            tuple(
+                _Tile(task, entries[0].anchor, plot)
+                for task, entries in sorted(of_task.items())
+                if (plot := size_plots.small([entry.result for entry in entries], shown))
+            ),
+        )
+        for name, of_task in sorted(tiles.items())
+    ]
 
 
 def _part(report: Report, shown: size_plots.Reach) -> _Part:
@@ -163,21 +190,26 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
         report.results,
         key=lambda run: (not run.correct, 0.0 if run.emulated else -(run.score or 0.0), run.name, run.repetition),
     )
+    # Of repeated runs the typical one shows its kernel: ten runs of everything would be 30 MB of code.
+    told = {id(typical(runs)) for group in pooled for runs in by_task(group.results).values()}
     entries = []
     for number, result in enumerate(ordered, 1):
         key = (result.hardware.name, result.model, result.configuration.described)
-        entries.append(_entry(result, number, names[key], shown, repeated=repetitions[key] > 1))
+        repeated = repetitions[key] > 1
+        entries.append(_entry(result, number, names[key], shown, repeated=repeated, with_code=id(result) in told))
     return _Part(tuple(entries), report.missing, tuple(sorted(filter(None, names.values()))))
 
 
-def _entry(result: TaskResult, number: int, setting: str, shown: size_plots.Reach, *, repeated: bool) -> _Entry:
+def _entry(
+    result: TaskResult, number: int, setting: str, shown: size_plots.Reach, *, repeated: bool, with_code: bool
+) -> _Entry:
     outcome = "no kernel" if result.status is None else result.status.value
     if result.correct and not result.emulated:
         outcome = result.speed.change.value if result.speed is not None else "unsure"
     before, after = _class(result.before), _class(result.after if result.improved else result.before)
     case = heaviest(result)
     diff = None
-    if result.diff and result.baseline is not None and result.best is not None:
+    if with_code and result.diff and result.baseline is not None and result.best is not None:
         diff = highlighting.difference(result.diff, result.baseline.code, result.best.code)
     return _Entry(
         anchor=f"{'emulated' if result.emulated else 'task'}-{re.sub(r'[^a-z0-9_]+', '-', result.name)}-{number}",
@@ -190,7 +222,7 @@ def _entry(result: TaskResult, number: int, setting: str, shown: size_plots.Reac
         over_floor=case.over_floor if case else None,
         small=None if result.emulated else size_plots.small([result], shown),
         large=None if result.emulated else size_plots.large(result),
-        code=highlighting.code(result.best.code) if result.best is not None else None,
+        code=highlighting.code(result.best.code) if with_code and result.best is not None else None,
         diff=diff,
     )
 
@@ -202,21 +234,6 @@ def _class(view: HardwareView | None) -> str | None:
 def _move(before: str | None, after: str | None) -> str:
     """From which class to which; a question mark is one that nobody measured."""
     return (before or "") if before == after else f"{before or '?'} → {after or '?'}"
-
-
-def _tiles(part: _Part, shown: size_plots.Reach) -> list[tuple[str, list[_Tile]]]:
-    told: dict[str, dict[str, list[_Entry]]] = {}
-    for entry in part.entries:
-        told.setdefault(entry.setting, {}).setdefault(entry.result.task, []).append(entry)
-    made = []
-    for setting, of_task in sorted(told.items()):
-        cells = []
-        for task, entries in sorted(of_task.items()):
-            if plot := size_plots.small([entry.result for entry in entries], shown):
-                cells.append(_Tile(task, entries[0].anchor, plot))
-        if cells:
-            made.append((setting, cells))
-    return made
 
 
 def _ahead(one: Authority) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ _CONTENDERS = {"ours": (BLUE, "o", "-"), "library": (ORANGE, "s", "-"), "floor":
 
 
 def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
-    """Share of tasks whose P exceeds tau, over tau, for named groups of one GPU (figure 4).
+    """Share of tasks whose P exceeds tau, over tau, for groups of one GPU with the names of their settings (figure 4).
 
     A logarithmic axis has no 0, so success at 0 stands apart, at its left end.
     """
@@ -42,13 +43,15 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
     if not scores:
         return None
     low, high = min(0.5, *scores), max(8.0, *scores)
-    figure = blank(2.55 + 0.14 * len(groups))
+    texts = [_series(name, group) for name, group in groups]
+    figure = blank(2.55 + 0.14 * sum(text.count("\n") + 1 for text in texts))
     axes = figure.subplots()
     # Before the groups are drawn: where 0 is depends on the axis.
     logarithmic(axes, "x", [low, high * 1.3])
     zero = low / (high / low) ** 0.11
-    for index, (name, group) in enumerate(groups):
-        _success(axes, name, group, zero, index)
+    settings = list(dict.fromkeys(name for name, _ in groups))
+    for (name, group), text in zip(groups, texts, strict=True):
+        _success(axes, text, group, zero, settings.index(name) if len(settings) > 1 else None)
     axes.set_xlim(zero / 1.12, axes.get_xlim()[1])
     ticks = _powers(low, high * 1.3)
     ticks = ticks if len(ticks) < 9 else [tick for tick in ticks if math.log2(tick) % 2 == 0]
@@ -63,24 +66,32 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
     return figure
 
 
-def _success(axes: Axes, name: str, group: Group, zero: float, index: int) -> None:
-    colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
-    dash = "--" if group.precision is Precision.BF16 else "-"
+def _series(name: str, group: Group) -> str:
+    """What a legend says of a group, on as many lines as that takes: settings may differ in their last word."""
+    text = f"{str(group.precision or 'both').upper()} {name}".strip() + f" ({group.tasks} tasks)"
+    return "\n".join(textwrap.wrap(text, 52))
+
+
+def _success(axes: Axes, text: str, group: Group, zero: float, setting: int | None) -> None:
+    """Of several settings each has a colour and a marker, else each precision; hollow and dashed is BF16."""
+    colour, marker = PRECISIONS[group.precision or Precision.FP32]
+    if setting is not None:
+        colour, marker = SERIES[setting % len(SERIES)], MARKERS[(setting + setting // len(SERIES)) % len(MARKERS)]
+    dash, face = ("--", PAPER) if group.precision is Precision.BF16 else ("-", colour)
     right = axes.get_xlim()[1]
     taus = [axes.get_xlim()[0], *(one.tau for one in group.curve if one.tau > 0), right]
     shares = [point(group.results, tau) for tau in taus]
     percent = [100 * one.share for one in shares]
-    text = f"{name} ({group.tasks} tasks)"
     axes.step(taus, percent, where="post", color=colour, linestyle=dash, linewidth=1.2)
     if group.repetitions > 1:
         lows = [100 * one.low for one in shares if one.low is not None]
         highs = [100 * one.high for one in shares if one.high is not None]
-        axes.fill_between(taus, lows, highs, step="post", color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(taus, lows, highs, step="post", color=colour, alpha=0.12, linewidth=0)
     marked = _powers(taus[0], right)
     xs = [zero, *marked]
     ys = [100 * point(group.results, tau).share for tau in (0.0, *marked)]
-    axes.plot(xs, ys, color=colour, marker=marker, markersize=3.5, linestyle="")
-    axes.plot([], [], color=colour, marker=marker, markersize=3.5, linestyle=dash, label=text)
+    axes.plot(xs, ys, marker, color=colour, markersize=3.5, markerfacecolor=face)
+    axes.plot([], [], marker, color=colour, markersize=3.5, markerfacecolor=face, linestyle=dash, label=text)
 
 
 def _powers(low: float, high: float) -> list[float]:
