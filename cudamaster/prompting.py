@@ -10,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cudamaster import replaying, worked_examples
-from cudamaster.agents import coder, compiler, debug, judge, planner, reviewer
+from cudamaster.agents import coder, compiler, contrast, debug, judge, lone_coder, planner, reviewer
 from cudamaster.agents.brief import Brief
+from cudamaster.agents.contrast import Exemplar
 from cudamaster.agents.debug import Diagnosis
+from cudamaster.agents.judge import Correction, Optimization
 from cudamaster.cards import TaskCard
 from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.runfolder import RunRecord
-from cudamaster.strategies import registry
+from cudamaster.strategies import contrastive, cudaforge, cudamaster, registry, sample
 from cudamaster.strategies.protocol import Silent
 from cudamaster.values import Candidate, Findings, Plan, Role, Verdict
 
@@ -26,6 +28,8 @@ CHARACTERS_PER_TOKEN = 4  # of code and English, roughly; tokenizers differ by a
 # What another agent would have said.
 _PLAN = Plan("<title of the Planner's idea>", "<the Planner's scheme>")
 _DIAGNOSIS = Diagnosis("<what the Debug agent found>", "<what the Debug agent says to change>")
+_CORRECTION = Correction("<the problem that the Judge names>", "<why it matters>", "<the smallest fix>")
+_OPTIMIZATION = Optimization("<the bottleneck that the Judge names>", "<its method>", "<its plan>")
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,17 @@ def tokens(text: str) -> int:
 
 
 def of_kernel(
-    role: Role, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict, findings: Findings
+    role: Role,
+    brief: Brief,
+    baseline: Candidate,
+    candidate: Candidate,
+    verdict: Verdict,
+    findings: Findings,
+    strategy: str = cudamaster.NAME,
 ) -> Request:
-    """What `role` would be asked in a first round about a candidate with that verdict.
+    """What `role` would be asked about a candidate with that verdict, the first after the baseline or that itself.
 
-    Coder and Compiler are those of algorithm 1; the Judge and the Reviewer see the baseline beside the candidate.
+    The Coder is that of `strategy`; the other roles are asked the same wherever they are asked.
     Raises UsageError where the role is not asked about a candidate of that status.
     """
     if role is Role.PLANNER:
@@ -58,9 +68,7 @@ def of_kernel(
             )
         return _overhear(lambda model: planner.propose(model, brief, candidate, verdict, findings, []))
     if role is Role.CODER:
-        if verdict.correct:
-            return _overhear(lambda model: coder.implement(model, brief, _PLAN, candidate.code))
-        return _overhear(lambda model: coder.repair(model, brief, _PLAN, _DIAGNOSIS, candidate.code))
+        return _overhear(lambda model: _ask_coder(model, strategy, brief, baseline, candidate, verdict))
     if role is Role.COMPILER:
         return _overhear(lambda model: compiler.choose_command(model, brief, _PLAN, candidate.code))
     if role is Role.DEBUG:
@@ -76,6 +84,27 @@ def of_kernel(
             "The Reviewer sees kernels that are right and have a score alone.", "Give one with --candidate FILE."
         )
     return _overhear(lambda model: reviewer.review(model, brief, baseline.code, candidate, verdict, 1.0))
+
+
+def _ask_coder(
+    model: Model, strategy: str, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict
+) -> object:
+    if strategy == contrastive.NAME:
+        shown = [Exemplar(baseline, verdict, 1.0, is_baseline=True)]
+        if candidate.id != baseline.id:
+            if not verdict.correct or verdict.score is None:
+                raise UsageError(f"The strategy {strategy} shows no kernel without a score.", "Take another kernel.")
+            shown.append(Exemplar(candidate, verdict, verdict.score))
+        return contrast.improve(model, brief, sorted(shown, key=lambda exemplar: exemplar.score), [])
+    if strategy == sample.NAME or (strategy == cudaforge.NAME and candidate.id == baseline.id):
+        return lone_coder.write(model, brief, baseline.code)
+    if strategy == cudaforge.NAME:
+        if verdict.correct:
+            return lone_coder.optimize(model, brief, candidate, verdict, _OPTIMIZATION, None)
+        return lone_coder.correct(model, brief, candidate, verdict, _CORRECTION)
+    if verdict.correct:
+        return coder.implement(model, brief, _PLAN, candidate.code)
+    return coder.repair(model, brief, _PLAN, _DIAGNOSIS, candidate.code)
 
 
 def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | None]:

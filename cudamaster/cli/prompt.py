@@ -15,12 +15,14 @@ from cudamaster.visible import visible
 
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Request
+    from cudamaster.strategies.registry import Strategy
 
 
 @click.command()
 @click.argument("task", required=False)
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="Who is asked.")
 @options.precision
+@click.option("--strategy", help="The strategy that asks.  [default: cudamaster; judge: cudaforge]")
 @click.option("--candidate", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="A kernel, as for evaluate; it is built and judged first.")  # fmt: skip
 @click.option("--command", help="Compile command of the kernel; the device's default otherwise.")
@@ -36,6 +38,7 @@ def prompt(
     task: str | None,
     role: str,
     precision: str,
+    strategy: str | None,
     file: Path | None,
     command: str | None,
     run: Path | None,
@@ -48,16 +51,17 @@ def prompt(
     """Show what a model in a role would see: the system and the user message, with an estimate of their tokens.
 
     For TASK: about its baseline before anything was measured, or about a kernel that is built and judged here. What
-    another agent would have said stands in <...>; coder and compiler are those of the strategy cudamaster. With --run
-    RUN, of any strategy: what the run asked, in today's wording. No model is asked.
+    another agent would have said stands in <...>. With --run RUN: what the run asked, in today's wording. No model is
+    asked.
     """
     from cudamaster.errors import UsageError
 
     asked = Role(role)
     if run is not None:
-        if task is not None or file is not None or command is not None or profile is not None:
+        if any(given is not None for given in (task, file, command, profile, strategy)):
             raise UsageError(
-                "A run knows its task, kernels and profiles.", "With --run leave out TASK, --candidate and --profile."
+                "A run knows its task, strategy, kernels and profiles.",
+                "With --run leave out TASK, --strategy, --candidate, --command and --profile.",
             )
         request, where = _of_run(run, asked, number)
     elif task is None:
@@ -65,14 +69,30 @@ def prompt(
     elif number is not None:
         raise UsageError("A round is one of a run.", "Give --run RUN with --round.")
     else:
-        default = ProfileMode.CUDAFORGE24 if asked is Role.JUDGE else ProfileMode.FILTERED
-        request, where = _of_kernel(task, asked, precision, file, command, device, profile or default, seed)
+        search = _asking(asked, strategy)
+        profile = profile or search.profile
+        request, where = _of_kernel(task, asked, search.name, precision, file, command, device, profile, seed)
     _print(request, where, as_json=as_json)
+
+
+def _asking(role: Role, strategy: str | None) -> Strategy:
+    """The strategy that asks `role`. Raises UsageError for one that does not."""
+    from cudamaster.errors import UsageError
+    from cudamaster.strategies import registry
+
+    search = registry.find(strategy or ("cudaforge" if role is Role.JUDGE else "cudamaster"))
+    if role not in (*search.roles, Role.REVIEWER):
+        raise UsageError(
+            f"The strategy {search.name} asks no {role.value} agent.",
+            f"It asks {', '.join(each.value for each in search.roles)}; any strategy can ask a reviewer.",
+        )
+    return search
 
 
 def _of_kernel(
     task: str,
     role: Role,
+    strategy: str,
     precision: str,
     file: Path | None,
     command: str | None,
@@ -107,7 +127,7 @@ def _of_kernel(
         profiled = verdict.correct and role in (Role.PLANNER, Role.JUDGE)
         findings = bench.findings(candidate, verdict) if profiled else no_profile(candidate.id, "none was asked for.")
         where = f"{file} as a kernel for {card.name} ({precision}), {verdict.status}"
-    return prompting.of_kernel(role, brief_of(bench), bench.baseline, candidate, verdict, findings), where
+    return prompting.of_kernel(role, brief_of(bench), bench.baseline, candidate, verdict, findings, strategy), where
 
 
 def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:

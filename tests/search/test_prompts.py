@@ -375,11 +375,34 @@ def test_judge_and_reviewer_see_the_kernel_beside_the_plain_one(tmp_path: Path) 
     assert "Weighted speedup over the plain kernel" in told
 
 
+def test_the_coder_is_that_of_the_strategy(tmp_path: Path) -> None:
+    """Of the baseline, and of a kernel at hand that is right or fails."""
+
+    def told(strategy: str, *more: str | Path) -> str:
+        result = shown("dot_product", "--role", "coder", "--device", "cpu", "--strategy", strategy, *more)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    broken, right = tmp_path / "broken.cu", tmp_path / "right.cu"
+    broken.write_text(dot_product("totl += X[i];"))
+    right.write_text(dot_product("total += X[i] * Y[i]; // mine"))
+    assert "<the Planner's scheme>" in told("cudamaster")
+    assert "There is one try" in told("sample")
+    assert "## Latest kernel (failing)" in told("cudaforge", "--candidate", broken)
+    assert "<the smallest fix>" in told("cudaforge", "--candidate", broken)
+    assert "The one kernel to learn from" in told("contrastive")
+    both = told("contrastive", "--candidate", right)
+    assert both.count("### Kernel") == 2
+    assert "// mine" in both
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--role", "planner"), "No task was given."),
         (("spmv_csr", "--role", "debug"), "failing kernels alone. Give one with --candidate FILE."),
+        (("spmv_csr", "--role", "planner", "--strategy", "sample"), "The strategy sample asks no planner agent."),
+        (("--role", "planner", "--run", "x", "--strategy", "sample"), "leave out TASK, --strategy"),
         (("spmv_csr", "--role", "reviewer"), "have a score alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--round", "1"), "Give --run RUN with --round."),
         (("spmv_csr", "--role", "planner", "--command", "nvcc"), "Give the kernel with --candidate FILE."),
