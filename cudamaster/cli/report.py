@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FEW = 20  # tasks that a terminal shows unless all are asked for
 _FEW_NAMES = 10
+_FEW_PROBLEMS = 10
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -66,8 +67,9 @@ def report(
         return
     loaded = load(results)
     if not loaded.results and not loaded.authorities:
-        told = " ".join(problem.what for problem in loaded.problems) or "They hold none."
-        raise RunFolderError(f"No result could be read: {told}", "Name run folders, suites, or folders of those.")
+        told = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
+        what = "wait for them or carry them on with --resume" if loaded.missing else "name run folders or suites"
+        raise RunFolderError(f"There is no result yet. {told}", f"To have some, {what}.")
     _write_files(loaded, html, csv_file, figures, quiet=as_json)
     if as_json:
         from cudamaster.report.export import as_json as exported
@@ -128,7 +130,7 @@ def _tell(out: Console, loaded: Report, *, every: bool) -> None:
     if (contest := tables.authorities(loaded)) is not None:
         _table(out, contest)
     _missing(out, loaded, every=every)
-    _problems(out, loaded.problems)
+    _problems(out, loaded.problems, every=every)
 
 
 def _table(out: Console, shown: Table) -> None:
@@ -170,13 +172,16 @@ def _names(names: Sequence[str], *, every: bool) -> str:
     return f"{', '.join(names[:_FEW_NAMES])} and {len(names) - _FEW_NAMES} more"
 
 
-def _problems(out: Console, problems: tuple[Problem, ...]) -> None:
+def _problems(out: Console, problems: tuple[Problem, ...], *, every: bool) -> None:
     for serious, heading in ((True, "Left out"), (False, "To know")):
         told = [problem for problem in problems if problem.serious is serious]
         if told:
             out.print(f"\n{heading}", style="bold yellow" if serious else "bold")
-        for problem in told:
+        shown = told if every else told[:_FEW_PROBLEMS]
+        for problem in shown:
             out.print(visible(f"- {problem.what} {problem.fix}".rstrip()))
+        if len(shown) < len(told):
+            out.print(f"… {len(told) - len(shown)} more: --all")
 
 
 def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
@@ -217,4 +222,4 @@ def _tell_steps(out: Console, told: Steps, problems: tuple[Problem, ...], *, eve
     for side, names in (("A", told.only_first), ("B", told.only_second)):
         if names:
             out.print(visible(f"In {side} alone: {_names(names, every=every)}."))
-    _problems(out, problems)
+    _problems(out, problems, every=every)

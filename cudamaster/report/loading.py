@@ -124,7 +124,7 @@ class _Reading:
             return None
         if isinstance(told, Missing):
             self.missing.append(told)
-            self.problem(path, f"{told.why}.", f"Carry it on: optimize --resume {path}")
+            self.problem(path, f"{told.why}.", f"Wait where it still goes on; else optimize --resume {path}")
             return None
         if told.progress is not Progress.FINISHED:
             doing = f" while {told.stopped_at}" if told.stopped_at else ""
