@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 3.5  # inches
 INK, QUIET, LINE, PAPER = "#1c2128", "#59626e", "#c9ced6", "#ffffff"
-BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072b2", "#d55e00", "#008563", "#b05c8e", "#b67d00", "#3f95cc"
+BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072b2", "#c35500", "#008563", "#b05c8e", "#b67d00", "#3f95cc"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 PRECISIONS = {Precision.FP32: (BLUE, "o"), Precision.BF16: (ORANGE, "s")}

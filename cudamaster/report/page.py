@@ -117,7 +117,7 @@ def write(report: Report, path: Path) -> None:
 def page(report: Report) -> str:
     """The text of the page."""
     folder = resources.package() / "pages"
-    script = (folder / "report.js").read_text()
+    script = (folder / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # What is missing is missing among the results that there are.
     measured = replace(report, results=report.measured, missing=report.missing if report.measured else ())
@@ -145,7 +145,7 @@ def page(report: Report) -> str:
             emulated_overview=tables.overview(emulated),
             problems=sorted(report.problems, key=lambda problem: not problem.serious),
             serious=sum(problem.serious for problem in report.problems),
-            css=Markup((folder / "report.css").read_text()),
+            css=Markup((folder / "report.css").read_text("utf-8")),
             script=Markup(script),
             script_hash=f"sha256-{digest}",
             figure=figure,

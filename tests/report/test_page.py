@@ -21,7 +21,7 @@ from made_up import CPU, FULL, authority, hundred, report, result
 
 from cudamaster import resources
 from cudamaster.errors import UsageError
-from cudamaster.report import highlighting, page, size_plots
+from cudamaster.report import drawing, highlighting, page, size_plots
 from cudamaster.report.data import Configuration, Missing, Problem, Progress, Report
 from cudamaster.values import Precision, ProfileMode, Status
 
@@ -286,6 +286,13 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def test_a_light_page_has_the_colours_of_the_figures_on_paper() -> None:
+    sheet = (resources.package() / "pages" / "report.css").read_text()
+    colour = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", sheet.split("}")[0]))
+    for name in ("ink", "quiet", "line", "blue", "orange", "green", "purple", "yellow", "sky"):
+        assert colour[name] == getattr(drawing, name.upper()), name
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_can_be_read(scheme: str) -> None:
     """Texts by WCAG's 4.5 on everything that they stand on, lines and marks by 3."""
@@ -300,6 +307,8 @@ def test_colours_can_be_read(scheme: str) -> None:
             assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
     for mark in ("blue", "orange", "green", "purple", "yellow", "sky"):
         assert contrast(colour[mark], colour["page"]) >= 3, mark
+    for bar in ("blue", "orange", "green"):  # with a number on it
+        assert contrast(colour[bar], colour["page"]) >= 4.5, bar
 
 
 def test_code_keeps_every_character() -> None:
