@@ -102,7 +102,8 @@ class _Reading:
                 self._single(path, "run")
             elif depth < _DEEPEST:
                 for name in (saved.FILE_NAME, authorities.FILE_NAME):
-                    if (path / name).is_file():
+                    # An empty one is what a shell makes for `report FOLDER --json > FOLDER/report.json`.
+                    if (path / name).is_file() and (path / name).stat().st_size:
                         self.take(path / name, depth + 1)
                 for inside in sorted(path.iterdir()):
                     if inside.is_dir() and not inside.name.startswith("."):
