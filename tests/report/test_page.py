@@ -367,7 +367,7 @@ def test_one_huge_speedup_does_not_flatten_all_plots() -> None:
 
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("width", [360, 800, 1400])
 def test_nothing_is_requested_and_nothing_overflows(
     chromium: browser.Browser, whole: Path, width: int, scheme: str
 ) -> None:
