@@ -45,9 +45,11 @@ def overview(report: Report) -> tuple[Table, ...]:
 
 
 def classes(report: Report) -> tuple[Table, ...]:
-    """For each group with classes on both sides: the migrations, and what became of the metrics."""
+    """For each search whose kernels have classes: by category, the migrations, and what became of the metrics."""
     told: list[Table] = []
     for group in groups(report, pooled=True):
+        if group.classes.by_category:
+            told.append(_by_category(group))
         if group.classes.migrations:
             told.append(_migrations(group))
         if group.classes.metrics:
@@ -230,6 +232,18 @@ def _costs(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
         rows.append((*lines.of(group), *cells))
     note = "Averages over runs; minutes are of wall time"
     return Table(f"Cost per task on {hardware}", lines.note + note, (*lines.columns, *columns), tuple(rows), columns)
+
+
+def _by_category(group: Group) -> Table:
+    counts = group.classes.by_category
+    categories = sorted({category for by in counts.values() for category in by})
+    rows = [
+        (kind.value, str(sum(by.values())), *(str(by.get(category, 0)) for category in categories))
+        for kind in Bottleneck
+        for by in [counts.get(kind, {})]
+    ]
+    columns = ("baseline is", "tasks", *categories)
+    return Table(f"Classes of the baselines, {_described(group)}", "", columns, tuple(rows), columns[1:])
 
 
 def _migrations(group: Group) -> Table:

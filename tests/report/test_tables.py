@@ -167,7 +167,15 @@ def test_classes_before_and_after() -> None:
     (metric,) = found.metrics
     assert (metric.bottleneck, metric.metric, metric.tasks, metric.mean) == (LATENCY, "Mem Busy", 2, 1.5)
     assert metric.deviation == pytest.approx(statistics.stdev([2.0, 1.0]))
-    matrix, metrics = tables.classes(report(*results))
+    categories, matrix, metrics = tables.classes(report(*results))
+    assert (categories.columns, categories.rows) == (
+        ("baseline is", "tasks", "dense", "llm"),
+        (
+            ("compute bound", "1", "1", "0"),
+            ("memory latency bound", "3", "2", "1"),
+            ("memory bandwidth bound", "0", "0", "0"),
+        ),
+    )
     assert dict(zip(matrix.columns[1:], matrix.rows[list(Bottleneck).index(LATENCY)][1:], strict=True)) == {
         "compute bound": "0", "memory latency bound": "1", "memory bandwidth bound": "2"
     }  # fmt: skip
