@@ -144,7 +144,7 @@ class _Reading:
 
         Only folders of runs are `live`: two of them are two runs, and a run goes before what was made of it earlier.
         """
-        which = (result.name, result.started, result.model, result.hardware.name)
+        which = _which(result)
         before = self._runs.get(which)
         if before is None or (live and before.live):
             self._runs[which] = _Place(len(self.results), live)
@@ -170,8 +170,11 @@ class _Reading:
 
     def _saved(self, report: Report) -> None:
         """What a report holds, with the problems that it was made with."""
+        there = set(self._runs)
         for result in report.results:
-            self._keep(result, live=False)
+            if _which(result) not in there:  # its own results are not each other's, whatever they have in common
+                self._runs[_which(result)] = _Place(len(self.results), live=False)
+                self.results.append(result)
         self.missing += report.missing
         self.authorities += report.authorities
         self.problems += [problem for problem in report.problems if problem.serious]
@@ -184,11 +187,13 @@ class _Reading:
         except CudaMasterError as error:
             self.problem(path, error.reason, f"{error.fix} Its runs are reported one by one.")
             for inside in sorted(one.parent for one in path.glob("*/run.json")):
-                self._single(inside, "suite")
+                self.take(inside, _DEEPEST)
             return
         emulated = _emulated(suite)
         for entry in suite.entries:
             folder = path / entry.name
+            if folder.resolve() in self._seen:
+                continue
             self._seen.add(folder.resolve())
             before = len(self.missing)
             told = self._single(folder, "suite") if folder.is_dir() else None
@@ -197,6 +202,11 @@ class _Reading:
             if entry.state is State.FAILED:
                 what = f"{folder} failed: {' '.join((entry.error or 'no reason is kept').split())}"
                 self.problem(folder, what, f"Try it again: suite --resume {path}", serious=told is None)
+
+
+def _which(result: TaskResult) -> tuple[str, str, str, str]:
+    """What a run has in common with all that was made of it."""
+    return result.name, result.started, result.model, result.hardware.name
 
 
 def _read(path: Path, source: str) -> TaskResult | Missing:

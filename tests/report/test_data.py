@@ -297,6 +297,12 @@ def test_a_suite_whose_own_file_is_damaged_is_reported_run_by_run(tmp_path: Path
     assert "suite.json" in report.problems[0].what
 
 
+def test_a_run_of_a_suite_that_is_named_too_is_read_once(tmp_path: Path) -> None:
+    path = suite(tmp_path / "suite", {("gelu", FP32): (2.0,), ("relu", FP32): (3.0,)})
+    for paths in ([path / "gelu_fp32", path], [path, path / "gelu_fp32"]):
+        assert [result.name for result in load(paths).results] == ["gelu_fp32", "relu_fp32"]
+
+
 def test_a_damaged_run_of_a_suite_is_missing(tmp_path: Path) -> None:
     path = suite(tmp_path / "suite", {("gelu", FP32): (2.0,), ("relu", FP32): (3.0,)})
     (path / "relu_fp32" / "run.json").unlink()
@@ -312,6 +318,7 @@ def test_a_damaged_run_of_a_suite_is_missing(tmp_path: Path) -> None:
 def test_a_saved_report_is_read_back_in_full(tmp_path: Path) -> None:
     """Everything but when it was made and of what comes back, so that pages can be made where the runs are no more."""
     folder = runs(tmp_path / "runs", {"gelu": (2.0, 3.0), "relu": ("wrong", 0.5)})
+    shutil.copytree(folder / "gelu", folder / "gelu again")  # another run that began in the same second
     (folder / "broken").mkdir()
     (folder / "broken" / "run.json").write_text("{")
     report = load([folder])
