@@ -168,7 +168,6 @@ class LiteLLMModel:
         except Exception:
             return None
 
-
     @property
     def priced(self) -> bool:
         """Whether a price is known by which its calls can be counted. Imports LiteLLM; no server is reached."""
