@@ -25,7 +25,7 @@ double take(Given& given, const char* name, const double* fallback);
 inline long long isqrt(long long n) {
     long long root = 0;
     for (long long bit = 1LL << 31; bit > 0; bit /= 2)
-        if ((root + bit) * (root + bit) <= n)
+        if (root + bit <= n / (root + bit)) // whose square may be more than a long long holds
             root += bit;
     return root;
 }
