@@ -257,7 +257,10 @@ def test_nvcc_gets_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv(name, value)
     nvcc = tmp_path / "bin" / "nvcc"
     nvcc.parent.mkdir()
-    nvcc.write_text(f"#!/bin/sh\ncat /proc/self/environ >> {tmp_path}/dump\necho 'release 13.0,'\n: > candidate.o\n")
+    nvcc.write_text(
+        f"#!/bin/sh\ncat /proc/self/environ >> {tmp_path}/dump\necho 'release 13.0,'\n"
+        'case "$*" in *candidate.o*) : > candidate.o;; esac\n'
+    )
     nvcc.chmod(0o755)
     monkeypatch.setattr("cudamaster.devices.cuda.find_nvcc", lambda: nvcc)
     device = CudaDevice(Gpu(0, "H200", "GPU-1", "9.0", "1", "1", "1", "1", "1"))
