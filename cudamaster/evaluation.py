@@ -120,17 +120,7 @@ class Workbench:
             build = self._builder.build(candidate, check_only=check_only)
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
-            verdict = Verdict(
-                candidate=candidate.id,
-                device=self.device.name,
-                emulated=self.device.emulated,
-                status=build.status or Status.CORRECT,
-                detail=build.detail,
-                log=build.log,
-                seed=seed,
-                seconds=Seconds(build=build.seconds),
-                build=build.record,
-            )
+            verdict = self._begun(candidate.id, build, seed)
             if build.status is not None:
                 return verdict
             quiet = not check_only and self._builder.asks_driver(candidate)
@@ -140,6 +130,20 @@ class Workbench:
             if told.score is not None and told.score > to_beat:
                 return self._sanitized(told, candidate)
             return self._explained(told, candidate)
+
+    def _begun(self, candidate: str, build: Build, seed: int) -> Verdict:
+        """A verdict as far as the build goes."""
+        return Verdict(
+            candidate=candidate,
+            device=self.device.name,
+            emulated=self.device.emulated,
+            status=build.status or Status.CORRECT,
+            detail=build.detail,
+            log=build.log,
+            seed=seed,
+            seconds=Seconds(build=build.seconds),
+            build=build.record,
+        )
 
     def _judged(
         self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool, quiet: bool
@@ -197,8 +201,9 @@ class Workbench:
             judgement = self._verify(workers, seed, _VENDOR_CALL_LIMIT)
         else:
             cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-            quiet, options = self._builder.asks_driver(), ["--cases", "all", *_VENDOR_CALL_LIMIT]
-            judgement = self._run(workers, cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            # What a library asks of the driver is not known.
+            judgement = self._run(workers, cases, options, seed, _RUN_LIMIT_S, quiet=True)
         verdict = Verdict(
             candidate=name,
             device=self.device.name,
@@ -218,21 +223,12 @@ class Workbench:
         with self._builder.using(candidate):
             build = self._builder.build(candidate)
             seed = secrets.randbits(63) if self._seed is None else self._seed
-            verdict = Verdict(
-                candidate=candidate.id,
-                device=self.device.name,
-                emulated=self.device.emulated,
-                status=build.status or Status.CORRECT,
-                detail=build.detail,
-                log=build.log,
-                seed=seed,
-                seconds=Seconds(build=build.seconds),
-            )
+            verdict = self._begun(candidate.id, build, seed)
             if build.worker is None:
                 return verdict
             workers = [*self._workers([str(build.worker)]), *worker_words("rival", [str(worker)])]
-            quiet, options = self._builder.asks_driver(candidate), ["--cases", "all", *_VENDOR_CALL_LIMIT]
-            judgement = self._run(workers, self.card.cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            judgement = self._run(workers, self.card.cases, options, seed, _RUN_LIMIT_S, quiet=True)
             return self._with_floors(self._told(verdict, judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
@@ -383,7 +379,7 @@ class Workbench:
                 command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
             )
             lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
-        return judge(lines, ran, cases)
+        return judge(lines, ran, cases, rivalled="--rival" in workers)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says of a correct candidate."""

@@ -73,11 +73,12 @@ def parse(report: str) -> list[Mapping[str, Any]]:
     return lines
 
 
-def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> Judgement:
+def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *, rivalled: bool = False) -> Judgement:
     """The judgement on one harness process.
 
-    `cases` are those the process was asked to run, in order. Raises BaselineError when the harness or the baseline
-    failed before the candidate had run at all.
+    `cases` are those the process was asked to run, in order; `rivalled` says that a rival, which is trusted no more
+    than a candidate, was timed in the baseline's place. Raises BaselineError when the harness or the baseline failed
+    before the candidate had run at all.
     """
     # A line on a case that there is not is no line of this report, nor is what follows.
     known = list(itertools.takewhile(lambda line: line.get("index", 0) < len(cases), lines))
@@ -88,7 +89,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -
     for line in lines:
         if "index" in line:
             by_index.setdefault(int(line["index"]), []).append(line)
-    verdicts = tuple(_case(case, by_index[i]) for i, case in enumerate(cases) if i in by_index)
+    verdicts = tuple(_case(case, by_index[i], rivalled=rivalled) for i, case in enumerate(cases) if i in by_index)
     status, detail, log = _overall(lines, ran, verdicts, cases)
     if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
         status, detail, log = Status.FAULT, gap, _tail(ran)
@@ -201,7 +202,7 @@ def _gap(
     return None
 
 
-def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
+def _case(case: Case, lines: Sequence[Mapping[str, Any]], *, rivalled: bool) -> CaseVerdict:
     skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
     checks = [line for line in lines if line["event"] == "check"]
     bad = next((line for line in checks if not line["ok"]), None)
@@ -223,7 +224,7 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
         if all(min(calls, default=0) > 0 for calls in samples):
             devices = [tuple(times.get(key, ())) for key in ("baseline_device_us", "candidate_device_us")]
             timing = Timing(*samples, *devices)
-        if unconfirmed := _unconfirmed(times):
+        if unconfirmed := _unconfirmed(times, rivalled=rivalled):
             status, detail = Status.REJECTED, unconfirmed
     empty = sorted(times["empty_us"]) if times is not None else []
     return CaseVerdict(
@@ -240,22 +241,23 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]]) -> CaseVerdict:
     )
 
 
-def _unconfirmed(times: Mapping[str, Any]) -> str | None:
-    """What is wrong where the candidate's process says that calls took less time than the harness saw them take.
+def _unconfirmed(times: Mapping[str, Any], *, rivalled: bool) -> str | None:
+    """What is wrong where a process says that calls took less time than the harness saw them take.
 
-    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the baseline. One
-    that says more has nothing to gain, and a baseline of milliseconds has slower messages than a candidate of a tenth.
+    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. The
+    baseline, which is ours, is not doubted; where it takes milliseconds its messages are slower too.
     """
     baseline, candidate = (times.get(f"{who}_outside_us", []) for who in ("baseline", "candidate"))
     if not baseline or not candidate:
         return None
     beyond = statistics.median(candidate) - statistics.median(baseline)
-    allowed = _MESSAGE_US + _MESSAGE_PART * statistics.median(times["candidate_us"])
-    if beyond <= allowed:
+    who, side = ("candidate", "candidate") if beyond > 0 else ("rival", "baseline")
+    said_us = statistics.median(times[f"{side}_us"])
+    if (who == "rival" and not rivalled) or abs(beyond) <= _MESSAGE_US + _MESSAGE_PART * said_us:
         return None
     return (
-        f"the candidate's process says that a call took {statistics.median(times['candidate_us']):.1f} µs, "
-        f"and the harness waited {beyond:.1f} µs longer than that explains"
+        f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {said_us:.1f} µs, "
+        f"and the harness waited {abs(beyond):.1f} µs longer than that explains"
     )
 
 

@@ -354,4 +354,9 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     honest = {**times, "candidate_outside_us": [4.5] * 5}
     for fair in (slow_baseline, honest):
         assert judge([begin, check, fair, end], ran, [case]).status is Status.CORRECT
+    lying_rival = judge([begin, check, slow_baseline, end], ran, [case], rivalled=True)
+    assert lying_rival.status is Status.REJECTED
+    assert "the process of the kernel that it is compared with says" in lying_rival.detail
+    long = {**slow_baseline, "baseline_us": [9000.0] * 5}
+    assert judge([begin, check, long, end], ran, [case], rivalled=True).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None
