@@ -415,7 +415,7 @@ def _cannot_make(path: Path, error: OSError) -> RunFolderError:
             f"Continue it with --resume {path}, or choose another folder.",
         )
     return RunFolderError(
-        f"The run folder {path} cannot be made: {error.strerror}.", "Choose another folder with --out."
+        f"The run folder {path} cannot be made: {error.strerror}.", "Choose another folder, with --out or --record."
     )
 
 

@@ -294,7 +294,10 @@ class CudaDevice:
 def _locked(name: str, *, alone: bool) -> Iterator[int]:
     """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
     path = Path(tempfile.gettempdir()) / f"cudamaster-{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)  # another user's too: a lock needs no more
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield descriptor

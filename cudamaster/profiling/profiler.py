@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 from cudamaster.building import Builder
@@ -61,9 +62,11 @@ class Profiler:
         if isinstance(profiled, NoProfile):
             return self.without_counters(candidate, verdict, heaviest, profiled)
         rest = [case.label for case in timed if full and case is not heaviest]
-        others = [self.profile(candidate, label, thresholds.full) for label in rest]
-        seen = [profile for profile in others if not isinstance(profile, NoProfile)]
-        return filtered(profiled, thresholds, full=full, others=seen)
+        others = {label: self.profile(candidate, label, thresholds.full) for label in rest}
+        seen = [profile for profile in others.values() if not isinstance(profile, NoProfile)]
+        missing = [f" No profile of case {k}: {v.reason}." for k, v in others.items() if isinstance(v, NoProfile)]
+        found = filtered(profiled, thresholds, full=full, others=seen)
+        return replace(found, note=found.note + "".join(missing))
 
     def _of_set(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, thresholds: Thresholds, chosen: MetricSet

@@ -13,7 +13,7 @@ import pytest
 
 from cudamaster.building import Build
 from cudamaster.devices.protocol import MeasuringProtocol, Ran
-from cudamaster.profiling import sass, without_counters
+from cudamaster.profiling import ncu, sass, without_counters
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches, SmLimits
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.profiler import Profiler
@@ -23,7 +23,7 @@ from cudamaster.profiling.thresholds import load
 from cudamaster.profiling.without_counters import Sources, findings
 from cudamaster.prompts import render
 from cudamaster.speed import compare
-from cudamaster.values import CaseVerdict, Findings, Hardware, ProfileMode, Status, Timing, Verdict
+from cudamaster.values import CaseVerdict, Findings, Hardware, Profile, ProfileMode, Status, Timing, Verdict
 
 DATA = Path(__file__).parent / "data"
 FORBIDDEN = NoProfile("the driver does not let this user read the GPU's counters; run as root")
@@ -225,6 +225,29 @@ def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
     told = where.findings(SimpleNamespace(id="c0ffee"), VERDICT, load(), ProfileMode.NONE)  # type: ignore[arg-type]
     assert told == Findings("c0ffee", "none was asked for.")
     assert device.asked == []
+
+
+def test_a_case_without_its_profile_is_named() -> None:
+    """The full mode profiles every timed case; the heaviest one's profile tells the class alone."""
+
+    class Partly(Machine):
+        def profile(self, *asked: object) -> Profile | NoProfile:  # type: ignore[override]
+            if "N=16" not in asked:
+                return NoProfile("it was stopped after 120 s")
+            text, metrics = (DATA / "one_kernel.txt").read_text(), load().full
+            return ncu.parse(text, candidate="c0ffee", case="N=16", metrics=metrics)
+
+    builder = SimpleNamespace(
+        built=lambda _: Build(None, "built", "", Path("run")),
+        judge=lambda: Path("judge"),
+        baseline_worker=lambda: Path("base"),
+        using=lambda _: nullcontext(),
+    )
+    verdict = replace(VERDICT, cases=(replace(CASE, label="N=16", weight=2.0), CASE))
+    where = Profiler(builder, Partly(emulated=False))  # type: ignore[arg-type]
+    told = where.findings(SimpleNamespace(id="c0ffee"), verdict, load(), ProfileMode.FULL)  # type: ignore[arg-type]
+    assert {report.case for report in told.reports} == {"N=16"}
+    assert told.note.endswith("No profile of case N=8: it was stopped after 120 s.")
 
 
 @pytest.mark.parametrize("capability", ["9.0", None, "new"])
