@@ -1,0 +1,147 @@
+"""What one call of a wrapper does, as the CPU device's traced build counts it: an entry for each launch and each call
+of the runtime, in their order.
+
+Counts are those of a whole launch: the traced blocks are a sample, and what they did is scaled by blocks / traced.
+A *request* is one memory instruction of one warp, with the lanes that take part in it; a *sector* is 32 bytes, aligned.
+Left out: what a time follows from these (that is the model's), and instruction fetch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_Count = Annotated[float, Field(ge=0)]
+_Whole = Annotated[int, Field(ge=0)]
+_Positive = Annotated[int, Field(gt=0)]
+_Three = tuple[_Positive, _Positive, _Positive]
+
+
+class _Counted(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Footprint(_Counted):
+    """Distinct sectors that `blocks` neighbouring blocks touch together, mean over the sampled groups of so many."""
+
+    blocks: _Positive
+    read: _Count
+    written: _Count
+
+
+class Traffic(_Counted):
+    """What a launch asks of one allocation in global memory; `bytes` is its size.
+
+    `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already.
+    """
+
+    buffer: _Whole
+    bytes: _Positive
+    load_requests: _Count = 0
+    load_sectors: _Count = 0
+    missed_sectors: _Count = 0
+    store_requests: _Count = 0
+    store_sectors: _Count = 0
+    atomic_requests: _Count = 0
+    atomic_sectors: _Count = 0
+    footprints: tuple[Footprint, ...] = ()
+
+
+class Shared(_Counted):
+    """Shared memory: requests, and the wavefronts that they take: one each without bank conflicts."""
+
+    load_requests: _Count = 0
+    load_wavefronts: _Count = 0
+    store_requests: _Count = 0
+    store_wavefronts: _Count = 0
+    atomic_requests: _Count = 0
+    atomic_wavefronts: _Count = 0
+
+
+class Instructions(_Counted):
+    """Instructions that warps issue, by kind; a lane that is idle in one does not make it cheaper.
+
+    Kinds are those of the host's code, which is near a GPU's: no addresses in registers are spared, and a multiply and
+    the add behind it are one `fma`. `conversion` is bf16 or fp16 to float or back; `special` one call of a function of
+    the special function unit (exp, log, sin, rsqrt, division); `slow` one call of a function that is a subroutine on a
+    GPU too; `matrix` a tensor instruction of 16x16x16.
+    """
+
+    fma: _Count = 0
+    fp32: _Count = 0
+    fp64: _Count = 0
+    integer: _Count = 0
+    conversion: _Count = 0
+    special: _Count = 0
+    slow: _Count = 0
+    matrix: _Count = 0
+    control: _Count = 0
+    shuffle: _Count = 0
+    other: _Count = 0
+    # Lanes that took part, over 32 x the instructions: 1 without divergence.
+    active_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+
+class Spread(_Counted):
+    """A figure of single warps or blocks: its mean, and the largest that was seen."""
+
+    mean: _Count
+    largest: _Count
+
+
+class Contention(_Counted):
+    """Atomics on one address: how many a launch sends to the address that gets most, and all in the launch."""
+
+    hottest: _Count = 0
+    all: _Count = 0
+    # Lanes of one warp that meet on one address in one request, mean.
+    same_address: _Count = 1
+
+
+class Launch(_Counted):
+    """One kernel launch, or `count` of them in a row that do the same.
+
+    Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp.
+    `requests_of_warp` and `instructions_of_warp` tell how uneven the work is.
+    """
+
+    event: Literal["launch"] = "launch"
+    kernel: str
+    count: _Positive = 1
+    grid: _Three
+    block: _Three
+    dynamic_shared_bytes: _Whole
+    static_shared_bytes: _Whole | None = None
+    registers: _Whole | None = None
+    cooperative: bool = False
+    traced_blocks: _Positive
+    instructions: Instructions
+    traffic: tuple[Traffic, ...] = ()
+    shared: Shared = Shared()
+    local_requests: _Count = 0  # to a thread's own arrays with indices that are no constants
+    contention: Contention = Contention()
+    barriers: Spread
+    requests_of_warp: Spread  # to global memory
+    # Global loads of a warp that come one after another because each waits for the one before, where that is known.
+    waits_of_warp: Spread | None = None
+    instructions_of_warp: Spread
+    instructions_of_block: Spread
+
+
+class Other(_Counted):
+    """Another call of the runtime, of `bytes` where it moves or allocates some."""
+
+    event: Literal["alloc", "free", "memset", "copy", "synchronise"]
+    count: _Positive = 1
+    bytes: _Whole = 0
+
+
+class CallCounts(_Counted):
+    """A call at one case. `note` says what was cut short, empty where nothing was."""
+
+    version: _Positive
+    case: str
+    seconds: float
+    events: tuple[Annotated[Launch | Other, Field(discriminator="event")], ...]
+    note: str = ""
