@@ -1,0 +1,122 @@
+"""Constants of the model that are the same for every GPU, and how far the model is off: profiles/gpu_model.yaml.
+
+Constants are fitted on one half of the tasks, the error is that on the other half (benchmarks/gpu_model.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cudamaster import resources
+from cudamaster.errors import UsageError
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Constants(_Strict):
+    """What the model multiplies counts by; cycles are those of an SM."""
+
+    # Instructions of the GPU for one that the host's build executes.
+    instruction_scale: _Positive
+    # Cycles from one instruction of a warp to its next, nobody else issuing.
+    cycles_per_instruction: _Positive
+    # Loads of a warp that are on their way together.
+    loads_in_flight: _Positive
+    # What a barrier holds a warp up.
+    barrier_cycles: _Positive
+    # From a block's start to its first instruction, and from its last to the next block's start.
+    block_cycles: _Positive
+    # L1 per request, and per sector of a request beyond the first four.
+    request_cycles: _Positive
+    sector_cycles: _Positive
+    # Instructions of a function that is a subroutine on a GPU too.
+    slow_instructions: _Positive
+    # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.
+    overlap: _Positive
+
+
+class KnownError(_Strict):
+    """How far modelled times are off on the half of the tasks that nothing was fitted on.
+
+    `times_within` is the factor within which nine of ten modelled times are of the measured ones, `ratios_within` the
+    same of ratios of two kernels of one task at one case; `pairs_ordered` the share of such pairs that are ordered
+    rightly where the measured times are more than 20 % apart. `date` is that of the validation.
+    """
+
+    gpu: str
+    date: str
+    times: Annotated[int, Field(gt=0)]
+    pairs: Annotated[int, Field(ge=0)]
+    rank_correlation: Annotated[float, Field(ge=-1, le=1)]
+    times_within: Annotated[float, Field(ge=1)]
+    ratios_within: Annotated[float, Field(ge=1)] | None = None
+    pairs_ordered: _Share | None = None
+
+    @property
+    def described(self) -> str:
+        """In words, for a table's foot."""
+        words = f"9 of 10 times within a factor {self.times_within:.2g}"
+        if self.pairs_ordered is not None:
+            words += f", {100 * self.pairs_ordered:.0f} % of pairs ordered rightly"
+        return words
+
+
+class Fitted(_Strict):
+    """The file: the model's version, its constants, and its error once it has been validated."""
+
+    version: Annotated[int, Field(gt=0)]
+    constants: Constants
+    known_error: KnownError | None = None
+
+
+def load(path: Path) -> Fitted:
+    """Read a file of constants. Raises UsageError naming what is wrong."""
+    fix = "Compare it with profiles/gpu_model.yaml of the package."
+    try:
+        return Fitted.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"The model's constants {path} cannot be read: {' '.join(str(error).split())}.", fix
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"The model's constants {path} are wrong at {where}: {first['msg']}.", fix) from error
+
+
+def place() -> Path:
+    """Where the shipped constants are."""
+    return resources.profiles() / "gpu_model.yaml"
+
+
+@cache
+def shipped() -> Fitted:
+    """The constants that ship with the package."""
+    return load(place())
+
+
+def to_yaml(fitted: Fitted, notes: Mapping[str, str]) -> str:
+    """The file of `fitted`, with what each constant was allowed to be in `notes`."""
+    lines = [
+        "# Constants of the model of the GPU (docs/gpu_model.md), as `python benchmarks/gpu_model.py fit` writes them,",
+        "# and how far it is off, as `python benchmarks/gpu_model.py validate` writes it.",
+        f"version: {fitted.version}",
+        "constants:",
+    ]
+    for name, value in fitted.constants.model_dump().items():
+        note = f"  # {notes[name]}" if name in notes else ""
+        lines.append(f"  {name}: {value:.4g}{note}")
+    if fitted.known_error is not None:
+        lines.append(yaml.safe_dump({"known_error": fitted.known_error.model_dump()}, sort_keys=False).rstrip())
+    return "\n".join(lines) + "\n"

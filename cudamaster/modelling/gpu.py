@@ -1,0 +1,168 @@
+"""What the model knows of a GPU: figures of profiles/gpus/NAME.yaml, each with where it comes from.
+
+Left out: what is the model's own and the same for every GPU (constants.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from cudamaster import resources
+from cudamaster.errors import UsageError
+from cudamaster.profiling.launches import SmLimits
+
+DEFAULT = "h200"
+Source = Literal["measured", "data sheet", "architecture", "fitted", "assumed"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a GPU, in the units of their names; rates are of one SM and clock unless they say otherwise.
+
+    Lanes are threads that a unit takes at once. `matrix_operations` are those of tensor instructions by mma.sync, a
+    multiplication and an addition being two. `l1_bytes` are those that L1 and shared memory divide among them.
+    `atomic_sectors_per_clock` is what all of L2 does on different sectors, `same_address_per_clock` on one address.
+
+    Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
+    `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
+    device between two kernels. `memset_host_us` holds for copies on the device too. An allocation and its release take
+    `alloc_us` each, `small_alloc_us` where the driver has a page at hand (below 1 MiB).
+    """
+
+    sms: float
+    clock_mhz: float
+    schedulers: float
+    fp32_lanes: float
+    fp64_lanes: float
+    integer_lanes: float
+    special_lanes: float
+    conversion_lanes: float
+    shuffle_lanes: float
+    matrix_operations: float
+    threads_per_sm: float
+    blocks_per_sm: float
+    registers_per_sm: float
+    shared_bytes_per_sm: float
+    reserved_shared_bytes: float
+    l1_bytes: float
+    l2_bytes: float
+    l2_bytes_per_s: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    copy_bytes_per_s: float
+    l1_latency_cycles: float
+    shared_latency_cycles: float
+    l2_latency_cycles: float
+    memory_latency_cycles: float
+    atomic_sectors_per_clock: float
+    same_address_per_clock: float
+    empty_call_us: float
+    empty_device_us: float
+    launch_host_us: float
+    gap_us: float
+    memset_host_us: float
+    memset_device_us: float
+    small_alloc_us: float
+    alloc_us: float
+    synchronise_us: float
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the model sees it; `key` names its file, `sources` tells of each figure where it comes from."""
+
+    key: str
+    name: str
+    compute_capability: tuple[int, int]
+    about: str
+    figures: Figures
+    sources: Mapping[str, Source]
+
+    @property
+    def limits(self) -> SmLimits:
+        """What an SM holds, as the calculation of occupancy takes it."""
+        figures = self.figures
+        return SmLimits(
+            compute_capability=self.compute_capability,
+            sms=int(figures.sms),
+            warp_size=32,
+            threads=int(figures.threads_per_sm),
+            blocks=int(figures.blocks_per_sm),
+            registers=int(figures.registers_per_sm),
+            shared_bytes=int(figures.shared_bytes_per_sm),
+            reserved_shared_bytes=int(figures.reserved_shared_bytes),
+        )
+
+    def microseconds(self, cycles: float) -> float:
+        """Cycles of an SM as time."""
+        return cycles / self.figures.clock_mhz
+
+    def cycles(self, microseconds: float) -> float:
+        """Time as cycles of an SM."""
+        return microseconds * self.figures.clock_mhz
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Figure(_Strict):
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    source: Source
+
+
+_FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **{each.name: (_Figure, ...) for each in fields(Figures)})  # type: ignore[call-overload]
+
+
+class _File(_Strict):
+    name: str
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d$")]
+    about: str
+    figures: _FIGURES
+
+
+def known() -> tuple[str, ...]:
+    """Names of the GPUs that ship with the package."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def load(wanted: str = DEFAULT) -> Gpu:
+    """A GPU that ships with the package, by its name, or one in a file, by its path.
+
+    Raises UsageError for an unknown name and for a file that cannot be used, naming the figure.
+    """
+    path = Path(wanted) if wanted.endswith(".yaml") else _folder() / f"{wanted}.yaml"
+    if not path.is_file():
+        raise UsageError(
+            f"There are no figures of a GPU {wanted}.", f"Take {', '.join(known())}, or give the path of a .yaml file."
+        )
+    fix = "Compare it with profiles/gpus/h200.yaml of the package."
+    try:
+        read = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"The GPU's figures {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"The GPU's figures {path} are wrong at {where}: {first['msg']}.", fix) from error
+    major, minor = re.findall(r"\d+", read.compute_capability)
+    given: dict[str, _Figure] = {name: getattr(read.figures, name) for name in type(read.figures).model_fields}
+    return Gpu(
+        key=path.stem,
+        name=read.name,
+        compute_capability=(int(major), int(minor)),
+        about=" ".join(read.about.split()),
+        figures=Figures(**{name: figure.value for name, figure in given.items()}),
+        sources={name: figure.source for name, figure in given.items()},
+    )
+
+
+def _folder() -> Path:
+    return resources.profiles() / "gpus"

@@ -1,0 +1,268 @@
+"""Time of one launch on the device from its counts: what each part of the GPU needs for it, and these joined.
+
+    issue, arithmetic, special, conversion, matrix   warp instructions of the busiest SM over the unit's rate
+    L1                                               requests, sectors and shared memory's wavefronts of the busiest SM
+    L2, DRAM                                         bytes over bandwidth
+    atomics                                          sectors over L2's rate, and the hottest address by itself
+    latency                                          rounds of blocks, each as long as one warp's way through it
+
+Parts overlap, but not wholly: their p-mean is the time, to which an empty kernel's own is added (docs/gpu_model.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cudamaster.modelling.constants import Constants
+from cudamaster.modelling.counts import Launch
+from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.memory import L2, SECTOR_BYTES, Moved, moved
+from cudamaster.profiling import launches
+from cudamaster.profiling.launches import Occupancy
+
+WARP = 32
+_SECTORS_OF_A_LINE = 4
+# What a kernel is taken to use where no compiler for the GPU has said it.
+_REGISTERS = 32
+_MATRIX_OPERATIONS = 2 * 16 * 16 * 16
+
+
+class Part(StrEnum):
+    """What of a GPU can hold a launch up."""
+
+    ISSUE = "issue"
+    ARITHMETIC = "arithmetic"
+    SPECIAL = "special functions"
+    CONVERSION = "conversions"
+    MATRIX = "tensor cores"
+    L1 = "L1 and shared memory"
+    L2 = "L2"
+    DRAM = "DRAM"
+    ATOMICS = "atomics"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """One launch: its time on the device, and what each part would take were the others free, in microseconds.
+
+    `count` launches in a row are alike. `instructions` are those of warps, as the GPU is taken to execute them.
+    `assumed` names what the counts lacked.
+    """
+
+    kernel: str
+    count: int
+    device_us: float
+    parts_us: Mapping[Part, float]
+    occupancy: Occupancy
+    blocks: int
+    warps_of_block: int
+    instructions: float
+    moved: Moved
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> Part:
+        """The part that takes longest."""
+        return max(self.parts_us, key=lambda part: self.parts_us[part])
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How a launch lies on the GPU. `busiest` is the part of all its work that the busiest SM does."""
+
+    blocks: int
+    warps_of_block: int
+    occupancy: Occupancy
+    in_flight: int
+    rounds: int
+    busiest: float
+    schedulers: float
+
+
+def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> LaunchTime:
+    """Price a launch; `l2` is left as it leaves it."""
+    shape, assumed = _shape(launch, gpu)
+    bytes_moved = moved(launch.traffic, shape.blocks, shape.in_flight, l2)
+    cycles = {
+        **_units(launch, gpu, constants, shape),
+        Part.L1: _l1(launch, constants) * shape.busiest,
+        Part.ATOMICS: _atomics(launch, gpu),
+        Part.LATENCY: _latency(launch, gpu, constants, shape, bytes_moved),
+    }
+    parts = {part: gpu.microseconds(each) for part, each in cycles.items()} | _levels(bytes_moved, gpu)
+    return LaunchTime(
+        kernel=launch.kernel,
+        count=launch.count,
+        device_us=_joined(tuple(parts.values()), constants.overlap),
+        parts_us=parts,
+        occupancy=shape.occupancy,
+        blocks=shape.blocks,
+        warps_of_block=shape.warps_of_block,
+        instructions=_instructions(launch, constants),
+        moved=bytes_moved,
+        assumed=assumed,
+    )
+
+
+def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
+    assumed = []
+    if launch.registers is None:
+        assumed.append(f"{_REGISTERS} registers per thread")
+    if launch.static_shared_bytes is None:
+        assumed.append("no static shared memory")
+    asked = launches.Launch(
+        symbol=None,
+        count=launch.count,
+        grid=launch.grid,
+        block=launch.block,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        registers=_REGISTERS if launch.registers is None else launch.registers,
+        static_shared_bytes=launch.static_shared_bytes or 0,
+        limits=gpu.limits,
+    )
+    occupancy = launches.occupancy(asked)
+    assert occupancy is not None  # everything that it needs is there
+    sms, blocks = int(gpu.figures.sms), asked.blocks
+    warps = math.ceil(asked.threads / WARP)
+    # A block that does not fit would not launch on the GPU at all; it is priced as if one did.
+    of_sm = max(1, occupancy.blocks)
+    in_flight = min(blocks, of_sm * sms)
+    resident = min(of_sm, math.ceil(blocks / sms)) * warps
+    shape = _Shape(
+        blocks=blocks,
+        warps_of_block=warps,
+        occupancy=occupancy,
+        in_flight=in_flight,
+        rounds=math.ceil(blocks / (of_sm * sms)),
+        busiest=math.ceil(blocks / sms) / blocks,
+        schedulers=min(gpu.figures.schedulers, resident),
+    )
+    return shape, tuple(assumed)
+
+
+def _instructions(launch: Launch, constants: Constants) -> float:
+    """Warp instructions of the GPU in the launch."""
+    told = launch.instructions
+    simple = told.fma + told.fp32 + told.fp64 + told.integer + told.conversion + told.control + told.other
+    kept = told.special + told.matrix + told.shuffle + constants.slow_instructions * told.slow
+    return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept
+
+
+def _memory_instructions(launch: Launch) -> float:
+    shared = launch.shared
+    of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
+    return of_global + shared.load_requests + shared.store_requests + shared.atomic_requests
+
+
+def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
+    """Cycles of the busiest SM for the instructions of each kind."""
+    figures, told = gpu.figures, launch.instructions
+    scale = constants.instruction_scale
+    # An SM with fewer warps than schedulers leaves some of each unit idle.
+    usable = shape.schedulers / figures.schedulers
+
+    def cycles(warp_instructions: float, lanes: float) -> float:
+        return warp_instructions * WARP / (lanes * usable) * shape.busiest
+
+    slow = constants.slow_instructions * told.slow
+    arithmetic = (
+        cycles((told.fma + told.fp32) * scale + slow, figures.fp32_lanes)
+        + cycles(told.fp64 * scale, figures.fp64_lanes)
+        + cycles(told.integer * scale, figures.integer_lanes)
+    )
+    operations = told.matrix * _MATRIX_OPERATIONS
+    return {
+        Part.ISSUE: _instructions(launch, constants) / shape.schedulers * shape.busiest,
+        Part.ARITHMETIC: arithmetic,
+        Part.SPECIAL: cycles(told.special, figures.special_lanes),
+        Part.CONVERSION: cycles(told.conversion * scale, figures.conversion_lanes),
+        Part.MATRIX: operations / (figures.matrix_operations * usable) * shape.busiest,
+    }
+
+
+def _l1(launch: Launch, constants: Constants) -> float:
+    """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
+    cycles = launch.instructions.shuffle
+    for each in launch.traffic:
+        requests = each.load_requests + each.store_requests + each.atomic_requests
+        sectors = each.load_sectors + each.store_sectors + each.atomic_sectors
+        beyond = max(0.0, sectors - _SECTORS_OF_A_LINE * requests)
+        cycles += constants.request_cycles * requests + constants.sector_cycles * beyond
+    shared = launch.shared
+    return cycles + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
+
+
+def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:
+    """Microseconds that L2 and DRAM take."""
+    figures = gpu.figures
+    through = bytes_moved.l2_read + bytes_moved.l2_written
+    dram = bytes_moved.dram_read / figures.read_bytes_per_s + bytes_moved.dram_written / figures.write_bytes_per_s
+    if bytes_moved.dram_read > 0 and bytes_moved.dram_written > 0:
+        dram = max(dram, (bytes_moved.dram_read + bytes_moved.dram_written) / figures.copy_bytes_per_s)
+    return {Part.L2: through / figures.l2_bytes_per_s * 1e6, Part.DRAM: dram * 1e6}
+
+
+def _atomics(launch: Launch, gpu: Gpu) -> float:
+    figures = gpu.figures
+    sectors = sum(each.atomic_sectors for each in launch.traffic)
+    hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
+    return max(sectors / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
+
+
+def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved) -> float:
+    """Cycles of the rounds of blocks: each is as long as the way of a warp, the last one as that of the longest."""
+    mean = _way(launch, gpu, constants, shape, bytes_moved, largest=False)
+    longest = _way(launch, gpu, constants, shape, bytes_moved, largest=True)
+    return (shape.rounds - 1) * mean + max(mean, longest)
+
+
+def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
+    """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
+    figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
+    instructions = _instructions(launch, constants) / warps
+    loads = sum(each.load_requests for each in launch.traffic) / warps
+    shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps
+    barriers = launch.barriers.mean
+    waits = loads / constants.loads_in_flight
+    if launch.waits_of_warp is not None:
+        waits = launch.waits_of_warp.mean
+    if largest:
+        longer = _ratio(launch.instructions_of_warp.largest, launch.instructions_of_warp.mean)
+        instructions, shared = instructions * longer, shared * longer
+        barriers = launch.barriers.largest
+        waits *= _ratio(launch.requests_of_warp.largest, launch.requests_of_warp.mean)
+        loads *= _ratio(launch.requests_of_warp.largest, launch.requests_of_warp.mean)
+        if launch.waits_of_warp is not None:
+            waits = launch.waits_of_warp.largest
+    if loads > 0:
+        waits = max(waits, min(1.0, loads))
+    asked = sum(each.load_sectors for each in launch.traffic)
+    missed = min(1.0, bytes_moved.l2_read / (SECTOR_BYTES * asked)) if asked > 0 else 0.0
+    latency = figures.l1_latency_cycles + missed * (
+        figures.l2_latency_cycles
+        - figures.l1_latency_cycles
+        + bytes_moved.missed_share * (figures.memory_latency_cycles - figures.l2_latency_cycles)
+    )
+    return (
+        constants.block_cycles
+        + instructions * constants.cycles_per_instruction
+        + waits * latency
+        + shared / constants.loads_in_flight * figures.shared_latency_cycles
+        + barriers * constants.barrier_cycles
+    )
+
+
+def _ratio(largest: float, mean: float) -> float:
+    return max(1.0, largest / mean) if mean > 0 else 1.0
+
+
+def _joined(parts: tuple[float, ...], power: float) -> float:
+    """The p-mean of the parts without its denominator: the sum for 1, the largest for infinity."""
+    largest = max(parts)
+    if not largest > 0:
+        return 0.0
+    return float(largest * sum((part / largest) ** power for part in parts) ** (1 / power))

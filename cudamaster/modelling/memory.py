@@ -1,0 +1,96 @@
+"""How many bytes of a launch reach DRAM, from the footprints of its blocks and what L2 holds already.
+
+Blocks that are in flight together, a wave, read what they share once. Over the waves, a buffer is read once if
+everything that the launch touches fits in L2; to the degree that it does not, each wave reads anew. What a launch left
+in L2 the next one finds. Left out: sets and replacement of the real cache, sectors that are fetched for a neighbour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cudamaster.modelling.counts import Footprint, Traffic
+
+SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes of a launch: through L2 from and to the SMs, and of these from and to DRAM."""
+
+    l2_read: float
+    l2_written: float
+    dram_read: float
+    dram_written: float
+
+    @property
+    def missed_share(self) -> float:
+        """Part of what the SMs read from L2 that comes from DRAM, 0 to 1."""
+        return min(1.0, self.dram_read / self.l2_read) if self.l2_read > 0 else 0.0
+
+
+@dataclass
+class L2:
+    """What L2 holds of which buffer, in bytes, the least recently used first. Empty at the beginning of a call."""
+
+    capacity: float
+    held: dict[int, float] = field(default_factory=dict)
+
+    def holds(self, buffer: int) -> float:
+        """Bytes of a buffer."""
+        return self.held.get(buffer, 0.0)
+
+    def touch(self, buffer: int, touched: float) -> None:
+        """Bytes of a buffer were read or written; the oldest go."""
+        self.held[buffer] = min(self.capacity, max(touched, self.held.pop(buffer, 0.0)))
+        excess = sum(self.held.values()) - self.capacity
+        for name in list(self.held):
+            if excess <= 0:
+                return
+            gone = min(excess, self.held[name])
+            self.held[name] -= gone
+            excess -= gone
+
+
+def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Moved:
+    """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it."""
+    waves = max(1.0, blocks / in_flight)
+    sizes = {each.buffer: _touched(each, blocks, lambda f: f.read + f.written) for each in traffic}
+    # A sum of reads and writes counts twice what is both; no buffer is touched beyond its size.
+    all_touched = sum(sizes.values())
+    again = max(0.0, 1.0 - l2.capacity / all_touched) if all_touched > 0 else 0.0
+    read = written = 0.0
+    for each in traffic:
+        once = _touched(each, blocks, lambda f: f.read)
+        missing = max(0.0, 1.0 - l2.holds(each.buffer) / max(sizes[each.buffer], 1.0))
+        wave = _touched(each, min(in_flight, blocks), lambda f: f.read)
+        asked = each.missed_sectors * SECTOR_BYTES
+        read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
+        written += _touched(each, blocks, lambda f: f.written)
+    for each in traffic:
+        l2.touch(each.buffer, sizes[each.buffer])
+    return Moved(
+        l2_read=sum(each.missed_sectors for each in traffic) * SECTOR_BYTES,
+        l2_written=sum(each.store_sectors for each in traffic) * SECTOR_BYTES,
+        dram_read=read,
+        # What L2 can hold need not have been written when the launch is over.
+        dram_written=max(0.0, written - l2.capacity),
+    )
+
+
+def _touched(traffic: Traffic, blocks: int, which: Callable[[Footprint], float]) -> float:
+    """Distinct bytes of a buffer that so many neighbouring blocks touch: a power law through the footprints known."""
+    points = sorted({each.blocks: sectors for each in traffic.footprints if (sectors := which(each)) > 0}.items())
+    if not points:
+        return 0.0
+    if len(points) == 1:
+        (n, sectors) = points[0]
+        found = sectors * blocks / n
+    else:
+        right = next((k for k, (n, _) in enumerate(points) if n >= blocks), len(points) - 1)
+        (n0, s0), (n1, s1) = points[max(0, right - 1)], points[max(1, right)]
+        power = min(1.0, max(0.0, math.log(s1 / s0) / math.log(n1 / n0)))
+        found = s1 * (blocks / n1) ** power
+    return min(found * SECTOR_BYTES, float(traffic.bytes))

@@ -1,0 +1,101 @@
+"""A modelled call as a profile, with Nsight Compute's names for what the model has: the same filter reads it.
+
+A throughput is the time that a unit needs over the time of the launch. What the model has no figure for is absent, such
+as stalls by reason and what the cycles of single warps would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cudamaster.modelling.counts import CallCounts, Launch
+from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.launch_time import LaunchTime, Part
+from cudamaster.modelling.memory import SECTOR_BYTES
+from cudamaster.modelling.model import VERSION, ModelledCall, modelled
+from cudamaster.profiling.kernel_names import plain_name
+from cudamaster.values import KernelProfile, Profile
+
+# The units that Nsight Compute counts to the SM, and those that it counts to memory.
+_SM = (Part.ISSUE, Part.ARITHMETIC, Part.SPECIAL, Part.CONVERSION, Part.MATRIX)
+_CACHES = (Part.L1, Part.L2, Part.DRAM, Part.ATOMICS)
+
+
+def source(gpu: Gpu) -> str:
+    """What a profile says of where it comes from."""
+    return f"modelled (gpu-model v{VERSION} of an {gpu.name})"
+
+
+def profile(candidate: str, counts: CallCounts, gpu: Gpu, call: ModelledCall | None = None) -> Profile:
+    """The profile of a call; `call` is what `modelled` gave for the counts, if it is there already."""
+    call = modelled(counts, gpu) if call is None else call
+    launches = [event for event in counts.events if isinstance(event, Launch)]
+    of_kernel: dict[str, list[tuple[Launch, LaunchTime]]] = {}
+    for launch, time in zip(launches, call.launches, strict=True):
+        of_kernel.setdefault(plain_name(launch.kernel), []).append((launch, time))
+    kernels = [_kernel(name, pairs, gpu) for name, pairs in of_kernel.items()]
+    kernels.sort(key=lambda kernel: -kernel.duration_us)
+    return Profile(candidate, counts.case, source(gpu), tuple(kernels))
+
+
+def _kernel(name: str, pairs: list[tuple[Launch, LaunchTime]], gpu: Gpu) -> KernelProfile:
+    """A kernel over all its launches; metrics are their means by time, as those of a profile of several launches."""
+    total_us = sum(time.device_us * time.count for _, time in pairs)
+    sums: dict[str, float] = {}
+    for launch, time in pairs:
+        for metric, value in metrics(launch, time, gpu).items():
+            sums[metric] = sums.get(metric, 0.0) + value * time.device_us * time.count
+    return KernelProfile(
+        kernel=name,
+        launches=sum(time.count for _, time in pairs),
+        duration_us=total_us,
+        metrics={metric: value / total_us for metric, value in sums.items()} if total_us > 0 else {},
+    )
+
+
+def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
+    """What Nsight Compute would say of one launch; percentages are 0 to 100, of an SM's peak over the launch's time."""
+    figures, parts = gpu.figures, time.parts_us
+    elapsed_us = time.device_us + figures.empty_device_us / 2  # a launch of nothing takes its time, too
+    sms = min(figures.sms, time.blocks)
+    # Parts are those of the busiest SM; a grid of fewer blocks than SMs leaves the others idle.
+    even = time.blocks / (figures.sms * -(-time.blocks // figures.sms))
+
+    def share(us: float) -> float:
+        return min(100.0, 100.0 * us / elapsed_us)
+
+    busiest = max(parts[part] for part in _SM)
+    caches = {part: parts[part] * (even if part is Part.L1 else 1.0) for part in _CACHES}
+    cycles = gpu.cycles(elapsed_us)
+    resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block
+    loaded = sum(each.load_sectors for each in launch.traffic)
+    missed = time.moved.l2_read / SECTOR_BYTES
+    at_l2 = time.moved.l2_read + time.moved.l2_written
+    found = {
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": share(busiest * even),
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": share(max(caches.values())),
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": share(parts[Part.DRAM]),
+        "gpu__time_duration.sum": 1000.0 * time.device_us,
+        "sm__inst_executed.avg.per_cycle_active": time.instructions / sms / cycles,
+        "sm__inst_executed.avg.per_cycle_elapsed": time.instructions / figures.sms / cycles,
+        "sm__inst_issued.avg.pct_of_peak_sustained_active": share(time.instructions / sms / figures.schedulers
+                                                                  / figures.clock_mhz),
+        "sm__instruction_throughput.avg.pct_of_peak_sustained_active": share(busiest),
+        "l1tex__throughput.avg.pct_of_peak_sustained_active": share(parts[Part.L1]),
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed": share(max(parts[Part.L2], parts[Part.ATOMICS])),
+        "gpu__compute_memory_access_throughput.avg.pct_of_peak_sustained_elapsed": share(max(caches.values())),
+        "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed": share(
+            max(caches[Part.L2], caches[Part.DRAM])
+        ),
+        "sm__memory_throughput.avg.pct_of_peak_sustained_elapsed": share(caches[Part.L1]),
+        "sm__warps_active.avg.per_cycle_active": resident,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 100.0 * resident * 32 / figures.threads_per_sm,
+    }  # fmt: skip
+    if loaded > 0:
+        found["l1tex__t_sector_hit_rate.pct"] = 100.0 * max(0.0, 1.0 - missed / loaded)
+    if at_l2 > 0:
+        found["lts__t_sector_hit_rate.pct"] = 100.0 * max(0.0, 1.0 - time.moved.dram_read / at_l2)
+    if time.instructions > 0:
+        # Warps that are there over instructions per cycle: Little's law.
+        found["smsp__average_warps_active_per_inst_executed.ratio"] = resident * sms * cycles / time.instructions
+    return found

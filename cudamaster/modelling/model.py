@@ -1,0 +1,157 @@
+"""The model of a GPU: counts of a call to its times, whole and on the device, with what bounds each launch.
+
+The host enqueues one thing after another, the device does them in their order, and the call is over when the device is
+idle: the two timelines are followed side by side. An honest estimate, no cycle simulator: docs/gpu_model.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cudamaster.modelling import constants as fitting
+from cudamaster.modelling.constants import Constants, KnownError
+from cudamaster.modelling.counts import CallCounts, Launch, Other
+from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.launch_time import LaunchTime, Part, launch_time
+from cudamaster.modelling.memory import L2
+
+VERSION = 1
+# Allocations below this the driver serves from a page that it has.
+_SMALL_ALLOCATION = 2**20
+
+
+@dataclass(frozen=True)
+class ModelledCall:
+    """A call at one case, in microseconds: by the host's clock until the device is idle, and on the device alone.
+
+    `other_us` is the device's and the host's time for what is no launch: memsets, copies, allocations.
+    `version` is the model's, `gpu` the key of the GPU's file, `note` what the counts say was cut short.
+    """
+
+    case: str
+    whole_us: float
+    device_us: float
+    launches: tuple[LaunchTime, ...]
+    other_us: float
+    gpu: str
+    version: int
+    note: str
+
+    @property
+    def kernels_us(self) -> float:
+        """Time of all launches on the device, without the gaps."""
+        return sum(launch.device_us * launch.count for launch in self.launches)
+
+    @property
+    def parts_us(self) -> Mapping[Part, float]:
+        """What each part of the GPU would take for all launches, were the others free."""
+        return {part: sum(launch.parts_us[part] * launch.count for launch in self.launches) for part in Part}
+
+    @property
+    def dominating(self) -> LaunchTime | None:
+        """The launch that takes most of the time, with those like it; None where there is none."""
+        return max(self.launches, key=lambda launch: launch.device_us * launch.count, default=None)
+
+    @property
+    def bound(self) -> str:
+        """What bounds the call: a part of the GPU in its dominating launch, or "launch overhead" where that is most."""
+        main = self.dominating
+        if main is None or self.kernels_us < self.whole_us / 3:
+            return "launch overhead"
+        return main.bound.value
+
+
+def known_error() -> KnownError | None:
+    """How far the model was off on measured kernels that it was not fitted on; None before it was validated."""
+    return fitting.shipped().known_error
+
+
+def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> ModelledCall:
+    """The times of a call on a GPU; the constants are those that ship unless others are given."""
+    constants = fitting.shipped().constants if constants is None else constants
+    clocks = _Clocks(gpu)
+    l2 = L2(gpu.figures.l2_bytes)
+    priced = []
+    for event in counts.events:
+        if isinstance(event, Launch):
+            time = launch_time(event, gpu, constants, l2)
+            priced.append(time)
+            clocks.launch(time.device_us, event.count)
+        else:
+            clocks.other(event)
+    return ModelledCall(
+        case=counts.case,
+        whole_us=clocks.whole_us,
+        device_us=clocks.device_us,
+        launches=tuple(priced),
+        other_us=clocks.other_us,
+        gpu=gpu.key,
+        version=VERSION,
+        note=counts.note,
+    )
+
+
+class _Clocks:
+    """Host and device side by side, in microseconds from the call's start.
+
+    A call with one empty kernel takes the host `empty_call_us`, of which one launch is `launch_host_us`; the rest is
+    the way to the device and the wait for its end.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.figures = gpu.figures
+        self.host = 0.0
+        self.device = 0.0
+        self.began: float | None = None
+        self.other_us = 0.0
+
+    @property
+    def _way(self) -> float:
+        """From the host's call to the device's start, and back at the end."""
+        figures = self.figures
+        return max(0.0, figures.empty_call_us - figures.launch_host_us - figures.gap_us) / 2
+
+    @property
+    def whole_us(self) -> float:
+        """Time of the call so far, were it over when the device is idle."""
+        return max(self.host, self.device) + self._way
+
+    @property
+    def device_us(self) -> float:
+        """From the start of the first work on the device to the end of the last, as an empty kernel would have it."""
+        if self.began is None:
+            return 0.0
+        return self.device - self.began + self.figures.empty_device_us - self.figures.gap_us
+
+    def launch(self, device_us: float, count: int) -> None:
+        """Kernels in a row that take so long each."""
+        self._enqueue(self.figures.launch_host_us, device_us, count)
+
+    def other(self, event: Other) -> None:
+        """What is no launch."""
+        figures = self.figures
+        if event.event in ("alloc", "free"):
+            cost = figures.small_alloc_us if event.bytes < _SMALL_ALLOCATION else figures.alloc_us
+            if event.event == "free":  # which waits for the device
+                self.host = max(self.host, self.device)
+            self.host += cost * event.count
+            self.other_us += cost * event.count
+        elif event.event == "synchronise":
+            self.host = max(self.host, self.device) + figures.synchronise_us * event.count
+            self.other_us += figures.synchronise_us * event.count
+        else:
+            rate = figures.copy_bytes_per_s / 2 if event.event == "copy" else figures.write_bytes_per_s
+            device_us = figures.memset_device_us + event.bytes / rate * 1e6
+            self._enqueue(figures.memset_host_us, device_us, event.count)
+            self.other_us += device_us * event.count
+
+    def _enqueue(self, host_us: float, device_us: float, count: int) -> None:
+        """`count` times the same on the device. Whichever of host and device is slower sets the pace."""
+        self.host += host_us
+        start = max(self.device, self.host + self._way)
+        if self.began is None:
+            self.began = start
+        each = device_us + self.figures.gap_us
+        self.host += host_us * (count - 1)
+        self.device = max(start + each * count, self.host + self._way + each)
