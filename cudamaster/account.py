@@ -7,7 +7,7 @@ numbers of exchanges lead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cudamaster.agents.debug import Diagnosis
@@ -15,7 +15,7 @@ from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
 from cudamaster.runfolder import Settings
 from cudamaster.speed import Comparison
-from cudamaster.values import Bottleneck, Hardware, Plan, Precision, Role, Seconds, Status
+from cudamaster.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
 
 
 class State(StrEnum):
@@ -43,7 +43,8 @@ class CaseAccount:
     """One case of a verdict: median times of whole calls in microseconds, and the speedup with its interval.
 
     `of_floor` is the candidate's time as a multiple of the least possible, `of_bound` the worst error as a part of
-    what is allowed.
+    what is allowed. Where times are modelled, `bound` says what bounds the candidate's, and `not_modelled` why there is
+    none.
     """
 
     label: str
@@ -57,6 +58,8 @@ class CaseAccount:
     speed: Comparison | None
     of_floor: float | None
     of_bound: float | None
+    bound: str | None = None
+    not_modelled: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,12 @@ class Judgement:
     sanitizers: Mapping[str, str]
     cases: tuple[CaseAccount, ...]
     seconds: Seconds
+    modelled: GpuModel | None = None
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.emulated, modelled=self.modelled)
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,10 @@ class MetricAccount:
 
 @dataclass(frozen=True)
 class ProfileAccount:
-    """What the hardware said of a new best, beside what it said of the best before it (of the baseline: nothing)."""
+    """What the hardware said of a new best, beside what it said of the best before it (of the baseline: nothing).
+
+    Where it was a model that said it, `modelled` is that, and `breakdown` where the time of a call goes (µs).
+    """
 
     note: str
     kernel: str | None
@@ -123,6 +135,8 @@ class ProfileAccount:
     bottleneck: Bottleneck | None
     bottleneck_before: Bottleneck | None
     metrics: tuple[MetricAccount, ...]
+    modelled: GpuModel | None = None
+    breakdown: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,3 +200,14 @@ class RunAccount:
     rounds: tuple[RoundAccount, ...]
     best: BestAccount | None
     usage: RoleUsage
+
+    @property
+    def modelled(self) -> GpuModel | None:
+        """The model that its scores are by; None where they are measured, or the baseline has no modelled time."""
+        judged = self.baseline_judgement
+        return self.hardware.modelled if judged is None else judged.modelled
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.hardware.emulated, modelled=self.modelled)

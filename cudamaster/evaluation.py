@@ -18,6 +18,7 @@ from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
+from cudamaster.modelled import Modeller, counter
 from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import load as load_thresholds
@@ -55,11 +56,13 @@ class Workbench:
         protocol: MeasuringProtocol | None = None,
         profile: ProfileMode = ProfileMode.FILTERED,
         thresholds: Thresholds | None = None,
+        modelled: bool = True,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
         `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
-        `profile` and `thresholds`, the paper's by default, are for `findings`.
+        `profile` and `thresholds`, the paper's by default, are for `findings`. On a device that only emulates, times
+        are those of a model of a GPU (modelled.py), unless `modelled` is off: then they are the device's own.
         """
         self.card = card
         self.precision = precision
@@ -68,7 +71,10 @@ class Workbench:
         self._protocol = protocol or device.protocol
         self._calls = self._protocol.calls if calls is None else calls
         self._builder = Builder(card, precision, device)
-        self.profiler = Profiler(self._builder, device)
+        self._modeller = (
+            Modeller(self._builder, counter(self._builder, device), seed=seed) if device.emulated and modelled else None
+        )
+        self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
         self._thresholds = thresholds or load_thresholds()
         # Called with a candidate's id and its build log the moment the build has ended.
@@ -82,8 +88,10 @@ class Workbench:
 
     @property
     def hardware(self) -> Hardware:
-        """The device in figures, with what was measured of a GPU."""
+        """The device in figures, with what was measured of a GPU, or the GPU that is modelled."""
         hardware, limits = self.device.hardware(), floors.limits(self.device)
+        if self._modeller is not None:
+            return self._modeller.hardware(hardware)
         return hardware if limits is None else replace(hardware, figures={**hardware.figures, **limits.figures})
 
     @property
@@ -97,7 +105,8 @@ class Workbench:
 
     def key(self, candidate: Candidate) -> str:
         """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
-        return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint)
+        model = self._modeller.fingerprint if self._modeller is not None else ""
+        return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint, model)
 
     def evaluate(
         self,
@@ -125,6 +134,8 @@ class Workbench:
                 return verdict
             quiet = not check_only and self._builder.asks_driver(candidate)
             told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure, quiet=quiet)
+            if self._modeller is not None and told.score is not None:
+                told = self._modeller.verdict(told, candidate, self.baseline)
             if to_beat is None:
                 return told
             if told.score is not None and told.score > to_beat:
@@ -183,7 +194,10 @@ class Workbench:
             quiet = self._builder.asks_driver(first, second)
             judgement = self._run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S, quiet=quiet)
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
-            return self._told(verdicts[0], alone), self._with_floors(self._told(verdicts[1], judgement))
+            told = self._told(verdicts[1], judgement)
+            if self._modeller is not None:
+                told = self._modeller.verdict(told, second, first)
+            return self._told(verdicts[0], alone), self._with_floors(told)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """Build a vendor's file with what every evaluation shares (building.py). Raises DeviceError."""

@@ -1,8 +1,10 @@
 """Frozen dataclasses to JSON values and back, exactly: what comes back equals what went in.
 
-Every field is written, none may be missing or unknown on the way back. JSON has no NaN and no infinity, and
-mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf". A whole number in a field of floats
-is written as a float, which it comes back as: what is read and written again is the same text.
+Every field is written, none may be missing or unknown on the way back. One that came later (its `metadata` has "later")
+is left out where it has its default: records from before are read as they were, and written again as the same text.
+JSON has no NaN and no infinity, and mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf".
+A whole number in a field of floats is written as a float, which it comes back as: what is read and written again is the
+same text.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ def to_json(value: object) -> Any:
         return {
             field.name: _as_read(hints[field.name], to_json(getattr(value, field.name)))
             for field in dataclasses.fields(value)
+            if not (field.metadata.get("later") and getattr(value, field.name) == _default(field))
         }
     if isinstance(value, Enum):
         return value.value
@@ -46,6 +49,10 @@ def to_json(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     raise TypeError(f"{type(value).__name__} cannot be recorded")
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @functools.cache
@@ -123,12 +130,13 @@ def _read_union(arguments: tuple[Any, ...], data: Any, where: str) -> Any:
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     _expect(isinstance(data, dict), where, "an object", data)
     hints = _hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]
-    if missing := [name for name in names if name not in data]:
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
+    if missing := [field.name for field in fields if field.name not in data and not field.metadata.get("later")]:
         raise RecordError(f"{where}: {', '.join(missing)} missing")
     if unknown := [name for name in data if name not in names]:
         raise RecordError(f"{where}: {', '.join(unknown)} unknown")
-    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in names})
+    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in names if name in data})
 
 
 def _expect(right: bool, where: str, wanted: str, data: Any) -> None:

@@ -69,6 +69,8 @@ class Comparison:
 
     `speedup` is that of the typical turn, with its interval; `mean_ratio` is of mean times, as the paper has it. A
     candidate whose means are surely worse than its typical turn, one that is slow now and then, gets those.
+
+    Of modelled times there are no turns: both speedups are the model's, both intervals its known error (`modelled`).
     """
 
     speedup: float
@@ -113,6 +115,17 @@ def compare(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Comp
     samples that do not pair up, for none at all, and for times that are not positive and finite.
     """
     return overall([(1.0, baseline_us, candidate_us)])
+
+
+def modelled(speedup: float, error: float | None) -> Comparison:
+    """A speedup by a model that is within the factor `error` in nine of ten; None where that is not known.
+
+    A model has no noise that would average out, so nothing is SAME, and what its error may explain is UNSURE.
+    """
+    reach = math.inf if error is None else error
+    interval = Interval(speedup / reach, speedup * reach)
+    change = Change.FASTER if interval.low > 1 else Change.SLOWER if interval.high < 1 else Change.UNSURE
+    return Comparison(speedup, interval, speedup, interval, change)
 
 
 def overall(cases: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Comparison:

@@ -182,6 +182,7 @@ class _Running:
             state=state,
             score=result.score if result else view.score,
             emulated=view.emulated,
+            modelled=view.modelled,
             rounds=len(result.rounds) if result else max(0, view.steps - 1),
             seconds=round(self._earlier[entry.name] + time.monotonic() - view.began, 1),
             note=note,

@@ -9,7 +9,7 @@ from cudamaster.budget import Limits, Spent
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Round
 from cudamaster.suitefolder import Entry, State, UnitUse
-from cudamaster.values import Candidate, Findings, Hold, Role, Verdict
+from cudamaster.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
 
 
 @dataclass
@@ -28,6 +28,12 @@ class Running:
     steps: int = 0
     score: float | None = None
     emulated: bool = False
+    modelled: GpuModel | None = None
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.emulated, modelled=self.modelled)
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Watch(Silent):
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """The first step is done."""
         self._view.score, self._view.emulated, self._view.steps = 1.0, verdict.emulated, 1
+        self._view.modelled = verdict.modelled
 
     def round_started(self, number: int, rounds: int) -> None:
         """Where it is."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import TracebackType
 from cudamaster.budget import Limits
 from cudamaster.errors import RunFolderError
 from cudamaster.runfolder import Settings, decoded, locked, read_json, write_record
-from cudamaster.values import Precision
+from cudamaster.values import LATER, GpuModel, Precision, mark
 
 FORMAT = 1
 _NAME = "suite.json"
@@ -42,6 +42,7 @@ class Entry:
 
     `unit` is the device that it is measured on. `score` is P of the best so far, 1 for the baseline. `seconds` are
     those in which somebody worked on it. `error` is what made it fail, with the traceback where the fault is ours.
+    `modelled` is the model that P is by, where it is.
     """
 
     task: str
@@ -55,6 +56,12 @@ class Entry:
     note: str | None = None
     error: str | None = None
     trace: str | None = None
+    modelled: GpuModel | None = field(default=None, metadata=LATER)
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.emulated, modelled=self.modelled)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,6 @@ import difflib
 import math
 import re
 import shlex
-import statistics
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -40,6 +39,7 @@ def judgement(verdict: Verdict) -> Judgement:
         score=verdict.score,
         speed=verdict.speed,
         emulated=verdict.emulated,
+        modelled=verdict.modelled,
         complete=verdict.complete,
         log=verdict.log,
         telling=telling_part(verdict.log),
@@ -55,12 +55,11 @@ def seconds(attempt: AttemptAccount) -> float:
     if attempt.judgement is None or attempt.judged_before:
         return 0.0
     spent = attempt.judgement.seconds
-    return spent.build + spent.check + spent.timing
+    return spent.total
 
 
 def _case(case: CaseVerdict) -> CaseAccount:
-    timing = case.timing
-    candidate_us = statistics.median(timing.candidate_us) if timing and timing.candidate_us else None
+    baseline_us, candidate_us = case.times_us or (None, None)
     parts = [output.worst_error / output.bound for output in case.outputs if output.bound]
     return CaseAccount(
         label=case.label,
@@ -69,10 +68,12 @@ def _case(case: CaseVerdict) -> CaseAccount:
         status=case.status,
         skipped=case.skipped,
         detail=case.detail,
-        baseline_us=statistics.median(timing.baseline_us) if timing and timing.baseline_us else None,
+        baseline_us=baseline_us,
         candidate_us=candidate_us,
         speed=case.speed,
         of_floor=candidate_us / case.floor_us if candidate_us is not None and case.floor_us else None,
+        bound=case.modelled.bound if case.modelled is not None else None,
+        not_modelled=case.not_modelled,
         of_bound=max(parts, key=lambda part: math.inf if math.isnan(part) else part) if parts else None,
     )
 
@@ -88,6 +89,8 @@ def profile(before: Findings | None, after: Findings) -> ProfileAccount:
         bottleneck=after.bottleneck,
         bottleneck_before=before.bottleneck if before else None,
         metrics=tuple(_metric(name, _value(before, name), _value(after, name), units.get(name)) for name in names),
+        modelled=after.modelled,
+        breakdown=after.breakdown,
     )
 
 

@@ -9,11 +9,15 @@ that id, so a figure can never be shown beside another kernel's code. `TaskCard`
 from __future__ import annotations
 
 import hashlib
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cudamaster.speed import Comparison
+
+# A field that came later: records.py leaves it out where it has its default, so that older records stay readable.
+LATER: Mapping[str, bool] = {"later": True}
 
 
 class Precision(StrEnum):
@@ -124,11 +128,49 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class GpuModel:
+    """The model of a GPU that times came from: its version, the GPU, and the seed of the inputs that were counted on.
+
+    Nine of ten modelled speedups of one kernel over another of the same task are within the factor `ratio_error` of
+    the measured ones; None where that was never measured. `order_share` of such pairs it puts in the right order.
+    """
+
+    version: str
+    gpu: str
+    ratio_error: float | None = None
+    order_share: float | None = None
+    seed: int | None = None
+
+    @property
+    def described(self) -> str:
+        """Version, GPU and known error, as every table of modelled times says it."""
+        if self.ratio_error is None:
+            return f"gpu-model {self.version} of an {self.gpu}; its error is not known"
+        return f"gpu-model {self.version} of an {self.gpu}; 9 of 10 speedups within a factor of {self.ratio_error:.2f}"
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """Times of one call at one case by the model of a GPU, in microseconds, and what bounds the candidate's there.
+
+    They are no measurement, and never stand among `Timing`. Whole calls have launches and waiting in them, as P has;
+    device times are those of the kernels and what lies between them.
+    """
+
+    baseline_us: float
+    candidate_us: float
+    baseline_device_us: float
+    candidate_device_us: float
+    bound: str
+
+
+@dataclass(frozen=True)
 class CaseVerdict:
     """One case: the sizes, what the check said, and the timing where the case is part of the sweep.
 
     `skipped` is a reason (memory, too long on this device), and then nothing was run. `floor_us` is the least time of
-    a call on the GPU found (floors.py), an empty launch included.
+    a call on the GPU found (floors.py), an empty launch included. On a device without times of its own `modelled` has
+    those of the model, also of a case too long to be run; where it has none, `not_modelled` says why.
     """
 
     label: str
@@ -142,6 +184,27 @@ class CaseVerdict:
     speed: Comparison | None = None
     empty_us: float | None = None
     floor_us: float | None = None
+    modelled: Modelled | None = field(default=None, metadata=LATER)
+    not_modelled: str = field(default="", metadata=LATER)
+
+    @property
+    def times_us(self) -> tuple[float, float] | None:
+        """A whole call of the baseline and one of the candidate: medians of samples, or the model's.
+
+        The verdict's `mark` says which. None where the case has neither.
+        """
+        if self.modelled is not None:
+            return self.modelled.baseline_us, self.modelled.candidate_us
+        if self.timing is None or not self.timing.baseline_us or not self.timing.candidate_us:
+            return None
+        return statistics.median(self.timing.baseline_us), statistics.median(self.timing.candidate_us)
+
+
+def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
+    """The word that stands beside every score that is no measurement of a GPU; empty for one that is."""
+    if modelled is not None:
+        return "modelled"
+    return "emulated" if emulated else ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +214,12 @@ class Seconds:
     build: float = 0.0
     check: float = 0.0
     timing: float = 0.0
+    modelling: float = field(default=0.0, metadata=LATER)
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.build + self.check + self.timing + self.modelling
 
 
 @dataclass(frozen=True)
@@ -174,7 +243,8 @@ class Verdict:
     sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what held it back.
     `sanitizers` holds what each of compute-sanitizer's tools that ran came to, by its name.
     `complete` is False when a sweep case was skipped. `log` is what a Debug agent needs: compiler errors
-    with the region's own lines, the fault report, or the mismatch with its pattern.
+    with the region's own lines, the fault report, or the mismatch with its pattern. Where the score is of modelled
+    times, `modelled` is the model, and `complete` says whether it has a time for each case.
     """
 
     candidate: str
@@ -193,6 +263,12 @@ class Verdict:
     seconds: Seconds = field(default_factory=Seconds)
     build: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
+    modelled: GpuModel | None = field(default=None, metadata=LATER)
+
+    @property
+    def mark(self) -> str:
+        """What its times are where they are no measurement of a GPU: "modelled" or "emulated"; empty where they are."""
+        return mark(emulated=self.emulated, modelled=self.modelled)
 
     @property
     def correct(self) -> bool:
@@ -221,12 +297,17 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """All kernels of a candidate at one case, the dominating one first. `source` says what measured it."""
+    """All kernels of a candidate at one case, the dominating one first. `source` says what measured it.
+
+    Where it is of a model, `modelled` is that, and `breakdown` says where the time of a call goes, in microseconds.
+    """
 
     candidate: str
     case: str
     source: str
     kernels: tuple[KernelProfile, ...]
+    modelled: GpuModel | None = field(default=None, metadata=LATER)
+    breakdown: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -248,7 +329,8 @@ class Findings:
     units, if anything. An absent metric is absent, never zero. `metrics` is what an agent is shown; `measured` is
     everything that was measured of that kernel, by the paper's names, and `thresholds` what the class was told by.
     `units` and `meanings` are those of metrics whose names do not tell them. Where the filter is off, `reports` are
-    what an agent is shown instead: all kernels, at every case that was profiled.
+    what an agent is shown instead: all kernels, at every case that was profiled. Of a modelled profile `modelled` is
+    the model, and `breakdown` says where the time of a call goes, in microseconds.
     """
 
     candidate: str
@@ -262,6 +344,8 @@ class Findings:
     units: Mapping[str, str] = field(default_factory=dict)
     meanings: Mapping[str, str] = field(default_factory=dict)
     reports: tuple[KernelReport, ...] = ()
+    modelled: GpuModel | None = field(default=None, metadata=LATER)
+    breakdown: Mapping[str, float] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -286,8 +370,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device in words and figures, as prompts and `doctor` show it."""
+    """The device in words and figures, as prompts and `doctor` show it; the model of a GPU where its times are that."""
 
     name: str
     figures: Mapping[str, str]
     emulated: bool
+    modelled: GpuModel | None = field(default=None, metadata=LATER)
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.emulated, modelled=self.modelled)

@@ -74,7 +74,8 @@ class Subject:
         protocol = self.device.protocol
         if self.device.emulated:
             protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S)
-        return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol)
+        # What counts here is what is refused, so that no time is modelled.
+        return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol, modelled=False)
 
 
 def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:

@@ -8,7 +8,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import cases_table, console, print_json, say_speed, styled
+from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled
 from cudamaster.speed import Change
 
 EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSURE: 12}
@@ -44,6 +44,9 @@ def compare(
       11  SECOND is slower
       12  unsure: too much noise or too few calls
       1   one of them is not correct
+
+    On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing is
+    the same.
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose
@@ -74,5 +77,7 @@ def compare(
         for note in verdicts[1].notes:
             out.print(f"note: {note}")
         if speed is not None:
-            out.print(f"{second} against {first}: {say_speed(speed, emulated=verdicts[1].emulated)}")
+            out.print(f"{second} against {first}: {say_speed(speed, mark=verdicts[1].mark)}")
+        if verdicts[1].emulated:
+            out.print(about_times(verdicts[1].modelled))
     click.get_current_context().exit(1 if wrong or speed is None else EXIT_CODES[speed.change])

@@ -9,7 +9,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import cases_table, console, print_json, say_speed, styled
+from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled
 
 if TYPE_CHECKING:
     from cudamaster.values import Verdict
@@ -61,17 +61,20 @@ def evaluate(
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
-            complete = "" if verdict.complete else ", incomplete: cases were skipped"
-            said = "-" if verdict.speed is None else say_speed(verdict.speed, emulated=verdict.emulated)
+            left_out = "have no modelled time" if verdict.modelled is not None else "were skipped"
+            complete = "" if verdict.complete else f", incomplete: cases {left_out}"
+            said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
             out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
             for note in verdict.notes:
                 out.print(f"note: {note}")
         elif verdict.log and verdict.log != verdict.detail:
             out.print(verdict.log)
         s = verdict.seconds
-        out.print(f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s; seed {verdict.seed}")
+        modelling = f", modelling {s.modelling:.1f} s" if s.modelling else ""
+        spent = f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s{modelling}"
+        out.print(f"{spent}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
-            out.print("CPU device: correctness is proven, times are emulated and say nothing about a GPU.")
+            out.print(about_times(verdict.modelled))
     click.get_current_context().exit(0 if verdict.correct else 1)
 
 

@@ -17,7 +17,7 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, speed, styled, table
+from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchOptions,
@@ -190,9 +190,9 @@ class Progress:
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """Show the verdict."""
-        score = f", P = {speed(verdict.score, emulated=verdict.emulated)}" if verdict.score is not None else ""
+        score = f", P = {speed(verdict.score, mark=verdict.mark)}" if verdict.score is not None else ""
         seconds = verdict.seconds
-        spent = f"{seconds.build + seconds.check + seconds.timing:.1f} s"
+        spent = f"{seconds.total:.1f} s"
         self._out.print("  ", styled(verdict.status), f"{score}: {verdict.detail} ({spent})", sep="")
         for note in verdict.notes:
             self._out.print(f"  note: {note}")
@@ -204,7 +204,7 @@ class Progress:
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Announce a new best."""
         profile = "" if findings.bottleneck is None else f" {findings_line(findings)}"
-        self._out.print(f"  new best: P = {speed(score, emulated=verdict.emulated)}.{profile}", style="green")
+        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}.{profile}", style="green")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""
@@ -221,7 +221,8 @@ def findings_line(findings: Findings) -> str:
     if findings.bottleneck is None:
         return f"No hardware profile: {findings.note}"
     share = f", {findings.time_share:.0%} of the time" if findings.time_share is not None else ""
-    return f"{findings.kernel}: {findings.bottleneck}{share}."
+    marked = " (modelled)" if findings.modelled is not None else ""
+    return f"{findings.kernel}: {findings.bottleneck}{marked}{share}."
 
 
 def _total(parts: Sequence[float | None], form: str) -> str:
@@ -242,7 +243,10 @@ def _introduce(out: Console, what: str, hardware: Hardware, settings: Settings, 
         out.print("No model is asked, nothing is built or measured.")
     elif hardware.emulated:
         reason = f" because {why_not_cuda()}" if why_not_cuda() else ""
-        out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, times are emulated.")
+        times = "times are emulated" if hardware.modelled is None else "times are modelled"
+        out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, {times}.")
+        if hardware.modelled is not None:
+            out.print(f"Model of a GPU: {hardware.modelled.described}.")
     names = sorted(set(settings.models.values()))
     if names == [PLAYBOOK]:
         out.print("Model: the built-in playbook of hand-written kernels. It is no language model.")
@@ -264,13 +268,14 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         rows.append(
             [str(outcome.round), outcome.plan.idea, styled(outcome.status), score, f"{finished.best_score:.2f}"]
         )
-    p = "P (emulated)" if emulated else "P"
+    p = score_column(result.verdict.mark)
     out.print()
     out.print(table(["round", "idea", "status", p, "best so far"], rows, right=["round", p, "best so far"]))
+    in_times = f" in {result.verdict.mark} time" if result.verdict.mark else ""
     if result.improved:
         out.print(f"Best kernel:    {path / 'best.cu'}")
     else:
-        out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{' in emulated time' * emulated})")
+        out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{in_times})")
     out.print(f"Build command:  {result.best.command}")
     out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
     if not only_playbook:
@@ -281,12 +286,18 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         dollars = _total([use.dollars for use in asked], "{:.4f}")
         out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
     if not result.verdict.complete:
-        out.print("Incomplete:     cases of the sweep were skipped; the evidence names them.")
+        left_out = "have no modelled time" if result.verdict.modelled is not None else "were skipped"
+        out.print(f"Incomplete:     cases of the sweep {left_out}; the evidence names them.")
     if emulated:
+        model = result.verdict.modelled
+        said = (
+            "times are emulated and say nothing about a GPU:\na kernel that is slow here may be the fastest there."
+            if model is None
+            else f"P is modelled:\n{model.described}. A GPU has the last word."
+        )
         out.print(
-            "\nThis ran on the CPU device: results are proven there, times are emulated and say nothing about a GPU:\n"
-            "a kernel that is slow here may be the fastest there. All of them are kept, with their commands, in\n"
-            f"{path / 'candidates'}.\n"
+            f"\nThis ran on the CPU device: results are proven there, {said}\n"
+            f"All kernels are kept, with their commands, in {path / 'candidates'}.\n"
             "To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says what is "
             "missing)."
         )

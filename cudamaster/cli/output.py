@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.speed import Comparison
-    from cudamaster.values import Verdict
+    from cudamaster.values import GpuModel, Verdict
 
 STATUS_STYLES = {
     "correct": "green",
@@ -105,15 +105,27 @@ def styled(status: str) -> Text:
     return Text(str(status), style=STATUS_STYLES.get(status, ""))
 
 
-def speed(score: float | None, *, emulated: bool) -> str:
-    """A speedup for a table; an emulated one is marked, since it says nothing about a GPU."""
-    return "-" if score is None else f"{score:.2f}{' (emulated)' if emulated else ''}"
+def speed(score: float | None, *, mark: str) -> str:
+    """A speedup for a table; `mark` says of one that is no measurement of a GPU whether it is modelled or emulated."""
+    return "-" if score is None else f"{score:.2f}{f' ({mark})' if mark else ''}"
 
 
-def say_speed(comparison: Comparison, *, emulated: bool) -> str:
+def say_speed(comparison: Comparison, *, mark: str) -> str:
     """A speedup with what it amounts to, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
-    marked = speed(comparison.speedup, emulated=emulated)
-    return f"{marked}, {comparison.change.value} (typical turn {_interval(comparison)})"
+    of = "by the model's known error" if mark == "modelled" else "typical turn"
+    return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({of} {_interval(comparison)})"
+
+
+def score_column(mark: str) -> str:
+    """Name of the column of P."""
+    return f"P ({mark})" if mark else "P"
+
+
+def about_times(model: GpuModel | None) -> str:
+    """What times of the CPU device are, in two sentences."""
+    if model is None:
+        return "CPU device: correctness is proven, times are emulated and say nothing about a GPU."
+    return f"CPU device: correctness is proven, P (modelled) is an estimate: {model.described}. No GPU measured it."
 
 
 def _interval(comparison: Comparison) -> str:
@@ -122,42 +134,48 @@ def _interval(comparison: Comparison) -> str:
 
 
 def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
-    """Timed cases of a verdict: median times in microseconds, the speedup and how sure it is.
+    """Timed cases of a verdict: times in microseconds, medians or the model's, the speedup and how sure it is.
 
     Where they were measured: times on the device, and the time as a multiple of the floor. Last the worst error, as a
     part of what is allowed.
     """
     sweep = [case for case in verdict.cases if case.sweep]
-    on_device = any(case.timing and case.timing.candidate_device_us for case in sweep)
+    modelled = verdict.mark == "modelled"
+    on_device = any(case.timing and case.timing.candidate_device_us for case in sweep) or modelled
     floors = any(case.floor_us for case in sweep)
-    columns = ["case", f"µs: {against} → candidate", "speedup", "change"]
+    of = f"{verdict.mark} µs" if verdict.mark else "µs"
+    columns = ["case", f"{of}: {against} → candidate", "speedup", "change"]
     columns += ["on the device"] if on_device else []
+    columns += ["bound by"] if modelled else []
     columns += ["of the floor"] if floors else []
     rows: list[list[str | Text]] = []
     for case in sweep:
-        timing, comparison = case.timing, case.speed
-        if timing is None or comparison is None:
-            why = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+        times, comparison = case.times_us, case.speed
+        if times is None or comparison is None:
+            why = f"skipped: {case.skipped}" if case.skipped else case.not_modelled or str(case.status)
             rows.append([case.label, why, *["-"] * (len(columns) - 1)])
             continue
-        row: list[str | Text] = [case.label, _both(timing.baseline_us, timing.candidate_us)]
+        row: list[str | Text] = [case.label, _pair(*times)]
         row += [f"{comparison.speedup:.2f} ({_interval(comparison)})", styled(comparison.change.value)]
-        if on_device:
-            row.append(_both(timing.baseline_device_us, timing.candidate_device_us))
+        if case.modelled is not None:
+            row += [_pair(case.modelled.baseline_device_us, case.modelled.candidate_device_us), case.modelled.bound]
+        elif case.timing is not None and on_device:
+            row.append(_both(case.timing.baseline_device_us, case.timing.candidate_device_us))
         if floors:
-            over = case.floor_us and _median(timing.candidate_us) / case.floor_us
+            over = case.floor_us and times[1] / case.floor_us
             row.append(f"{over:.1f} x" if over else "-")
         parts = [o.worst_error / o.bound for o in case.outputs if o.bound]
-        rows.append([*row, f"{max(parts):.1%}" if parts else "exact"])
+        checked = f"{max(parts):.1%}" if parts else "exact"
+        rows.append([*row, "not run" if case.skipped else checked])
     columns.append("error/allowed")
-    return table(columns, rows, right=[column for column in columns[1:] if column != "change"])
+    return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
 
 
 def _both(baseline: Sequence[float], candidate: Sequence[float]) -> str:
-    return f"{_median(baseline):.1f} → {_median(candidate):.1f}" if baseline and candidate else "-"
-
-
-def _median(samples: Sequence[float]) -> float:
     import statistics
 
-    return statistics.median(samples)
+    return _pair(statistics.median(baseline), statistics.median(candidate)) if baseline and candidate else "-"
+
+
+def _pair(baseline_us: float, candidate_us: float) -> str:
+    return f"{baseline_us:.1f} → {candidate_us:.1f}"

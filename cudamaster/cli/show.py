@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, ourselves, print_json, say_speed, speed, styled, table
+from cudamaster.cli.output import console, ourselves, print_json, say_speed, score_column, speed, styled, table
 from cudamaster.visible import visible
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class _Teller:
         )
         told = [
             ("Run", run.path),
-            ("Device", run.hardware.name + ("; times are emulated" if run.hardware.emulated else "")),
+            ("Device", run.hardware.name + (f"; times are {run.mark}" if run.mark else "")),
+            ("Times", run.modelled.described if run.modelled is not None else None),
             ("Models", models + (" (built in, no language model)" if names == ["playbook"] else "")),
             ("Server", settings.base_url),
             ("Answers", origin(settings)),
@@ -156,7 +157,7 @@ class _Teller:
             status = styled(told.status) if told.status is not None else "-"
             score = "-" if told.score is None else f"{told.score:.2f}"
             rows.append([str(told.number), visible(_title(told)), status, score, f"{told.best_score:.2f}"])
-        p = "P (emulated)" if run.hardware.emulated else "P"
+        p = score_column(run.mark)
         if rows:
             self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
         if baseline is not None and run.best is not None:
@@ -185,7 +186,7 @@ class _Teller:
         if told.profile is not None:
             self._profile(told.profile, 2)
         if told.accepted:
-            self._prose(f"Accepted: the new best, P = {speed(told.score, emulated=run.hardware.emulated)}.", 2, "green")
+            self._prose(f"Accepted: the new best, P = {speed(told.score, mark=run.mark)}.", 2, "green")
         elif told.why is not None:
             last = told.attempts[-1].judgement if told.attempts else None
             why = f"it ends with {last.status}" if last is not None and told.why == last.detail else told.why
@@ -227,9 +228,9 @@ class _Teller:
         again = " (judged in an earlier attempt)" if judged_before else ""
         score = ""
         if judgement.speed is not None:
-            score = f", P = {say_speed(judgement.speed, emulated=judgement.emulated)}"
+            score = f", P = {say_speed(judgement.speed, mark=judgement.mark)}"
         elif judgement.score is not None:
-            score = f", P = {speed(judgement.score, emulated=judgement.emulated)}"
+            score = f", P = {speed(judgement.score, mark=judgement.mark)}"
         line = f"{judgement.status.value}{score}{again}: {visible(judgement.detail)}"
         filled = textwrap.fill(line, self._width, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
         shown = Text(filled)
@@ -246,7 +247,8 @@ class _Teller:
         for note in judgement.notes:
             self._prose(f"note: {note}", 4, hang=2)
         if not judgement.complete:
-            self._prose("Incomplete: cases of the sweep were skipped.", 4, "yellow")
+            left_out = "have no modelled time" if judgement.modelled is not None else "were skipped"
+            self._prose(f"Incomplete: cases of the sweep {left_out}.", 4, "yellow")
         if self._whole:
             self._cases(judgement.cases)
         elif line := cases_line(judgement.cases):
@@ -258,21 +260,31 @@ class _Teller:
         rows: list[list[str | Text]] = []
         # Untimed cases that are right have nothing to say.
         telling = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
+        modelled = any(case.bound for case in cases)
         for case in telling:
-            word = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            word = str(case.status)
+            if case.skipped:
+                word = f"{'not run' if case.speed else 'skipped'}: {case.skipped}"
+            word += f"; no modelled time: {case.not_modelled}" if case.not_modelled else ""
             us = f"{case.baseline_us:.1f} → {case.candidate_us:.1f}" if case.baseline_us and case.candidate_us else "-"
             ratio = "-" if case.speed is None else f"{case.speed.speedup:.2f}"
             change: str | Text = "-" if case.speed is None else styled(case.speed.change.value)
             error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
-            rows.append([visible(case.label), visible(word), us, ratio, change, error if case.status else "-"])
+            bound = [case.bound or "-"] if modelled else []
+            row: list[str | Text] = [visible(case.label), visible(word), us, ratio, change, *bound]
+            rows.append([*row, error if case.status else "-"])
         if rows:
-            columns = ["case", "status", "µs", "speedup", "change", "error/allowed"]
-            self._out.print(table(columns, rows, right=["µs", "speedup", "error/allowed"]))
+            us = "modelled µs" if modelled else "µs"
+            columns = ["case", "status", us, "speedup", "change", *(["bound by"] if modelled else []), "error/allowed"]
+            self._out.print(table(columns, rows, right=[us, "speedup", "error/allowed"]))
         if more := len(cases) - len(telling):
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
         self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
+        if profile.breakdown:
+            parts = ", ".join(f"{name} {time_us:.4g}" for name, time_us in profile.breakdown.items())
+            self._prose(f"modelled µs: {parts}", indent + 2, hang=2)
         for metric in profile.metrics:
             before = "" if metric.before is None else f"{metric.before:.4g} → "
             after = "not measured" if metric.after is None else f"{metric.after:.4g}"
@@ -286,7 +298,7 @@ def outcome(run: RunAccount) -> str:
     best = run.best
     if best is None:
         return run.state.value
-    score = speed(best.score, emulated=run.hardware.emulated)
+    score = speed(best.score, mark=run.mark)
     found = f"best P = {score}" if best.improved else "nothing beats the baseline"
     return f"{run.state.value}, {found}" + ("" if run.stopped_at is None else " so far")
 
@@ -310,12 +322,15 @@ def cost(usage: RoleUsage) -> str:
 def cases_line(cases: Sequence[CaseAccount]) -> str:
     """The timed cases on one line: how many, the least and the greatest speedup, and what was skipped."""
     timed = [(case.speed.speedup, case.label) for case in cases if case.speed is not None]
-    skipped = [case.label for case in cases if case.skipped]
+    skipped = [case.label for case in cases if case.skipped and case.speed is None]
+    modelled = [case for case in cases if case.bound]
+    not_run = sum(bool(case.skipped) for case in modelled)
     parts = []
     if timed:
         (low, at_low), (high, at_high) = min(timed), max(timed)
         reach = f"{low:.2f} at {at_low}" + (f" to {high:.2f} at {at_high}" if len(timed) > 1 else "")
-        parts.append(f"{len(timed)} timed: {reach}")
+        how = "timed" if not modelled else f"modelled, {not_run} of them not run" if not_run else "modelled"
+        parts.append(f"{len(timed)} {how}: {reach}")
     if skipped:
         parts.append(f"{len(skipped)} skipped: {', '.join(skipped[:3])}{', ...' if len(skipped) > 3 else ''}")
     return f"cases: {'; '.join(parts)}" if parts else ""
@@ -328,7 +343,8 @@ def class_line(profile: ProfileAccount) -> str:
     moved = profile.bottleneck_before is not None and profile.bottleneck_before is not profile.bottleneck
     before = f"{profile.bottleneck_before} → " if moved else ""
     share = "" if profile.time_share is None else f", {profile.time_share:.0%} of the time"
-    return f"{profile.kernel or 'kernel'}: {before}{profile.bottleneck}{share}"
+    marked = " (modelled)" if profile.modelled is not None else ""
+    return f"{profile.kernel or 'kernel'}: {before}{profile.bottleneck}{marked}{share}"
 
 
 def change_of(attempt: AttemptAccount) -> str:

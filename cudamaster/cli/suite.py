@@ -22,7 +22,7 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, speed, table
+from cudamaster.cli.output import about_times, console, ourselves, print_json, score_column, speed, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchOptions,
@@ -256,7 +256,7 @@ class _AsTheyEnd:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
             rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
-            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, emulated=entry.emulated)}, "
+            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}, "
                             f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
                             sep="")  # fmt: skip
         self._told |= ended.keys()
@@ -267,17 +267,17 @@ def _standing(board: Board) -> Any:
     """Everything about a suite that runs: what is done, what each running task waits for, what is spent and left."""
     from rich.console import Group
 
-    scores = [(entry.score, entry.name, entry.emulated) for entry in board.entries if entry.score is not None]
-    scores += [(view.score, view.entry.name, view.emulated) for view in board.running if view.score is not None]
+    scores = [(entry.score, entry.name, entry.mark) for entry in board.entries if entry.score is not None]
+    scores += [(view.score, view.entry.name, view.mark) for view in board.running if view.score is not None]
     best = max(scores, default=None)
     rows: list[list[str | Text]] = [
         [view.entry.name, f"{view.round}/{view.rounds}" if view.rounds else "-", view.doing,
-         speed(view.score, emulated=view.emulated), view.entry.unit or ""]
+         speed(view.score, mark=view.mark), view.entry.unit or ""]
         for view in board.running
     ]  # fmt: skip
     spent = board.spent
     lines = [
-        _counted(board) + (f", best P = {speed(best[0], emulated=best[2])} ({best[1]})" if best else ""),
+        _counted(board) + (f", best P = {speed(best[0], mark=best[2])} ({best[1]})" if best else ""),
         f"{_money(board.spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
         f"{_minutes(board.session_s)} so far, "
         + (f"about {_minutes(board.left_s)} left" if board.left_s is not None else "time left not known yet"),
@@ -331,7 +331,7 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     out.print(what, style="bold")
     out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
     if places == ("cpu",):
-        out.print("This is the CPU device: results are proven there, times are emulated and say nothing about a GPU.")
+        out.print("This is the CPU device: results are proven there, times are modelled; no GPU measures them.")
     given = {"dollars": limits.dollars, "tokens": limits.tokens, "minutes": limits.minutes,
              "GPU seconds": limits.gpu_seconds}  # fmt: skip
     if any(given.values()):
@@ -343,7 +343,8 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
     from cudamaster.suitefolder import State
 
     emulated = any(entry.emulated for entry in ended.entries)
-    p = "P (emulated)" if emulated else "P"
+    marks = sorted({entry.mark for entry in ended.entries if entry.mark})
+    p = score_column(" or ".join(marks))
     rows: list[list[str | Text]] = []
     for entry in ended.entries:
         score = "-" if entry.score is None else f"{entry.score:.2f}"
@@ -362,7 +363,8 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
     for line in _used(ended.use, sum(session.seconds for session in ended.sessions)):
         out.print(line)
     if emulated:
-        out.print("Times are emulated on the CPU device: P says nothing about a GPU.")
+        for told in dict.fromkeys(about_times(entry.modelled) for entry in ended.entries if entry.score is not None):
+            out.print(told)
     left = [entry for entry in ended.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
         # A task can also be at the end of the record that it replays.

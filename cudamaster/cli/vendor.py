@@ -139,7 +139,7 @@ def _tell(record: VendorRecord, *, emulated: bool) -> None:
             continue
         if contest.speed is not None:
             incomplete = "" if contest.complete else ", incomplete: cases were skipped"
-            out.print(f"  {who}: P = {say_speed(contest.speed, emulated=emulated)}{incomplete}")
+            out.print(f"  {who}: P = {say_speed(contest.speed, mark='emulated' if emulated else '')}{incomplete}")
         elif contest is not record.vendor:
             out.print(f"  {who}: {contest.status}, {contest.detail}")
         for note in contest.notes:

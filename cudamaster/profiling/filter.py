@@ -55,7 +55,7 @@ def findings(
         name: main.metrics[metric.ncu] for name in names if (metric := thresholds.metrics[name]).ncu in main.metrics
     }
     if absent := [name for name in names if name not in kept]:
-        note += f" This GPU does not give {', '.join(absent)}."
+        note += _absent(profile, absent)
     return Findings(
         candidate=profile.candidate,
         note=note,
@@ -70,6 +70,8 @@ def findings(
         units={name: thresholds.metrics[name].unit for name in kept},
         meanings={} if full else {name: thresholds.metrics[name].meaning for name in kept},
         reports=tuple(_reports((*others, profile), thresholds, names)) if full else (),
+        modelled=profile.modelled,
+        breakdown=profile.breakdown,
     )
 
 
@@ -83,7 +85,7 @@ def findings_of_set(profile: Profile, thresholds: Thresholds, chosen: MetricSet)
     main, time_share, note = _dominating(profile)
     found = resolve(chosen.metrics, main.metrics)
     if found.absent:
-        note += f" This GPU does not give {', '.join(found.absent)}."
+        note += _absent(profile, found.absent)
     return Findings(
         candidate=profile.candidate,
         note=note,
@@ -96,7 +98,14 @@ def findings_of_set(profile: Profile, thresholds: Thresholds, chosen: MetricSet)
         },
         thresholds=thresholds.described,
         meanings={name: chosen.meanings[name] for name in found.names.values() if name in chosen.meanings},
+        modelled=profile.modelled,
+        breakdown=profile.breakdown,
     )
+
+
+def _absent(profile: Profile, names: Sequence[str]) -> str:
+    """What was asked for and is not there, and whose fault that is."""
+    return f" {'This GPU' if profile.modelled is None else 'The model'} does not give {', '.join(names)}."
 
 
 def _nothing_in(profile: Profile) -> str | None:

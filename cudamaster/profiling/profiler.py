@@ -1,4 +1,4 @@
-"""Profiles a candidate on its device: with the GPU's counters, or with what needs none."""
+"""Profiles a candidate on its device: with the GPU's counters, with a model of a GPU, or with what needs neither."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 
 from cudamaster.building import Builder
 from cudamaster.devices.protocol import Device, worker_words
+from cudamaster.modelled import Modeller
 from cudamaster.profiling import metric_sets, without_counters
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import findings_of_set, no_profile
@@ -20,9 +21,11 @@ from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, Profile
 class Profiler:
     """The profiler of one task and precision. A verdict's times are never taken under it: it runs the worker again."""
 
-    def __init__(self, builder: Builder, device: Device) -> None:
+    def __init__(self, builder: Builder, device: Device, modeller: Modeller | None = None) -> None:
+        """`modeller` stands in for the counters of a device that has none."""
         self._builder = builder
         self._device = device
+        self._modeller = modeller
 
     def build(self, candidate: Candidate) -> None:
         """Build what `profile` runs, unless it is cached."""
@@ -30,7 +33,12 @@ class Profiler:
         self._builder.built(candidate)
 
     def profile(self, candidate: Candidate, case: str, metrics: Collection[str] | None) -> Profile | NoProfile:
-        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names; None for all."""
+        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names; None for all.
+
+        A modelled profile has what the model gives, whatever was asked for.
+        """
+        if self._modeller is not None:
+            return self._modeller.profile(candidate, case)
         with self._builder.using(candidate):
             build = self._builder.built(candidate)
             if build.worker is None:
@@ -51,7 +59,7 @@ class Profiler:
         """
         if mode is ProfileMode.NONE:
             return no_profile(candidate.id, "none was asked for.")
-        timed = [case for case in verdict.cases if case.timing is not None]
+        timed = [case for case in verdict.cases if case.times_us is not None]
         if not timed:
             return no_profile(candidate.id, "no case was timed, so none was profiled.")
         heaviest = max(timed, key=lambda case: case.weight)

@@ -1,0 +1,174 @@
+"""Modelled times and profiles on a device that has none of its own: what a candidate does is counted there, and priced.
+
+    Candidate -- traced build --> CallCounts of each case -- model of a GPU --> Modelled, Profile
+
+One of these serves a workbench: counts of the baseline, and of every candidate that is asked for again, are kept. All
+are counted on inputs of one seed, so that two kernels are compared on the same work.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+
+from cudamaster.building import Builder
+from cudamaster.devices.protocol import Device
+from cudamaster.modelling import constants, gpu, model
+from cudamaster.modelling.counts import CallCounts
+from cudamaster.profiling.ncu import NoProfile
+from cudamaster.speed import modelled as modelled_speed
+from cudamaster.values import (
+    Candidate,
+    CaseVerdict,
+    GpuModel,
+    Hardware,
+    Modelled,
+    Profile,
+    Status,
+    Verdict,
+    content_hash,
+)
+
+# Counts of a candidate by the labels of cases, or why a case has none; the last argument is the seed of the inputs.
+Count = Callable[[Candidate, Sequence[str], int], Mapping[str, "CallCounts | str"]]
+CHOICE = "CUDAMASTER_GPU_MODEL"
+
+
+def chosen_gpu() -> gpu.Gpu:
+    """The GPU that is modelled: the H200, or what $CUDAMASTER_GPU_MODEL names. Raises UsageError."""
+    return gpu.load(os.environ.get(CHOICE) or gpu.DEFAULT)
+
+
+class Modeller:
+    """The model of one GPU for the candidates of one task and precision."""
+
+    def __init__(
+        self, builder: Builder, count: Count, *, seed: int | None = None, wanted: gpu.Gpu | None = None
+    ) -> None:
+        """`count` runs a candidate's traced build. By default the GPU is `chosen_gpu()`, and the seed a fresh one."""
+        self._builder = builder
+        self._count = count
+        self._gpu = wanted or chosen_gpu()
+        # Fresh, so that no kernel can know the inputs that it is counted on.
+        self._seed = secrets.randbits(63) if seed is None else seed
+        self._counts: dict[str, dict[str, CallCounts | str]] = {}
+
+    @property
+    def model(self) -> GpuModel:
+        """The model with its known error, which was measured on one GPU and is not known of others."""
+        fitted = constants.shipped()
+        error = fitted.known_error
+        if error is None or error.gpu != self._gpu.name:
+            return GpuModel(f"v{fitted.version}", self._gpu.name)
+        return GpuModel(f"v{fitted.version}", self._gpu.name, error.ratios_within, error.pairs_ordered)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that modelled times depend on beside the candidate and the inputs."""
+        return content_hash(repr(constants.shipped()), repr(self._gpu))
+
+    @property
+    def gpu_name(self) -> str:
+        """Name of the GPU."""
+        return self._gpu.name
+
+    def hardware(self, host: Hardware) -> Hardware:
+        """The modelled GPU in figures, on the `host` that executes kernels."""
+        figures, limits = self._gpu.figures, self._gpu.limits
+        capability = ".".join(map(str, self._gpu.compute_capability))
+        told = {
+            "modelled GPU": f"{self._gpu.name}, compute capability {capability}",
+            "SMs": f"{limits.sms} of {limits.threads} threads, {limits.registers} registers each",
+            "clock": f"{figures.clock_mhz:g} MHz",
+            "shared memory": f"{limits.shared_bytes // 1024} KB an SM, out of {figures.l1_bytes / 1024:g} KB with L1",
+            "L2 cache": f"{figures.l2_bytes / 2**20:g} MB",
+            "memory bandwidth": f"{figures.read_bytes_per_s / 1e12:.3g} TB/s reading",
+            "fp32": f"{2 * figures.fp32_lanes * limits.sms * figures.clock_mhz / 1e6:.3g} TFLOP/s",
+            "empty launch": f"{figures.empty_call_us:g} us for a whole call",
+        }
+        name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.name}"
+        return replace(host, name=name, figures={**told, **host.figures}, modelled=self.model)
+
+    def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
+        """The modelled profile of a candidate's kernels at a timed case; why there is none, otherwise."""
+        counts = self.counts(candidate, [label])[label]
+        if isinstance(counts, str):
+            return NoProfile(f"the call could not be modelled: {counts}")
+        return model.profile(counts, self._gpu, candidate.id, self.model)
+
+    def verdict(self, verdict: Verdict, candidate: Candidate, against: Candidate) -> Verdict:
+        """A correct verdict with modelled times in place of the device's own, which say nothing of a GPU.
+
+        P is over all timed cases that both sides have counts of, also over those too long to be run. Where `against`
+        has none at all the device's own times stay, and a note says so.
+        """
+        if verdict.status is not Status.CORRECT:
+            return verdict
+        started = monotonic()
+        labels = [case.label for case in verdict.cases if case.sweep]
+        theirs = self.counts(against, labels)
+        if all(isinstance(found, str) for found in theirs.values()):
+            why = next((str(found) for found in theirs.values()), "there is no timed case")
+            return replace(verdict, notes=(*verdict.notes, f"times are emulated: the baseline has no model, {why}"))
+        ours = theirs if candidate.id == against.id else self.counts(candidate, labels)
+        used = replace(self.model, seed=self._seed)
+        cases = tuple(_case(case, theirs, ours, self._gpu, used) if case.sweep else case for case in verdict.cases)
+        return _scored(replace(verdict, cases=cases, modelled=used), monotonic() - started)
+
+    def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
+        """What a call of a candidate does at each case, or why that is not known."""
+        known = self._counts.setdefault(candidate.id, {})
+        if missing := [label for label in labels if label not in known]:
+            with self._builder.using(candidate):
+                known.update(self._count(candidate, missing, self._seed))
+        return {label: known[label] for label in labels}
+
+
+def _case(
+    case: CaseVerdict,
+    theirs: Mapping[str, CallCounts | str],
+    ours: Mapping[str, CallCounts | str],
+    wanted: gpu.Gpu,
+    used: GpuModel,
+) -> CaseVerdict:
+    """A timed case without the device's own times, with the model's where there are any."""
+    bare = replace(case, timing=None, speed=None, empty_us=None)
+    baseline, candidate = theirs[case.label], ours[case.label]
+    if isinstance(baseline, str):
+        return replace(bare, not_modelled=f"the baseline: {baseline}")
+    if isinstance(candidate, str):
+        return replace(bare, not_modelled=candidate)
+    before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
+    told = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
+    return replace(bare, modelled=told, speed=modelled_speed(before.whole_us / after.whole_us, used.ratio_error))
+
+
+def _scored(verdict: Verdict, seconds: float) -> Verdict:
+    timed = [case for case in verdict.cases if case.sweep]
+    scored = [(case.weight, case.speed.speedup) for case in timed if case.speed is not None]
+    missing = [f"{case.label} has no modelled time: {case.not_modelled}" for case in timed if case.not_modelled]
+    weight = math.fsum(weight for weight, _ in scored)
+    score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
+    assert verdict.modelled is not None
+    return replace(
+        verdict,
+        score=score,
+        speed=None if score is None else modelled_speed(score, verdict.modelled.ratio_error),
+        detail=verdict.detail if score is not None else f"{verdict.detail}, but none of its calls could be modelled",
+        complete=not missing,
+        notes=(*verdict.notes, *missing),
+        seconds=replace(verdict.seconds, modelling=seconds),
+    )
+
+
+def counter(builder: Builder, device: Device) -> Count:
+    """Counts calls on a device that has a traced build."""
+
+    def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
+        return dict.fromkeys(labels, "the traced build is not there yet")
+
+    return count
