@@ -1,5 +1,5 @@
 // Shared memory of a block. Dynamic arrays end at a page that faults; static variables are thread-local ones
-// of the program, or under the sanitizer allocations of exactly their size.
+// of the program, or under the sanitizer allocations of exactly their size; the checker (check/) has its own for them.
 #include "executor.h"
 
 #include <link.h>
@@ -73,8 +73,10 @@ bool shared_intact([[maybe_unused]] Worker& self, [[maybe_unused]] size_t bytes)
 }
 
 void free_exact_shared(Worker& self) {
+#if !defined(CUDAMASTER_CPU_CHECKED)
     for (auto& shared : self.exact_shared)
         std::free(shared.memory);
+#endif
     self.exact_shared.clear();
 }
 
@@ -82,6 +84,7 @@ void free_exact_shared(Worker& self) {
 
 using namespace executor;
 
+#if !defined(CUDAMASTER_CPU_CHECKED)
 void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
     Worker& self = *worker;
     size_t total = bytes;
@@ -99,3 +102,4 @@ void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignmen
     self.exact_shared.push_back({key, memory, bytes});
     return memory;
 }
+#endif

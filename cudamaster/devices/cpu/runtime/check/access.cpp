@@ -1,0 +1,212 @@
+// One access of a device thread, held against what is known of the memory.
+#include "check.h"
+
+#include <sys/mman.h>
+#include <algorithm>
+#include <cstring>
+
+namespace executor {
+namespace check {
+
+namespace {
+
+// Of the accesses that nothing orders before the newest one, so many are kept: any writer then finds one that is
+// neither its own nor of its own lane's past. More would only name the same fault again.
+constexpr unsigned kKeptOfWarp = 2, kKeptOfOtherBlocks = 4;
+
+bool conflict(const Access& a, const Access& b) {
+    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
+}
+
+void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& access) {
+    if (!cell.more)
+        cell.more = new std::vector<Access>;
+    auto& more = *cell.more;
+    more.erase(std::remove_if(more.begin(), more.end(),
+                              [&](const Access& one) { return state().clock.ordered(clock, thread, one); }),
+               more.end());
+    unsigned of_warp = 0, others = 0;
+    for (const Access& one : more) {
+        of_warp += one.segment == access.segment && one.thread / kWarp == access.thread / kWarp &&
+                   (one.kind & kWrite) == (access.kind & kWrite);
+        others += one.segment != clock.segment;
+    }
+    if (of_warp >= kKeptOfWarp || (access.segment != clock.segment && others >= kKeptOfOtherBlocks))
+        return;
+    more.push_back(access);
+}
+
+struct Found {
+    bool race = false, doubt = false, unwritten = false;
+    Access before;
+};
+
+// The cell after a read or a write of it. What is found first of each kind goes to `found`.
+void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now, Found& found) {
+    LaunchClock& order = state().clock;
+    unsigned thread = now.thread;
+    if (range.shared() && cell.write.segment < clock.first_segment &&
+        cell.read.segment < clock.first_segment) {
+        delete cell.more;
+        cell = {};
+    }
+    bool writes = now.kind & kWrite;
+    const Access& last = writes ? cell.write : cell.read;
+    if (last.thread == thread && last.segment == now.segment && last.count == now.count && !cell.more &&
+        last.kind == now.kind && (!writes || !cell.read.segment)) {
+        return; // again, and nobody else meanwhile
+    }
+    auto against = [&](const Access& before) {
+        if (!before.segment || !conflict(before, now) || found.race || order.ordered(clock, thread, before))
+            return;
+        bool both_plain_writes = (before.kind & kWrite) && writes && !before.strong() && !now.strong();
+        if (both_plain_writes && found.doubt)
+            return;
+        (both_plain_writes ? found.doubt : found.race) = true;
+        found.before = before;
+    };
+    against(cell.write);
+    if (writes)
+        against(cell.read);
+    if (cell.more)
+        for (const Access& before : *cell.more)
+            against(before);
+    if ((!writes || now.kind & kReads) && !cell.written)
+        found.unwritten = true;
+    if (!writes) {
+        if (cell.read.segment && !order.ordered(clock, thread, cell.read))
+            keep(clock, thread, cell, cell.read);
+        cell.read = now;
+        return;
+    }
+    cell.written = true;
+    Access before = cell.write;
+    if (cell.more && !now.strong()) {
+        delete cell.more;
+        cell.more = nullptr;
+    }
+    if (before.segment && before.strong() && now.strong() && !order.ordered(clock, thread, before))
+        keep(clock, thread, cell, before);
+    if (cell.read.segment && now.strong() && cell.read.strong() && !order.ordered(clock, thread, cell.read))
+        keep(clock, thread, cell, cell.read);
+    cell.write = now;
+    cell.read = {};
+}
+
+// Memory that belongs to no range: an access outside of one where it is near, or where nothing is at all.
+void look_around(const Worker& self, const BlockState& block, uintptr_t address, const Access& now) {
+    const char* byte = reinterpret_cast<const char*>(address);
+    if (byte >= block.tls_begin && byte < block.tls_end)
+        return;
+    auto [before, after] = state().ranges.neighbours(address);
+    constexpr size_t kNear = 2 * kGuardBytes;
+    bool in_arena = self.shared_arena && byte >= self.shared_arena - kGuardBytes &&
+                    byte < self.shared_arena + (256 << 10) + kGuardBytes;
+    if (in_arena) {
+        Range* dynamic =
+            block.dynamic ? state().ranges.find(reinterpret_cast<uintptr_t>(block.dynamic)) : nullptr;
+        report_outside(dynamic, address, now);
+        return;
+    }
+    auto near = [&](const Range* range, uintptr_t distance) {
+        size_t reach = range->space == Space::kGlobal         ? kNear
+                       : range->space == Space::kStaticShared ? kRedZone
+                                                              : 0;
+        return distance < reach;
+    };
+    // The pages around an allocation are its own guards; nobody else's memory is there.
+    if (before && near(before, address - (before->base + before->bytes)) &&
+        (before->space != Space::kGlobal ||
+         (address & ~4095ull) <= ((before->base + before->bytes + 4095) & ~4095ull))) {
+        report_outside(before, address, now);
+    } else if (after && near(after, after->base - address) &&
+               (after->space != Space::kGlobal || (address & ~4095ull) + 4096 >= (after->base & ~4095ull))) {
+        report_outside(after, address, now);
+    } else {
+        unsigned char resident;
+        if (mincore(reinterpret_cast<void*>(address & ~4095ull), 1, &resident) != 0)
+            report_outside(nullptr, address, now);
+    }
+}
+
+bool on_a_stack(const Worker& self, const char* byte) {
+    for (const auto& fibre : self.fibres)
+        if (byte >= fibre->stack && byte < fibre->top + 64 * 32)
+            return true;
+    return false;
+}
+
+} // namespace
+
+void settle_doubts(BlockState& block) {
+    for (const Doubt& doubt : block.doubts)
+        if (std::memcmp(reinterpret_cast<const void*>(doubt.address), doubt.old, doubt.bytes) != 0)
+            report_race(*doubt.range, doubt.address, doubt.before, doubt.now);
+    block.doubts.clear();
+}
+
+void observe_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
+    Worker* self = worker;
+    if (!self || !self->running || !bytes)
+        return;
+    const char* byte = static_cast<const char*>(pointer);
+    const Fibre* fibre = self->current;
+    if (byte >= fibre->stack && byte < fibre->stack + kGuardBytes + kStackBytes)
+        return;
+    BlockState& block = *block_state;
+    Locked locked;
+    if (!block.doubts.empty())
+        settle_doubts(block);
+    State& all = state();
+    BlockClock& clock = block.clock;
+    unsigned thread = self->linear;
+    uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+    Access now;
+    now.segment = clock.segment;
+    now.count = clock.count[thread];
+    now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - all.image);
+    now.thread = static_cast<uint16_t>(thread);
+    now.kind = static_cast<uint8_t>(kind);
+    now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
+    Range* range = all.ranges.find(address);
+    if (!range) {
+        if (!on_a_stack(*self, byte))
+            look_around(*self, block, address, now);
+        return;
+    }
+    if (address + bytes > range->base + range->bytes) {
+        report_outside(range, address, now);
+        return;
+    }
+    if (!range->shared())
+        clock.unfenced[thread] = true;
+    if (now.strong())
+        all.clock.acquire(clock, thread, address);
+    size_t offset = address - range->base, end = offset + bytes;
+    unsigned shift = static_cast<unsigned>(__builtin_ctzll(offset | bytes | 4));
+    Found found;
+    while (offset < end) {
+        Page& page = range->page(offset, shift);
+        size_t begin = offset >> kPageBits << kPageBits;
+        size_t last = (std::min(end, begin + (1 << kPageBits)) - 1 - begin) >> page.shift;
+        for (size_t i = (offset - begin) >> page.shift; i <= last; ++i)
+            touch(clock, *range, page.cells[i], now, found);
+        offset = begin + (1 << kPageBits);
+    }
+    if (found.race) {
+        report_race(*range, address, found.before, now);
+    } else if (found.doubt && bytes <= sizeof Doubt::old) {
+        Doubt doubt{range, address, bytes, {}, found.before, now};
+        std::memcpy(doubt.old, pointer, bytes);
+        block.doubts.push_back(doubt);
+    } else if (found.doubt) {
+        report_race(*range, address, found.before, now);
+    }
+    if (found.unwritten)
+        report_unwritten(*range, address, now);
+    if (now.strong() && kind & kWrite)
+        all.clock.release(clock, thread, address);
+}
+
+} // namespace check
+} // namespace executor

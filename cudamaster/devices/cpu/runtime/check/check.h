@@ -1,0 +1,91 @@
+// The observer that finds faults: races, reads of what nothing wrote, accesses outside of a buffer, misaligned ones.
+//
+// Each is told on stderr the moment it is found, as one line of JSON behind kFindingMark; the process ends with the
+// launch, or once there are kMostFindings. Python (cudamaster/devices/cpu/faults.py) turns offsets in the program into
+// lines of the region. Everything here runs on device threads' stacks under one lock.
+#pragma once
+
+#include "../observe.h"
+#include "shadow.h"
+
+#include <string>
+
+namespace executor {
+namespace check {
+
+constexpr char kFindingMark[] = "cuda device finding: ";
+constexpr unsigned kMostFindings = 20;
+constexpr size_t kRedZone = 256; // between static shared variables
+
+// A write that something unordered wrote before: a race unless it leaves what was there. Its call-out comes before it,
+// so that the next one looks.
+struct Doubt {
+    Range* range;
+    uintptr_t address;
+    size_t bytes;
+    unsigned char old[16];
+    Access before, now;
+};
+
+// What one worker's block needs.
+struct BlockState {
+    BlockClock clock;
+    std::vector<Doubt> doubts;
+    struct Variable {
+        Range* range;
+        char* memory;
+    };
+    std::map<const void*, Variable> variables; // static shared ones, by key
+    char* free_memory = nullptr;               // for more of them
+    size_t free_bytes = 0;
+    const void* dynamic = nullptr; // base of the range of dynamic shared memory
+    size_t dynamic_bytes = 0;
+    const char* tls_begin = nullptr;
+    const char* tls_end = nullptr;
+};
+
+struct State {
+    std::mutex lock;
+    bool concurrent = false; // several OS threads run blocks
+    LaunchClock clock;
+    Ranges ranges;
+    const CudamasterCpuLaunch* launch = nullptr;
+    unsigned long long grid_generation = 0;
+    uintptr_t image = 0; // where the program was loaded
+    unsigned findings = 0;
+};
+
+State& state();
+extern __thread BlockState* block_state;
+
+// Holds the lock where it is needed.
+class Locked {
+  public:
+    Locked() : held_(state().concurrent) {
+        if (held_)
+            state().lock.lock();
+    }
+    ~Locked() {
+        if (held_)
+            state().lock.unlock();
+    }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+  private:
+    bool held_;
+};
+
+// access.cpp
+void observe_access(const void* address, size_t bytes, unsigned kind, const void* site);
+void settle_doubts(BlockState& block);
+
+// report.cpp
+void report_race(const Range& range, uintptr_t address, const Access& before, const Access& now);
+void report_unwritten(const Range& range, uintptr_t address, const Access& now);
+void report_outside(const Range* near, uintptr_t address, const Access& now);
+void report_misaligned(uintptr_t address, const char* type, unsigned long alignment, const Access& now);
+void end_after_findings();
+
+} // namespace check
+} // namespace executor

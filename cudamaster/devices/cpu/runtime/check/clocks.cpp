@@ -1,0 +1,192 @@
+#include "clocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace executor {
+namespace check {
+
+bool KnownBlock::covers(const Access& access) const {
+    if (access.segment < below)
+        return true;
+    for (const Thread& one : threads)
+        if (one.thread == access.thread)
+            return access.segment < one.segment ||
+                   (access.segment == one.segment && access.count <= one.count);
+    return false;
+}
+
+void KnownBlock::add(Thread more) {
+    if (more.segment < below)
+        return;
+    for (Thread& one : threads)
+        if (one.thread == more.thread) {
+            if (one.segment < more.segment || (one.segment == more.segment && one.count < more.count))
+                one = more;
+            return;
+        }
+    threads.push_back(more);
+}
+
+void KnownBlock::join(const KnownBlock& other) {
+    if (other.below > below) {
+        below = other.below;
+        threads.erase(std::remove_if(threads.begin(), threads.end(),
+                                     [this](const Thread& one) { return one.segment < below; }),
+                      threads.end());
+    }
+    for (const Thread& one : other.threads)
+        add(one);
+}
+
+Known joined(const Known& a, const Known& b) {
+    if (!a || a == b)
+        return b;
+    if (!b)
+        return a;
+    auto result = std::make_shared<Knowledge>(*a);
+    for (const auto& [block, known] : *b)
+        (*result)[block].join(known);
+    return result;
+}
+
+uint32_t LaunchClock::next_segment(uint32_t block) {
+    blocks_.push_back(block);
+    return base_ + static_cast<uint32_t>(blocks_.size() - 1);
+}
+
+void LaunchClock::begin_launch() {
+    base_ += static_cast<uint32_t>(blocks_.size());
+    ordered_ = base_;
+    blocks_.clear();
+    released_.clear();
+}
+
+void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned threads) {
+    clock.block = block;
+    clock.threads = threads;
+    clock.first_segment = clock.segment = next_segment(block);
+    if (clock.knows)
+        for (unsigned i = 0; i < kMaxThreads; ++i)
+            clock.known[i] = clock.fenced[i] = nullptr;
+    clock.knows = false;
+    std::fill(clock.count, clock.count + threads, 1u);
+    std::fill(clock.unfenced, clock.unfenced + threads, false);
+    std::memset(clock.met_any, 0, sizeof clock.met_any);
+}
+
+void LaunchClock::pass_barrier(BlockClock& clock) {
+    clock.segment = next_segment(clock.block);
+    if (clock.knows) {
+        Known known, fenced;
+        for (unsigned i = 0; i < clock.threads; ++i) {
+            known = joined(known, clock.known[i]);
+            fenced = joined(fenced, clock.fenced[i]);
+        }
+        // Where nobody has used memory since his fence, all of the block up to here is fenced.
+        if (fenced &&
+            std::none_of(clock.unfenced, clock.unfenced + clock.threads, [](bool b) { return b; })) {
+            auto all = std::make_shared<Knowledge>(*fenced);
+            (*all)[clock.block] = {clock.segment, {}};
+            fenced = all;
+        }
+        for (unsigned i = 0; i < clock.threads; ++i) {
+            clock.known[i] = known;
+            clock.fenced[i] = fenced;
+        }
+    }
+    std::fill(clock.count, clock.count + clock.threads, 1u);
+    std::memset(clock.met_any, 0, sizeof clock.met_any);
+}
+
+void LaunchClock::pass_grid_barrier() {
+    ordered_ = base_ + static_cast<uint32_t>(blocks_.size());
+    released_.clear();
+}
+
+void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
+    auto& met = clock.met[warp];
+    if (!clock.met_any[warp])
+        std::memset(met, 0, sizeof met);
+    clock.met_any[warp] = true;
+    uint32_t *count = clock.count + warp * kWarp, together[kWarp] = {};
+    for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
+        for (unsigned i = 0; i < kWarp; ++i)
+            together[i] = std::max(together[i], met[lane][i]);
+    }
+    for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
+        together[lane] = count[lane]++;
+    }
+    for (unsigned lanes = mask; lanes; lanes &= lanes - 1)
+        std::memcpy(met[__builtin_ctz(lanes)], together, sizeof together);
+    if (!clock.knows)
+        return;
+    Known known, fenced;
+    for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
+        unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
+        known = joined(known, clock.known[thread]);
+        fenced = joined(fenced, clock.fenced[thread]);
+    }
+    for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
+        unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
+        clock.known[thread] = known;
+        clock.fenced[thread] = fenced;
+    }
+}
+
+void LaunchClock::fence(BlockClock& clock, unsigned thread) {
+    clock.knows = true;
+    auto fenced = std::make_shared<Knowledge>();
+    if (clock.known[thread])
+        *fenced = *clock.known[thread];
+    KnownBlock own{clock.segment, {}};
+    unsigned warp = thread / kWarp, lane = thread % kWarp;
+    if (clock.met_any[warp])
+        for (unsigned i = 0; i < kWarp; ++i)
+            if (uint32_t count = clock.met[warp][lane][i])
+                own.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
+    own.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]++});
+    (*fenced)[clock.block].join(own);
+    clock.fenced[thread] = joined(clock.fenced[thread], fenced);
+    clock.unfenced[thread] = false;
+}
+
+void LaunchClock::acquire(BlockClock& clock, unsigned thread, uintptr_t location) {
+    if (released_.empty())
+        return;
+    auto found = released_.find(location);
+    if (found == released_.end())
+        return;
+    clock.knows = true;
+    clock.known[thread] = joined(clock.known[thread], found->second);
+}
+
+void LaunchClock::release(BlockClock& clock, unsigned thread, uintptr_t location) {
+    if (!clock.fenced[thread])
+        return;
+    Known& released = released_[location];
+    released = joined(released, clock.fenced[thread]);
+}
+
+bool LaunchClock::ordered(const BlockClock& clock, unsigned thread, const Access& before) const {
+    if (before.segment < ordered_)
+        return true;
+    uint32_t block = block_of(before.segment);
+    if (block == clock.block) {
+        if (before.segment != clock.segment || before.thread == thread)
+            return true;
+        unsigned warp = thread / kWarp;
+        if (before.thread / kWarp == warp && clock.met_any[warp] &&
+            before.count <= clock.met[warp][thread % kWarp][before.thread % kWarp])
+            return true;
+    }
+    if (!clock.known[thread])
+        return false;
+    auto found = clock.known[thread]->find(block);
+    return found != clock.known[thread]->end() && found->second.covers(before);
+}
+
+} // namespace check
+} // namespace executor

@@ -1,0 +1,99 @@
+// What orders the accesses of two device threads. Every launch numbers segments: a block is in a new one after each of
+// its barriers. Within a segment each thread counts on whenever it meets lanes of its warp, or fences.
+//
+// Ordered are: launches, and what lies on two sides of a grid barrier; two segments of one block; within a segment what
+// lanes of a warp did before they met; and what a thread knows because it read, by an atomic or a volatile access, a
+// location that another one wrote in such a way behind a fence. That other thread then passes on what itself knew when
+// it fenced. Barriers and warp collectives hand such knowledge on to all who meet there.
+#pragma once
+
+#include "../executor.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace executor {
+namespace check {
+
+enum Kind : uint8_t {
+    kWrite = 1,
+    kVolatile = 2,
+    kAtomic = 4,
+    kReads = 8, // an atomic that needs the old value
+};
+
+struct Access {
+    uint32_t segment = 0; // 0: there was none
+    uint32_t count = 0;   // of its thread, within the segment
+    uint32_t place = 0;   // in the program: offset of the return address
+    uint16_t thread = 0;
+    uint8_t kind = 0;
+    uint8_t bytes = 0;
+
+    bool strong() const { return kind & (kVolatile | kAtomic); }
+};
+
+// What somebody knows of a block: all of the segments below `below`, and of some threads more.
+struct KnownBlock {
+    struct Thread {
+        uint16_t thread;
+        uint32_t segment, count;
+    };
+    uint32_t below = 0;
+    std::vector<Thread> threads;
+
+    bool covers(const Access& access) const;
+    void add(Thread more);
+    void join(const KnownBlock& other);
+};
+
+using Knowledge = std::map<uint32_t, KnownBlock>; // by the block's number in the launch
+using Known = std::shared_ptr<const Knowledge>;
+
+Known joined(const Known& a, const Known& b);
+
+// Of the block that a worker runs.
+struct BlockClock {
+    uint32_t block = 0;
+    uint32_t first_segment = 0;
+    uint32_t segment = 0;
+    unsigned threads = 0;
+    bool knows = false; // some thread knows of others, or has fenced
+    uint32_t count[kMaxThreads];
+    bool met_any[kMaxThreads / kWarp];
+    uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
+    bool unfenced[kMaxThreads];                      // has used global memory since its last fence
+    Known known[kMaxThreads], fenced[kMaxThreads];
+};
+
+// Of the launch that runs; all under the lock of check.cpp.
+class LaunchClock {
+  public:
+    void begin_launch();
+    void begin_block(BlockClock& clock, uint32_t block, unsigned threads);
+    void pass_barrier(BlockClock& clock);
+    // All blocks are in it; each then passes a barrier of its own.
+    void pass_grid_barrier();
+    void meet(BlockClock& clock, unsigned warp, unsigned mask);
+    void fence(BlockClock& clock, unsigned thread);
+    void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
+    void release(BlockClock& clock, unsigned thread, uintptr_t location);
+
+    bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
+    uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
+    bool of_this_launch(uint32_t segment) const { return segment >= base_; }
+
+  private:
+    uint32_t next_segment(uint32_t block);
+
+    uint32_t base_ = 1;    // first segment of the launch
+    uint32_t ordered_ = 1; // segments below are ordered before all that runs now
+    std::vector<uint32_t> blocks_;
+    std::unordered_map<uintptr_t, Known> released_;
+};
+
+} // namespace check
+} // namespace executor

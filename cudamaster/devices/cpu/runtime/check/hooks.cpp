@@ -1,0 +1,209 @@
+// What the executor tells the checker of (../observe.h), and what the harness does.
+#include "check.h"
+
+#include <link.h>
+#include <sys/mman.h>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace executor {
+namespace check {
+
+__thread BlockState* block_state;
+
+namespace {
+
+// The program's writable data holds the device's variables.
+int add_image(dl_phdr_info* info, size_t, void* all) {
+    State& target = *static_cast<State*>(all);
+    target.image = info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_W)
+            target.ranges.add(reinterpret_cast<void*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr),
+                              info->dlpi_phdr[i].p_memsz, Space::kVariable, true);
+    return 1; // the first entry is the program itself
+}
+
+int find_tls(dl_phdr_info* info, size_t, void* block) {
+    auto* state = static_cast<BlockState*>(block);
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+            state->tls_begin = static_cast<const char*>(info->dlpi_tls_data);
+            state->tls_end = state->tls_begin + info->dlpi_phdr[i].p_memsz;
+        }
+    return 1;
+}
+
+// One block after the other: what is found does not depend on which blocks happen to meet. A cooperative launch has a
+// thread for each all the same.
+__attribute__((constructor)) void have_one_worker() {
+    setenv("CUDAMASTER_CPU_THREADS", "1", 1);
+}
+
+BlockState& own_block_state() {
+    if (!block_state) {
+        block_state = new BlockState;
+        dl_iterate_phdr(&find_tls, block_state);
+    }
+    return *block_state;
+}
+
+void set_written(const void* target, size_t bytes, bool written) {
+    uintptr_t address = reinterpret_cast<uintptr_t>(target);
+    if (Range* range = state().ranges.find(address))
+        range->set_written(address - range->base, bytes, written);
+}
+
+} // namespace
+
+State& state() {
+    static State* only = [] {
+        auto* made = new State;
+        dl_iterate_phdr(&add_image, made);
+        return made;
+    }();
+    return *only;
+}
+
+} // namespace check
+
+namespace observe {
+
+using namespace check;
+
+void launch_begins(const Job& job) {
+    std::lock_guard<std::mutex> lock(state().lock);
+    state().launch = job.launch;
+    state().concurrent = job.launch->cooperative;
+    state().grid_generation = 0;
+    state().clock.begin_launch();
+}
+
+bool wants_pass(const Job&, unsigned pass) {
+    return pass == 0;
+}
+
+void launch_ends(const Job&) {
+    end_after_findings();
+}
+
+bool wants_block(const Job&, unsigned long long) {
+    return true;
+}
+
+void block_begins(Worker& self, unsigned long long block) {
+    BlockState& own = own_block_state();
+    Locked locked;
+    state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads);
+    size_t bytes = self.job->launch->shared_bytes;
+    const void* base = cudamaster_cpu_dynamic_shared;
+    if (bytes != own.dynamic_bytes || base != own.dynamic) {
+        if (own.dynamic)
+            state().ranges.remove(own.dynamic);
+        own.dynamic = bytes ? base : nullptr;
+        own.dynamic_bytes = bytes;
+        if (bytes)
+            state().ranges.add(base, bytes, Space::kDynamicShared, false);
+    }
+}
+
+void block_ends(Worker&) {
+    Locked locked;
+    settle_doubts(*block_state);
+}
+
+void thread_begins(Worker&) {}
+void thread_ends(Worker&) {}
+void barrier_arrives(Worker&, int) {}
+void warp_arrives(Worker&, unsigned) {}
+void yields(Worker&) {}
+
+void barrier_completes(Worker& self, int kind) {
+    Locked locked;
+    settle_doubts(*block_state);
+    if (kind == CUDAMASTER_CPU_SYNC_GRID && self.job->grid_generation != state().grid_generation) {
+        state().grid_generation = self.job->grid_generation;
+        state().clock.pass_grid_barrier();
+    }
+    state().clock.pass_barrier(block_state->clock);
+}
+
+void warp_completes(Worker&, unsigned warp, unsigned arrived) {
+    Locked locked;
+    settle_doubts(*block_state);
+    state().clock.meet(block_state->clock, warp, arrived);
+}
+
+void allocated(const void* base, size_t bytes) {
+    std::lock_guard<std::mutex> lock(state().lock);
+    state().ranges.add(base, bytes, Space::kGlobal, false);
+}
+
+void freed(const void* base) {
+    std::lock_guard<std::mutex> lock(state().lock);
+    state().ranges.remove(base);
+}
+
+void copied(const void* target, const void*, size_t bytes) {
+    std::lock_guard<std::mutex> lock(state().lock);
+    set_written(target, bytes, true);
+}
+
+void filled(const void* target, size_t bytes) {
+    std::lock_guard<std::mutex> lock(state().lock);
+    set_written(target, bytes, true);
+}
+
+void synchronised() {}
+void recording(bool) {}
+
+} // namespace observe
+} // namespace executor
+
+using namespace executor;
+
+// Each has a place of its own, the same in every block, with room around it that belongs to nobody.
+void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
+    Worker& self = *worker;
+    size_t total = bytes;
+    for (auto& shared : self.exact_shared) {
+        if (shared.key == key)
+            return shared.memory;
+        total += shared.bytes;
+    }
+    if (total > kStaticShared)
+        fail_block("more than 48 KB of static shared memory");
+    check::Locked locked;
+    check::BlockState& block = *check::block_state;
+    auto& variable = block.variables[key];
+    if (!variable.range) {
+        size_t step = std::max(alignment, check::kRedZone);
+        size_t wanted = (bytes + step - 1) / step * step + 2 * step;
+        if (block.free_bytes < wanted) {
+            block.free_bytes = std::max<size_t>(wanted, 1 << 20);
+            void* memory = mmap(nullptr, block.free_bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (memory == MAP_FAILED)
+                fail_block("no memory for shared variables");
+            block.free_memory = static_cast<char*>(memory);
+        }
+        auto from = (reinterpret_cast<uintptr_t>(block.free_memory) + 2 * step - 1) / step * step;
+        variable.memory = reinterpret_cast<char*>(from);
+        block.free_bytes -= wanted;
+        block.free_memory += wanted;
+        variable.range =
+            &check::state().ranges.add(variable.memory, bytes, check::Space::kStaticShared, false);
+        variable.range->key = key;
+    }
+    std::memset(variable.memory, 0xff, bytes);
+    self.exact_shared.push_back({key, variable.memory, bytes});
+    return variable.memory;
+}
+
+extern "C" void cudamaster_cpu_unwritten(const void* base, size_t bytes);
+// The harness's outputs hold poison: whatever copied it there, nothing has written them.
+void cudamaster_cpu_unwritten(const void* base, size_t bytes) {
+    std::lock_guard<std::mutex> lock(check::state().lock);
+    check::set_written(base, bytes, false);
+}

@@ -1,0 +1,73 @@
+// What is known of each piece of device memory: who wrote it last, and who read it since.
+//
+// A range is an allocation, the device's variables, or an array in shared memory. Its pages get cells at the first
+// access; a cell stands for four bytes until somebody accesses fewer, then for two or for one on that page.
+#pragma once
+
+#include "clocks.h"
+
+namespace executor {
+namespace check {
+
+struct Cell {
+    Access write;
+    Access read; // the last one
+    std::vector<Access>* more =
+        nullptr; // reads, and strong writes, beside these that nothing orders before them
+    bool written = false;
+};
+
+struct Page {
+    unsigned shift = 2; // a cell stands for 1 << shift bytes
+    std::vector<Cell> cells;
+
+    Page() = default;
+    Page(const Page&) = delete;
+    Page& operator=(const Page&) = delete;
+    ~Page();
+};
+
+enum class Space : uint8_t { kGlobal, kVariable, kDynamicShared, kStaticShared };
+
+constexpr unsigned kPageBits = 12;
+
+class Range {
+  public:
+    Range(const void* base, size_t bytes, Space space, bool written);
+
+    uintptr_t base;
+    size_t bytes;
+    Space space;
+    const void* key = nullptr; // of a static shared variable
+
+    bool shared() const { return space == Space::kDynamicShared || space == Space::kStaticShared; }
+    bool holds(uintptr_t address) const { return address - base < bytes; }
+    // The page of an offset, fine enough for an access there.
+    Page& page(size_t offset, unsigned shift);
+    // The host's work on a part: nothing before it matters any more.
+    void set_written(size_t offset, size_t count, bool written);
+
+  private:
+    struct Slot {
+        std::unique_ptr<Page> page;
+        bool written = false; // what its cells begin as
+    };
+    std::vector<Slot> slots_;
+};
+
+// All ranges; a kernel's threads look for few of them again and again.
+class Ranges {
+  public:
+    Range* find(uintptr_t address);
+    Range& add(const void* base, size_t bytes, Space space, bool written);
+    void remove(const void* base);
+    // The range that ends last before the address, and the one that begins first behind it.
+    std::pair<Range*, Range*> neighbours(uintptr_t address);
+
+  private:
+    std::map<uintptr_t, std::unique_ptr<Range>> all_;
+    Range* recent_[64] = {};
+};
+
+} // namespace check
+} // namespace executor
