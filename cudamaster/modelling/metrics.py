@@ -1,4 +1,4 @@
-"""A modelled call as a profile, with Nsight Compute's names for what the model has: the same filter reads it.
+"""The launches of a modelled call as profiles of kernels, under Nsight Compute's names: the same filter reads them.
 
 A throughput is the time that a unit needs over the time of the launch. What the model has no figure for is absent, such
 as stalls by reason and what the cycles of single warps would tell.
@@ -6,39 +6,30 @@ as stalls by reason and what the cycles of single warps would tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from cudamaster.modelling.counts import CallCounts, Launch
+from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
 from cudamaster.modelling.memory import SECTOR_BYTES
-from cudamaster.modelling.model import VERSION, ModelledCall, modelled
 from cudamaster.profiling.kernel_names import plain_name
-from cudamaster.values import KernelProfile, Profile
+from cudamaster.values import KernelProfile
 
 # The units that Nsight Compute counts to the SM, and those that it counts to memory.
 _SM = (Part.ISSUE, Part.ARITHMETIC, Part.SPECIAL, Part.CONVERSION, Part.MATRIX)
 _CACHES = (Part.L1, Part.L2, Part.DRAM, Part.ATOMICS)
 
 
-def source(gpu: Gpu) -> str:
-    """What a profile says of where it comes from."""
-    return f"modelled (gpu-model v{VERSION} of an {gpu.name})"
-
-
-def profile(candidate: str, counts: CallCounts, gpu: Gpu, call: ModelledCall | None = None) -> Profile:
-    """The profile of a call; `call` is what `modelled` gave for the counts, if it is there already."""
-    call = modelled(counts, gpu) if call is None else call
-    launches = [event for event in counts.events if isinstance(event, Launch)]
+def kernels(pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> tuple[KernelProfile, ...]:
+    """The kernels of a call from its launches and their times, the one that takes longest first."""
     of_kernel: dict[str, list[tuple[Launch, LaunchTime]]] = {}
-    for launch, time in zip(launches, call.launches, strict=True):
+    for launch, time in pairs:
         of_kernel.setdefault(plain_name(launch.kernel), []).append((launch, time))
-    kernels = [_kernel(name, pairs, gpu) for name, pairs in of_kernel.items()]
-    kernels.sort(key=lambda kernel: -kernel.duration_us)
-    return Profile(candidate, counts.case, source(gpu), tuple(kernels))
+    found = [_kernel(name, launches, gpu) for name, launches in of_kernel.items()]
+    return tuple(sorted(found, key=lambda kernel: -kernel.duration_us))
 
 
-def _kernel(name: str, pairs: list[tuple[Launch, LaunchTime]], gpu: Gpu) -> KernelProfile:
+def _kernel(name: str, pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> KernelProfile:
     """A kernel over all its launches; metrics are their means by time, as those of a profile of several launches."""
     total_us = sum(time.device_us * time.count for _, time in pairs)
     sums: dict[str, float] = {}

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.modelling import constants as fitting
+from cudamaster.modelling import metrics
 from cudamaster.modelling.constants import Constants, KnownError
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part, launch_time
 from cudamaster.modelling.memory import L2
+from cudamaster.values import GpuModel, Profile
 
-VERSION = 1
 # Allocations below this the driver serves from a page that it has.
 _SMALL_ALLOCATION = 2**20
 
@@ -87,9 +88,41 @@ def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -
         launches=tuple(priced),
         other_us=clocks.other_us,
         gpu=gpu.key,
-        version=VERSION,
+        version=fitting.shipped().version,
         note=counts.note,
     )
+
+
+def profile(counts: CallCounts, gpu: Gpu, candidate: str, mark: GpuModel) -> Profile:
+    """The modelled profile of a call of `candidate`, an id, for the filter that reads measured ones; `mark` goes along.
+
+    Metrics that the model cannot give are absent.
+    """
+    call = modelled(counts, gpu)
+    launches = [event for event in counts.events if isinstance(event, Launch)]
+    return Profile(
+        candidate=candidate,
+        case=counts.case,
+        source=f"modelled, {mark.described}",
+        kernels=metrics.kernels(list(zip(launches, call.launches, strict=True)), gpu),
+        modelled=mark,
+        breakdown=breakdown(call),
+    )
+
+
+def breakdown(call: ModelledCall) -> Mapping[str, float]:
+    """Where the time of a call goes, in microseconds: its kernels, and what each part of the GPU would take alone.
+
+    Parts overlap, so they add up to more than the kernels' time; those below 1 % of it are left out.
+    """
+    parts = {f"{part} alone": us for part, us in call.parts_us.items() if us > 0.01 * call.kernels_us}
+    around = max(0.0, call.whole_us - call.kernels_us)
+    return {
+        "whole call": call.whole_us,
+        "kernels": call.kernels_us,
+        "launches, waiting and what is no kernel": around,
+        **dict(sorted(parts.items(), key=lambda item: -item[1])),
+    }
 
 
 class _Clocks:

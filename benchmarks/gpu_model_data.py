@@ -1,0 +1,187 @@
+"""Counts of many kernels for the fit of the GPU model, kept as they are made: part of benchmarks/gpu_model.py.
+
+    FOLDER/TASK-PRECISION/NN_HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
+
+A case that could not be counted has the reason in place of counts. `pack` makes one file of a folder for the checkout.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudamaster import cards, modelled
+from cudamaster.building import Builder
+from cudamaster.devices.cpu import CpuDevice
+from cudamaster.errors import UsageError
+from cudamaster.evaluation import Workbench
+from cudamaster.modelling.counts import CallCounts
+from cudamaster.models.playbook import PlaybookModel, merged
+from cudamaster.values import Candidate, Precision, content_hash
+
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to count: `number` 0 is the baseline, the others are those of the playbook."""
+
+    task: str
+    precision: str
+    number: int
+    name: str
+    candidate: Candidate
+
+    @property
+    def code(self) -> str:
+        """Hash of its text."""
+        return content_hash(self.candidate.code)
+
+    def file(self, folder: Path) -> Path:
+        """Where its counts are kept."""
+        return folder / f"{self.task}-{self.precision}" / f"{self.number:02}_{self.code}.json"
+
+
+def kernels(task: str, precision: str) -> list[Kernel]:
+    """Baseline and playbook kernels of a task."""
+    bench = Workbench(cards.load(task), Precision(precision), CpuDevice())
+    command = bench.device.default_command
+    found = [Kernel(task, precision, 0, "baseline", bench.baseline)]
+    try:
+        steps = PlaybookModel().steps(task, precision)
+    except UsageError:
+        return found
+    for number, step in enumerate(steps, 1):
+        candidate = Candidate(task, Precision(precision), step.code, merged(command, step.flags))
+        found.append(Kernel(task, precision, number, step.idea, candidate))
+    return found
+
+
+def some_cases(card: cards.TaskCard, most: int) -> list[str]:
+    """Labels of timed cases from the heaviest to the lightest; of many, so many at even distances."""
+    timed = sorted((case for case in card.cases if case.sweep), key=lambda case: -case.weight)
+    if most >= len(timed):
+        return [case.label for case in timed]
+    places = [round(k * (len(timed) - 1) / max(1, most - 1)) for k in range(most)]
+    return [timed[place].label for place in places]
+
+
+def count_one(folder: Path, task: str, precision: str, number: int, most: int) -> str:
+    """Count a kernel's cases that its file lacks; says how it went. Each case is written as soon as it is there."""
+    kernel = kernels(task, precision)[number]
+    path = kernel.file(folder)
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    done: dict[str, Any] = kept.get("cases", {})
+    card, device = cards.load(task), CpuDevice()
+    builder = Builder(card, Precision(precision), device)
+    count = modelled.counter(builder, device)
+    begun, failed = time.monotonic(), ""
+    for label in some_cases(card, most):
+        if label in done:
+            continue
+        with builder.using(kernel.candidate):
+            found = count(kernel.candidate, [label], SEED)[label]
+        done[label] = found if isinstance(found, str) else found.model_dump(mode="json")
+        failed = found if isinstance(found, str) else failed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = {"task": task, "precision": precision, "kernel": kernel.name, "code": kernel.code}
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({**head, "cases": done}, separators=(",", ":")))
+        new.replace(path)
+    return f"{len(done)} cases, {time.monotonic() - begun:.1f} s{': ' + failed if failed else ''}"
+
+
+def count_all(folder: Path, jobs: int, pattern: str, most: int, limit_s: float) -> None:
+    """Count all kernels of tasks whose TASK-PRECISION matches, in processes of their own; none can stop the others."""
+    wanted = [
+        kernel
+        for task in sorted(cards.names())
+        for precision in ("fp32", "bf16")
+        if fnmatch.fnmatch(f"{task}-{precision}", pattern) or fnmatch.fnmatch(task, pattern)
+        for kernel in kernels(task, precision)
+    ]
+    missing = [kernel for kernel in wanted if _lacking(kernel, folder, most)]
+    print(f"{len(wanted)} kernels, {len(wanted) - len(missing)} of them counted already", flush=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(_in_a_process, kernel, folder, most, limit_s): kernel for kernel in missing}
+        for number, done in enumerate(as_completed(running), 1):
+            kernel = running[done]
+            said = f"{kernel.task}-{kernel.precision} {kernel.name}: {done.result()}"
+            print(f"[{number}/{len(missing)}] {said}", flush=True)
+
+
+def _lacking(kernel: Kernel, folder: Path, most: int) -> bool:
+    path = kernel.file(folder)
+    if not path.is_file():
+        return True
+    done = json.loads(path.read_text())["cases"]
+    return any(label not in done for label in some_cases(cards.load(kernel.task), most))
+
+
+def _in_a_process(kernel: Kernel, folder: Path, most: int, limit_s: float) -> str:
+    """Run `count-one` for a kernel; its last line, or why it has none."""
+    script = Path(__file__).with_name("gpu_model.py")
+    words = ["count-one", str(folder), kernel.task, kernel.precision, str(kernel.number), "--cases", str(most)]
+    with subprocess.Popen(
+        [sys.executable, str(script), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=dict(os.environ),
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return f"stopped after {limit_s:g} s"
+    last = (said.strip().splitlines() or ["it said nothing"])[-1]
+    return last if process.returncode == 0 else f"failed with {process.returncode}: {last}"
+
+
+def pack(folder: Path, file: Path) -> None:
+    """All counts of a folder as one file of JSON lines, a line per kernel and case. The same counts, the same bytes."""
+    lines = []
+    for path in sorted(folder.glob("*/*.json")):
+        kept = json.loads(path.read_text())
+        head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}
+        for label, counts in sorted(kept["cases"].items()):
+            lines.append(json.dumps({**head, "case": label, "counts": counts}, separators=(",", ":"), sort_keys=True))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+        packed.write(("\n".join(lines) + "\n").encode())
+    print(f"{file}: {len(lines)} calls, {file.stat().st_size / 1e6:.2f} MB")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A call that was counted; `counts` is the reason where it was not."""
+
+    task: str
+    precision: str
+    kernel: str
+    code: str
+    case: str
+    counts: CallCounts | str
+
+
+def read(files: Sequence[Path]) -> Iterator[Counted]:
+    """All calls in packed files."""
+    for file in files:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                kept = json.loads(line)
+                counts = kept.pop("counts")
+                yield Counted(**kept, counts=counts if isinstance(counts, str) else CallCounts.model_validate(counts))

@@ -1,0 +1,257 @@
+"""Fit and validation of the GPU model: part of benchmarks/gpu_model.py.
+
+fit         constants from one half of the tasks            profiles/gpu_model.yaml, and a table of what moved
+validate    how far it is off on the other half             the same file, results/gpu_model/validation.{json,md}
+draw        modelled against measured                       results/gpu_model/validation.svg
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gpu_model_data import read
+
+from cudamaster import cards, resources
+from cudamaster.modelling import constants as fitting_constants
+from cudamaster.modelling import gpu as gpus
+from cudamaster.modelling import measured
+from cudamaster.modelling.accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
+from cudamaster.modelling.constants import KnownError
+from cudamaster.modelling.fitting import OF_GPU, OF_MODEL, Example, compared, fit
+from cudamaster.modelling.model import modelled
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "results" / "gpu_model"
+TIMES = ROOT / "results" / "h200" / "times.csv"
+BASELINES = ROOT / "results" / "h200" / "baselines.json"
+WORST = 12
+
+
+def examples() -> list[Example]:
+    """Every call that was both counted and measured."""
+    times: dict[tuple[str, str, str, str], measured.Time] = {}
+    for path in (BASELINES, TIMES):  # the later one counts
+        if path.is_file():
+            times |= {(each.task, each.precision, each.kernel, each.case): each for each in measured.read(path)}
+    found = []
+    for each in read(sorted(FOLDER.glob("counts*.jsonl.gz"))):
+        time = times.get((each.task, each.precision, each.kernel, each.case))
+        if time is not None and not isinstance(each.counts, str):
+            found.append(Example(each.counts, time))
+    return found
+
+
+def halves(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """Those of tasks to fit on, and those of tasks to report on."""
+    categories = {name: cards.load(name).category for name in cards.names()}
+    to_fit, _ = measured.halves(categories)
+    return [one for one in of if one.time.task in to_fit], [one for one in of if one.time.task not in to_fit]
+
+
+def run_fit(gpu_name: str) -> None:
+    """Fit, and write constants and the GPU's fitted figures."""
+    mine, _ = halves(examples())
+    gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
+    found = fit(mine, gpu, fitted.constants)
+    tasks = len({one.time.task for one in mine})
+    print(f"{len(mine)} calls of {tasks} tasks; cost {found.before:.4f} to {found.after:.4f}")
+    for name, (low, high) in OF_MODEL.items():
+        before, after = getattr(fitted.constants, name), getattr(found.constants, name)
+        print(f"  {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
+    for name, (low, high) in OF_GPU.items():
+        before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
+        print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
+    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    refitted = fitted.model_copy(update={"constants": found.constants, "known_error": None})
+    fitting_constants.place().write_text(fitting_constants.to_yaml(refitted, notes))
+    _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
+
+
+def _write_fitted(name: str, values: Mapping[str, float]) -> None:
+    """Put fitted values in the file of a GPU that ships, line by line: the rest of it stays as it is."""
+    path = resources.profiles() / "gpus" / f"{name}.yaml"
+    text = path.read_text(encoding="utf-8")
+    for figure, value in values.items():
+        line = f"  {figure}: {{value: {value:.4g}, source: fitted}}"
+        text, count = re.subn(rf"^  {figure}: .*$", line, text, flags=re.MULTILINE)
+        assert count == 1, figure
+    path.write_text(text, encoding="utf-8")
+
+
+def run_validate(gpu_name: str) -> None:
+    """Report on the other half, and keep the error beside the constants."""
+    gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
+    every = examples()
+    to_fit, to_report = halves(every)
+    told = {
+        "reported on": compared(to_report, gpu, fitted.constants),
+        "fitted on": compared(to_fit, gpu, fitted.constants),
+        "reported on, time on the device": compared(to_report, gpu, fitted.constants, device=True),
+        "fitted on, time on the device": compared(to_fit, gpu, fitted.constants, device=True),
+    }
+    figures = {name: accuracy(each) for name, each in told.items() if each}
+    held_out = figures["reported on"]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    content = {
+        "version": fitted.version,
+        "gpu": gpu.name,
+        "accuracy": {name: dataclasses.asdict(each) for name, each in figures.items()},
+        "calls": [_row(one, gpu, fitted.constants, one in to_fit) for one in every],
+    }
+    (FOLDER / "validation.json").write_text(json.dumps(content, indent=1) + "\n")
+    (FOLDER / "validation.md").write_text(_told(figures, told, gpu.name, fitted.version))
+    assert held_out.rank_correlation is not None
+    assert held_out.times_within is not None
+    error = KnownError(
+        gpu=gpu.name,
+        date=datetime.date.today().isoformat(),
+        times=held_out.times,
+        pairs=held_out.pairs,
+        rank_correlation=round(held_out.rank_correlation, 3),
+        times_within=round(held_out.times_within, 2),
+        ratios_within=None if held_out.ratios_within is None else round(held_out.ratios_within, 2),
+        pairs_ordered=None if held_out.ordered_share is None else round(held_out.ordered_share, 3),
+    )
+    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    with_error = fitted.model_copy(update={"known_error": error})
+    fitting_constants.place().write_text(fitting_constants.to_yaml(with_error, notes))
+    print((FOLDER / "validation.md").read_text())
+
+
+def _row(one: Example, gpu: gpus.Gpu, constants: fitting_constants.Constants, to_fit: bool) -> dict[str, object]:
+    call = modelled(one.counts, gpu, constants)
+    time = one.time
+    main = call.dominating
+    return {
+        "task": time.task,
+        "precision": time.precision,
+        "kernel": time.kernel,
+        "case": time.case,
+        "half": "fit" if to_fit else "report",
+        "measured_us": round(time.whole_us, 2),
+        "modelled_us": round(call.whole_us, 2),
+        "measured_device_us": None if time.device_us is None else round(time.device_us, 2),
+        "modelled_device_us": round(call.device_us, 2),
+        "bound": call.bound,
+        "parts_us": {}
+        if main is None
+        else {part.value: round(us, 2) for part, us in main.parts_us.items() if us > 0.01},
+    }
+
+
+def _told(figures: dict[str, Accuracy], told: dict[str, list[Compared]], gpu: str, version: int) -> str:
+    lines = [
+        "# Modelled times against measured ones",
+        "",
+        f"gpu-model v{version}, {gpu}. Made by `python benchmarks/gpu_model.py validate`. Times are of whole",
+        "calls unless it says otherwise. Pairs are two kernels of one task at one case whose measured times are more",
+        f"than {100 * (APART - 1):.0f} % apart.",
+        "",
+        "| calls | times | rank correlation | modelled / measured: 5 % | 25 % | median | 75 % | 95 % | 9 of 10 within "
+        "| pairs | ordered rightly | their ratio, 9 of 10 within |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        *(_line(name, each) for name, each in figures.items()),
+        "",
+        "## By category, tasks that were reported on",
+        "",
+        "| category | times | rank correlation | median ratio | 9 of 10 within | pairs | ordered rightly |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    reported = told["reported on"]
+    for category, calls in _grouped(reported, lambda one: cards.load(one.measured.task).category):
+        each = accuracy(calls)
+        lines.append(
+            f"| {category} | {each.times} | {_figure(each.rank_correlation)} | {each.quantiles[0.5]:.2f} "
+            f"| {_figure(each.times_within)} | {each.pairs} | {_percent(each.ordered_share)} |"
+        )
+    lines += ["", "## By task, those that were reported on, the worst first", ""]
+    lines += ["| task | times | median ratio | 9 of 10 within | pairs | ordered rightly |", "|---|--:|--:|--:|--:|--:|"]
+    of_task = [(task, accuracy(calls)) for task, calls in _grouped(reported, lambda one: one.measured.task)]
+    for task, each in sorted(of_task, key=lambda pair: -(pair[1].times_within or 0)):
+        lines.append(
+            f"| {task} | {each.times} | {each.quantiles[0.5]:.2f} | {_figure(each.times_within)} "
+            f"| {each.pairs} | {_percent(each.ordered_share)} |"
+        )
+    wrong = [pair for pair in pairs(reported) if not pair.ordered]
+    wrong.sort(key=lambda pair: -pair.measured_ratio / pair.modelled_ratio)
+    lines += ["", "## Pairs that are ordered wrongly, the worst of each task first", ""]
+    lines += ["| task | case | faster by | measured | modelled |", "|---|---|---|--:|--:|"]
+    lines += [_wrong(pair) for pair in _first_of_each(wrong)[: 2 * WORST]]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, each: Accuracy) -> str:
+    quantiles = " | ".join(f"{value:.2f}" for value in each.quantiles.values())
+    return (
+        f"| {name} | {each.times} | {_figure(each.rank_correlation)} | {quantiles} | {_figure(each.times_within)} "
+        f"| {each.pairs} | {_percent(each.ordered_share)} | {_figure(each.ratios_within)} |"
+    )
+
+
+def _wrong(pair: Pair) -> str:
+    one, other = pair.faster.measured, pair.slower.measured
+    return (
+        f"| {one.task}-{one.precision} | {one.case} | {one.kernel} than {other.kernel} "
+        f"| {pair.measured_ratio:.2f} | {pair.modelled_ratio:.2f} |"
+    )
+
+
+def _first_of_each(wrong: Iterable[Pair]) -> list[Pair]:
+    """The first of each task and two kernels, whatever the case."""
+    first: dict[tuple[str, ...], Pair] = {}
+    for pair in wrong:
+        one, other = pair.faster.measured, pair.slower.measured
+        first.setdefault((one.task, one.precision, one.kernel, other.kernel), pair)
+    return list(first.values())
+
+
+def _grouped(calls: Sequence[Compared], by: Callable[[Compared], str]) -> list[tuple[str, list[Compared]]]:
+    groups: dict[str, list[Compared]] = defaultdict(list)
+    for each in calls:
+        groups[by(each)].append(each)
+    return sorted(groups.items())
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def run_draw() -> None:
+    """Modelled over measured time of every call, the two halves beside each other."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    content = json.loads((FOLDER / "validation.json").read_text())
+    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    titles = {"report": "tasks that were reported on", "fit": "tasks that were fitted on"}
+    colours = {"baseline": "#1f6fb4", "playbook": "#d9731a"}
+    times = [row[name] for row in content["calls"] for name in ("measured_us", "modelled_us")]
+    span = (0.8 * min(times), 1.25 * max(times))
+    for panel, (half, title) in zip(panels, titles.items(), strict=True):
+        calls = [row for row in content["calls"] if row["half"] == half]
+        for kind, colour in colours.items():
+            of_kind = [row for row in calls if (row["kernel"] == "baseline") == (kind == "baseline")]
+            panel.scatter(
+                [row["measured_us"] for row in of_kind], [row["modelled_us"] for row in of_kind],
+                s=7, color=colour, alpha=0.6, linewidths=0, label=f"{kind} ({len(of_kind)})",
+            )  # fmt: skip
+        panel.plot(span, span, color="#444444", linewidth=0.8)
+        for factor in (0.5, 2.0):
+            panel.plot(span, [factor * each for each in span], color="#999999", linewidth=0.6, linestyle="--")
+        panel.set(xscale="log", yscale="log", xlim=span, ylim=span, xlabel="measured, µs a call", title=title)
+        panel.legend(loc="upper left", fontsize=8)
+    panels[0].set_ylabel("modelled, µs a call; dashed: off by two")
+    figure.suptitle(f"gpu-model v{content['version']}, {content['gpu']}")
+    with matplotlib.rc_context({"svg.hashsalt": "cudamaster", "svg.fonttype": "none"}):
+        figure.savefig(FOLDER / "validation.svg", metadata={"Date": None})

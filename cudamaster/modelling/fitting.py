@@ -1,0 +1,136 @@
+"""Fits the model's constants, and what is not known of the GPU, to measured times: least squares of log ratios.
+
+Every parameter is held to a range that makes sense for the hardware. What is fitted is the time on the device, where it
+was measured, and that of the whole call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cudamaster.modelling.accuracy import Compared
+from cudamaster.modelling.constants import Constants
+from cudamaster.modelling.counts import CallCounts
+from cudamaster.modelling.gpu import Gpu
+from cudamaster.modelling.measured import Time
+from cudamaster.modelling.model import modelled
+
+# Least and most of each constant, and of those figures of the GPU that nobody publishes.
+OF_MODEL: Mapping[str, tuple[float, float]] = {
+    "instruction_scale": (0.3, 1.5),
+    "cycles_per_instruction": (1.0, 8.0),
+    "loads_in_flight": (1.0, 10.0),
+    "barrier_cycles": (10.0, 150.0),
+    "block_cycles": (100.0, 1500.0),
+    "request_cycles": (0.8, 3.0),
+    "sector_cycles": (0.2, 1.0),
+    "overlap": (1.0, 8.0),
+}
+OF_GPU: Mapping[str, tuple[float, float]] = {
+    "l2_bytes_per_s": (3.5e12, 8e12),
+    "memory_latency_cycles": (500.0, 1200.0),
+    "atomic_sectors_per_clock": (8.0, 200.0),
+    "same_address_per_clock": (0.1, 2.0),
+}
+# Off by more than this factor, a time pulls no harder: one kernel that the model does not understand is no reason to
+# spoil the others.
+_OUTLIER = 1.5
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call that was counted and measured."""
+
+    counts: CallCounts
+    time: Time
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found; `cost` before and after is the mean of the squared logarithms, outliers held back."""
+
+    constants: Constants
+    gpu: Gpu
+    before: float
+    after: float
+
+
+def whole_us(time: Time, gpu: Gpu) -> float:
+    """The measured time of a whole call had its process's empty call taken as long as the GPU's usually does."""
+    if time.empty_us is None:
+        return time.whole_us
+    return max(time.whole_us - time.empty_us + gpu.figures.empty_call_us, 1.0)
+
+
+def compared(examples: Sequence[Example], gpu: Gpu, constants: Constants, *, device: bool = False) -> list[Compared]:
+    """Modelled beside measured: whole calls, or the device's times where they were measured."""
+    found = []
+    for example in examples:
+        call = modelled(example.counts, gpu, constants)
+        if not device:
+            found.append(Compared(example.time, call.whole_us, whole_us(example.time, gpu)))
+        elif example.time.device_us is not None:
+            found.append(Compared(example.time, call.device_us, example.time.device_us))
+    return found
+
+
+def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
+    """Constants and figures that fit the examples best, from those given on."""
+    from scipy.optimize import least_squares  # takes half a second
+
+    ranges = {**OF_MODEL, **OF_GPU}
+    low, high = (np.log([each[side] for each in ranges.values()]) for side in (0, 1))
+    start = np.log([getattr(constants, name) for name in OF_MODEL] + [getattr(gpu.figures, name) for name in OF_GPU])
+    weights = _weights(examples)
+
+    def residuals(at: np.ndarray) -> np.ndarray:
+        of_model, of_gpu = _at(at, gpu, constants)
+        return np.asarray(weights * _logs(examples, of_gpu, of_model))
+
+    def cost(at: np.ndarray) -> float:
+        return float(np.mean(_held_back(residuals(at))))
+
+    start = np.clip(start, low + 1e-6, high - 1e-6)
+    found = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=math.log(_OUTLIER), diff_step=0.01, max_nfev=60
+    )
+    of_model, of_gpu = _at(found.x, gpu, constants)
+    return Fit(of_model, of_gpu, cost(start), cost(found.x))
+
+
+def _held_back(residuals: np.ndarray) -> np.ndarray:
+    scale = math.log(_OUTLIER)
+    return np.asarray(2 * scale**2 * (np.sqrt(1 + (residuals / scale) ** 2) - 1))
+
+
+def _weights(examples: Sequence[Example]) -> np.ndarray:
+    """Every task counts the same, however many kernels and cases of it were measured."""
+    of_task: dict[str, int] = {}
+    for example in examples:
+        of_task[example.time.task] = of_task.get(example.time.task, 0) + 1
+    mean = sum(of_task.values()) / max(1, len(of_task))
+    each = np.array([math.sqrt(mean / of_task[example.time.task]) for example in examples])
+    return np.concatenate([each, each])
+
+
+def _logs(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> np.ndarray:
+    """Logarithms of modelled over measured: whole calls, then the device's times, 0 where there is none."""
+    whole, device = [], []
+    for example in examples:
+        call = modelled(example.counts, gpu, constants)
+        whole.append(math.log(call.whole_us / whole_us(example.time, gpu)))
+        measured = example.time.device_us
+        device.append(0.0 if measured is None or not call.device_us > 0 else math.log(call.device_us / measured))
+    return np.array(whole + device)
+
+
+def _at(at: np.ndarray, gpu: Gpu, constants: Constants) -> tuple[Constants, Gpu]:
+    values = dict(zip((*OF_MODEL, *OF_GPU), (float(each) for each in np.exp(at)), strict=True))
+    of_model = constants.model_copy(update={name: values[name] for name in OF_MODEL})
+    figures = dataclasses.replace(gpu.figures, **{name: values[name] for name in OF_GPU})
+    return of_model, dataclasses.replace(gpu, figures=figures)

@@ -1,0 +1,99 @@
+"""Measured times of kernels on a GPU, which the model is fitted on and held against: read from a CSV file.
+
+    task,precision,kernel,code,case,whole_us,device_us[,empty_us]
+
+`kernel` is "baseline" or the idea of a playbook kernel, `code` the hash of its text, `case` the label of a case. The
+whole call is by the host's clock; the device's time may be missing. `empty_us` is an empty call of the same process.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster.errors import UsageError
+
+COLUMNS = ("task", "precision", "kernel", "code", "case", "whole_us", "device_us")
+
+
+@dataclass(frozen=True)
+class Time:
+    """One kernel at one case, in microseconds."""
+
+    task: str
+    precision: str
+    kernel: str
+    code: str
+    case: str
+    whole_us: float
+    device_us: float | None = None
+    empty_us: float | None = None
+
+    @property
+    def of_task(self) -> tuple[str, str, str]:
+        """What kernels are compared at: task, precision and case."""
+        return self.task, self.precision, self.case
+
+
+def read(path: Path) -> list[Time]:
+    """Times in a CSV file, or those of baselines in a .json file that `cudamaster baselines --save` wrote.
+
+    Raises UsageError naming what is wrong.
+    """
+    try:
+        if path.suffix == ".json":
+            return list(_of_baselines(json.loads(path.read_text())))
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+                raise ValueError(f"it has no column {missing[0]}")
+            return [_time(row) for row in reader]
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"The measured times {path} cannot be used: {error}.", f"Give a CSV with {', '.join(COLUMNS)}."
+        ) from error
+
+
+def halves(categories: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Tasks to fit on, and tasks to report on, from each task's category.
+
+    Of every category the tasks in the order of their names: the first, third, fifth ... to fit, the others to report.
+    """
+    of_category: dict[str, list[str]] = defaultdict(list)
+    for task in sorted(categories):
+        of_category[categories[task]].append(task)
+    fitted = frozenset(task for tasks in of_category.values() for task in tasks[::2])
+    return fitted, frozenset(categories) - fitted
+
+
+def _time(row: Mapping[str, str]) -> Time:
+    whole, device, empty = (_figure(row.get(name) or "") for name in ("whole_us", "device_us", "empty_us"))
+    if whole is None:
+        raise ValueError(f"{row['task']} {row['kernel']} at {row['case']} has no whole_us")
+    return Time(
+        row["task"], row["precision"], row["kernel"], row["code"], row["case"], whole, device, empty
+    )  # fmt: skip
+
+
+def _figure(cell: str) -> float | None:
+    if not cell:
+        return None
+    value = float(cell)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{cell} is no time")
+    return value
+
+
+def _of_baselines(content: Mapping[str, list[dict[str, object]]]) -> Iterable[Time]:
+    for baseline in content["baselines"]:
+        timed = baseline["timed"]
+        assert isinstance(timed, list)
+        for case in timed:
+            yield Time(
+                str(baseline["task"]), str(baseline["precision"]), "baseline", "", case["label"],
+                float(case["median_us"]), None, float(case["empty_us"]),
+            )  # fmt: skip

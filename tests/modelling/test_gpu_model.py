@@ -1,0 +1,278 @@
+"""The model: laws that hold whatever its constants, times worked out by hand, and what it says bounds a launch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from counted_by_hand import WARPS, call, footprints, launch, spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudamaster.modelling import gpu as gpus
+from cudamaster.modelling.constants import Constants
+from cudamaster.modelling.counts import Contention, Instructions, Launch, Other, Shared, Traffic
+from cudamaster.modelling.launch_time import Part, launch_time
+from cudamaster.modelling.memory import L2
+from cudamaster.modelling.model import ModelledCall, breakdown, modelled
+
+H200 = gpus.load()
+SMS = int(H200.figures.sms)
+# Round numbers, so that times can be worked out by hand.
+ROUND = Constants(
+    instruction_scale=1,
+    cycles_per_instruction=4,
+    loads_in_flight=4,
+    barrier_cycles=30,
+    block_cycles=500,
+    request_cycles=1,
+    sector_cycles=0.5,
+    slow_instructions=30,
+    overlap=200,  # the largest part alone
+)
+
+
+def price(*events: Launch | Other) -> ModelledCall:
+    return modelled(call(*events), H200, ROUND)
+
+
+def device_us(one: Launch, constants: Constants = ROUND) -> float:
+    return launch_time(one, H200, constants, L2(H200.figures.l2_bytes)).device_us
+
+
+def parts(one: Launch) -> dict[Part, float]:
+    return dict(launch_time(one, H200, ROUND, L2(H200.figures.l2_bytes)).parts_us)
+
+
+def test_an_empty_kernel_takes_what_an_empty_call_takes() -> None:
+    """9.8 us by the host's clock, to which a warp's way adds little; 2.9 of them on the device."""
+    found = price(launch(1, per_warp=0))
+    us = ROUND.block_cycles / H200.figures.clock_mhz
+    assert found.whole_us == pytest.approx(H200.figures.empty_call_us + us)
+    assert found.device_us == pytest.approx(H200.figures.empty_device_us + us)
+    assert found.bound == "launch overhead"
+
+
+def test_a_large_read_takes_its_bytes_over_the_bandwidth() -> None:
+    """2^20 blocks read 4 bytes a thread: 1.07 GB at 4.58 TB/s, with eight loads of a thread on their way together."""
+    one = launch(2**20, loads=8, waits=1)
+    expected = 2**20 * 256 * 8 * 4 / H200.figures.read_bytes_per_s * 1e6
+    assert parts(one)[Part.DRAM] == pytest.approx(expected)
+    assert device_us(one) == pytest.approx(expected, rel=0.01)
+    assert price(one).bound == "DRAM"
+
+
+def test_one_load_a_thread_is_bound_by_latency() -> None:
+    """2048 threads an SM with 4 bytes each in flight: rounds of blocks, each as long as one wait for DRAM."""
+    blocks = 2**19
+    one = launch(blocks, loads=1, stores=1)
+    rounds = math.ceil(blocks / (SMS * 8))
+    way = ROUND.block_cycles + (10 + 2) * ROUND.cycles_per_instruction + H200.figures.memory_latency_cycles
+    expected = rounds * way
+    assert parts(one)[Part.LATENCY] == pytest.approx(expected / H200.figures.clock_mhz)
+    assert price(one).bound == "latency"
+
+
+def test_arithmetic_by_hand() -> None:
+    """A thousand multiply-adds a warp: four warps of them a cycle and SM."""
+    blocks, each = SMS * 80, 100_000
+    one = launch(blocks, instructions=Instructions(fma=each * blocks * WARPS), per_warp=each)
+    assert parts(one)[Part.ARITHMETIC] == pytest.approx(each * WARPS * 80 / 4 / H200.figures.clock_mhz)
+    fp32_per_s = 2 * 32 * each * blocks * WARPS / (device_us(one) * 1e-6)
+    assert fp32_per_s == pytest.approx(66.4e12, rel=0.01)  # 64.9 TFLOP/s were measured
+
+
+def test_special_functions_take_a_sixteenth_of_the_lanes() -> None:
+    blocks = SMS * 80
+    plain = parts(launch(blocks, instructions=Instructions(fma=1e6)))[Part.ARITHMETIC]
+    assert parts(launch(blocks, instructions=Instructions(special=1e6)))[Part.SPECIAL] == pytest.approx(8 * plain)
+
+
+def test_a_stride_of_32_is_slower_than_neighbours() -> None:
+    near, far = (price(launch(2**16, loads=1, stores=1, stride=stride)) for stride in (1, 32))
+    assert far.device_us > 3 * near.device_us
+    assert far.parts_us[Part.L1] > 2 * near.parts_us[Part.L1]
+
+
+def test_bank_conflicts_cost() -> None:
+    blocks = SMS * 80
+    warps = blocks * WARPS
+
+    def with_ways(ways: int) -> float:
+        shared = Shared(load_requests=100 * warps, load_wavefronts=100 * ways * warps)
+        return device_us(launch(blocks, shared=shared))
+
+    assert with_ways(32) > 10 * with_ways(2) > 10 * with_ways(1) / 2
+
+
+def test_one_block_cannot_saturate_memory() -> None:
+    """The same bytes by one block and by many: one block has few loads in flight."""
+    one = launch(1, loads=4096)
+    many = launch(4096, loads=1)
+    assert price(one).kernels_us > 20 * price(many).kernels_us
+    assert one.traffic[0].bytes == many.traffic[0].bytes
+    assert one.traffic[0].bytes / (price(one).kernels_us * 1e-6) < 0.05 * H200.figures.read_bytes_per_s
+
+
+def test_one_block_more_than_a_round_takes_a_round_more() -> None:
+    full = SMS * 8
+    assert device_us(launch(full + 1, loads=1)) == pytest.approx(2 * device_us(launch(full, loads=1)), rel=0.05)
+    assert device_us(launch(full, loads=1)) == pytest.approx(device_us(launch(SMS, loads=1)), rel=0.05)
+
+
+def test_registers_and_shared_memory_take_warps_away() -> None:
+    """Fewer blocks at a time are more rounds, where latency bounds."""
+    blocks = SMS * 64
+    free = device_us(launch(blocks, loads=1))
+    assert device_us(launch(blocks, loads=1, registers=128)) == pytest.approx(4 * free, rel=0.05)
+    assert device_us(launch(blocks, loads=1, shared_bytes=100_000)) == pytest.approx(4 * free, rel=0.05)
+
+
+def test_atomics_on_one_address_wait_for_each_other() -> None:
+    def with_hottest(hottest: float) -> float:
+        one = launch(4096, contention=Contention(hottest=hottest, all=32768))
+        traffic = Traffic(buffer=0, bytes=1 << 20, atomic_requests=32768, atomic_sectors=32768)
+        return parts(one.model_copy(update={"traffic": (traffic,)}))[Part.ATOMICS]
+
+    alone, spread_out = with_hottest(32768), with_hottest(1)
+    assert alone == pytest.approx(32768 / H200.figures.same_address_per_clock / H200.figures.clock_mhz)
+    assert alone > 10 * spread_out
+
+
+def test_a_longer_warp_is_waited_for() -> None:
+    assert device_us(launch(SMS, per_warp=1000, longest=10)) > 5 * device_us(launch(SMS, per_warp=1000))
+
+
+def test_a_chain_of_loads_takes_a_latency_each() -> None:
+    chained, together = (device_us(launch(SMS, loads=32, waits=waits)) for waits in (32, 1))
+    assert chained > 10 * together
+
+
+def test_the_second_launch_finds_what_the_first_left_in_l2() -> None:
+    blocks = 8192  # 8 MB
+    first, second = price(launch(blocks, loads=1), launch(blocks, loads=1)).launches
+    assert first.moved.dram_read == blocks * 1024
+    assert second.moved.dram_read == 0
+    assert second.device_us < first.device_us
+
+
+def test_a_buffer_beyond_l2_is_read_again() -> None:
+    blocks = 2**18  # 268 MB, of an L2 of 63
+    _, second = price(launch(blocks, loads=1), launch(blocks, loads=1)).launches
+    assert second.moved.dram_read > 0.7 * blocks * 1024
+
+
+def test_what_every_block_reads_comes_from_dram_once() -> None:
+    """A matrix of 4 MB that all blocks walk through: L1 misses it each time, L2 does not."""
+    one = launch(8192)
+    asked = 8192 * 131_072.0
+    walk = Traffic(
+        buffer=0,
+        bytes=4 << 20,
+        load_requests=asked / 4,
+        load_sectors=asked,
+        missed_sectors=asked,
+        footprints=tuple(replace_read(n, 131_072) for n in (1, 8, 64)),
+    )
+    found = launch_time(one.model_copy(update={"traffic": (walk,)}), H200, ROUND, L2(H200.figures.l2_bytes))
+    assert found.moved.dram_read == 4 << 20
+    assert found.bound is Part.L2
+
+
+def replace_read(blocks: int, sectors: float):  # type: ignore[no-untyped-def]
+    return footprints(1.0)[0].model_copy(update={"blocks": blocks, "read": sectors})
+
+
+def test_launches_that_are_shorter_than_their_enqueueing_wait_for_the_host() -> None:
+    """A hundred empty kernels: the host's pace; a hundred long ones: the device's."""
+    many = price(launch(1, per_warp=0).model_copy(update={"count": 100}))
+    figures = H200.figures
+    assert many.whole_us == pytest.approx(figures.empty_call_us + 99 * figures.launch_host_us, rel=0.02)
+    long = price(launch(2**18, loads=1).model_copy(update={"count": 100}))
+    assert long.whole_us == pytest.approx(100 * (long.launches[0].device_us + figures.gap_us) + 8, rel=0.01)
+
+
+def test_allocations_copies_and_memsets_cost_what_they_cost() -> None:
+    figures = H200.figures
+    bare = price(launch(1, per_warp=0)).whole_us
+    large = price(Other(event="alloc", bytes=1 << 24), launch(1, per_warp=0), Other(event="free", bytes=1 << 24))
+    small = price(Other(event="alloc", bytes=4), launch(1, per_warp=0), Other(event="free", bytes=4))
+    assert large.whole_us == pytest.approx(bare + 2 * figures.alloc_us, abs=figures.empty_call_us)
+    assert bare < small.whole_us < large.whole_us
+    cleared = price(Other(event="memset", bytes=1 << 30), launch(1, per_warp=0))
+    assert cleared.whole_us == pytest.approx(bare + (1 << 30) / figures.write_bytes_per_s * 1e6, rel=0.05)
+    copied = price(Other(event="copy", bytes=1 << 30), launch(1, per_warp=0))
+    assert copied.whole_us == pytest.approx(bare + (2 << 30) / figures.copy_bytes_per_s * 1e6, rel=0.05)
+
+
+def test_a_call_without_a_launch_has_a_time() -> None:
+    found = price(Other(event="memset", bytes=1024))
+    assert found.dominating is None
+    assert found.whole_us > 5
+
+
+def test_the_breakdown_adds_up() -> None:
+    found = price(launch(2**16, loads=2, stores=1, barriers=3))
+    told = breakdown(found)
+    assert told["kernels"] + told["launches, waiting and what is no kernel"] == pytest.approx(told["whole call"])
+    assert max(us for name, us in told.items() if name.endswith("alone")) == pytest.approx(told["kernels"], rel=0.05)
+
+
+GROWING = st.sampled_from(["loads", "stores", "instructions", "barriers", "wavefronts", "hottest", "blocks", "longest"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    what=GROWING,
+    blocks=st.integers(1, 20_000),
+    loads=st.integers(0, 40),
+    stores=st.integers(1, 8),
+    overlap=st.floats(1, 8),
+)
+def test_more_of_anything_is_never_faster(what: str, blocks: int, loads: int, stores: int, overlap: float) -> None:
+    """Twice the sectors, instructions, barriers, conflicts, contention, blocks: no constants make it pay."""
+    constants = ROUND.model_copy(update={"overlap": overlap})
+    warps = blocks * WARPS
+
+    def with_factor(factor: int) -> float:
+        grown = dict.fromkeys(GROWING_NAMES, 1) | {what: factor}
+        one = launch(
+            blocks * grown["blocks"],
+            loads=loads * grown["loads"],
+            stores=stores * grown["stores"],
+            instructions=Instructions(fma=20.0 * all_warps * grown["instructions"]),
+            per_warp=20.0 * grown["instructions"],
+            barriers=2 * grown["barriers"],
+            shared=Shared(load_requests=all_warps, load_wavefronts=all_warps * grown["wavefronts"]),
+            contention=Contention(hottest=100 * grown["hottest"], all=1000),
+            longest=grown["longest"],
+        )
+        return device_us(one, constants)
+
+    assert with_factor(2) >= with_factor(1) * (1 - 1e-9)
+
+
+GROWING_NAMES = ("loads", "stores", "instructions", "barriers", "wavefronts", "hottest", "blocks", "longest")
+
+
+@pytest.mark.parametrize("key", gpus.known())
+def test_every_gpu_that_ships_can_be_modelled(key: str) -> None:
+    """A copy of 1 GB reaches between a tenth and all of each one's bandwidth, not counting what stays in L2."""
+    gpu = gpus.load(key)
+    found = modelled(call(launch(2**19, loads=1, stores=1)), gpu, ROUND)
+    rate = 2**19 * 2048 / (found.device_us * 1e-6)
+    assert 0.1 * gpu.figures.copy_bytes_per_s < rate < 1.1 * gpu.figures.copy_bytes_per_s
+
+
+def test_a_gpu_of_half_the_bandwidth_takes_twice_the_time() -> None:
+    half = replace(H200, figures=replace(H200.figures, read_bytes_per_s=H200.figures.read_bytes_per_s / 2))
+    one = call(launch(2**20, loads=8, waits=1))
+    assert modelled(one, half, ROUND).device_us == pytest.approx(2 * modelled(one, H200, ROUND).device_us, rel=0.02)
+
+
+def test_what_no_compiler_said_is_assumed_and_named() -> None:
+    one = launch(64).model_copy(update={"registers": None, "static_shared_bytes": None})
+    found = launch_time(one, H200, ROUND, L2(H200.figures.l2_bytes))
+    assert found.assumed == ("32 registers per thread", "no static shared memory")
+    assert spread(1).largest == 1
