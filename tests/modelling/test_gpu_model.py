@@ -233,10 +233,10 @@ GROWING = st.sampled_from(["loads", "stores", "instructions", "barriers", "wavef
 def test_more_of_anything_is_never_faster(what: str, blocks: int, loads: int, stores: int, overlap: float) -> None:
     """Twice the sectors, instructions, barriers, conflicts, contention, blocks: no constants make it pay."""
     constants = ROUND.model_copy(update={"overlap": overlap})
-    warps = blocks * WARPS
 
     def with_factor(factor: int) -> float:
         grown = dict.fromkeys(GROWING_NAMES, 1) | {what: factor}
+        all_warps = blocks * grown["blocks"] * WARPS
         one = launch(
             blocks * grown["blocks"],
             loads=loads * grown["loads"],
