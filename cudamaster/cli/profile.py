@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 @click.option("--metrics", "metric_set", help="A named set (see `cudamaster metrics`) or the .yaml file of one.")
 @click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@options.device
+@options.seed
 @options.as_json
 def profile(
     task: str,
@@ -45,15 +47,19 @@ def profile(
     metric_set: str | None,
     thresholds: str,
     command: str | None,
+    device: str,
+    seed: int | None,
     as_json: bool,
 ) -> None:
     """Profile the kernel in FILE and the baseline of TASK with Nsight Compute; without FILE the baseline alone.
 
     Shows class, throughputs, launch and metrics of each kernel, the one that takes most of the time first.
+
+    On the CPU device the profile is modelled: what the kernels do is counted, and priced as a GPU would have it
+    (docs/gpu_model.md). What the model does not give is left out and named.
     """
     from cudamaster import cards
-    from cudamaster.devices.choose import choose, why_not_cuda
-    from cudamaster.errors import DeviceError
+    from cudamaster.devices.choose import choose
     from cudamaster.evaluation import Workbench
     from cudamaster.profiling import metric_sets
     from cudamaster.profiling import thresholds as limits
@@ -63,18 +69,14 @@ def profile(
     code = read_kernel(file) if file is not None else None
     cases = chosen_cases(card, which)
     named = metric_sets.load(metric_set) if metric_set is not None else None
-    device = choose("auto")
-    if device.emulated:
-        raise DeviceError(
-            f"Only a GPU can be profiled: {why_not_cuda()}.",
-            "Run this on a machine with an NVIDIA GPU and nvcc; `cudamaster doctor` says what is missing.",
-        )
-    bench = Workbench(card, Precision(precision), device)
-    chosen = limits.choose(thresholds, bench.hardware.name)
+    where = choose(device)
+    bench = Workbench(card, Precision(precision), where, seed=seed)
+    model = bench.hardware.modelled
+    chosen = limits.choose(thresholds, model.gpu if model is not None else bench.hardware.name)
     subjects = {"baseline": bench.baseline}
     out = console()
     if code is not None:
-        candidate = Candidate(card.name, Precision(precision), code, command or device.default_command)
+        candidate = Candidate(card.name, Precision(precision), code, command or where.default_command)
         verdict = bench.evaluate(candidate, check_only=True)
         if not verdict.correct:
             if as_json:
@@ -130,7 +132,8 @@ def _profiled(
             return {"profile": found}
         return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, told, found)}
     launches = [configuration.configuration(kernel.metrics) for kernel in found.kernels]
-    return {"profile": found, "findings": findings(found, thresholds), "launches": launches}
+    kept = findings(found, thresholds, full=mode == "full")
+    return {"profile": found, "findings": kept, "launches": launches}
 
 
 def show(
@@ -147,13 +150,21 @@ def show(
             out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in told.metrics.items()], right=["value"]))
         return
     total_us = sum(kernel.duration_us for kernel in found.kernels)
-    out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call")
+    marked = "" if found.modelled is None else " (modelled)"
+    out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call{marked}")
+    if found.modelled is not None:
+        out.print(f"{found.modelled.described}; no GPU measured it.")
+        parts = [[name, f"{time_us:.4g}"] for name, time_us in found.breakdown.items()]
+        out.print(table(["where the time of a call goes (modelled)", "µs"], parts, right=["µs"]))
     out.print(kernels_table(found.kernels, thresholds))
     out.print(launches_table(found.kernels, one["launches"]))
     if named is not None:
         out.print(named_table(found.kernels, named))
     else:
-        out.print(metrics_table(found.kernels, thresholds, full=mode == "full"))
+        full, modelled = mode == "full", found.modelled is not None
+        out.print(metrics_table(found.kernels, thresholds, full=full, modelled=modelled))
+        if modelled and (absent := _absent(found.kernels, thresholds, full=full)):
+            out.print(f"The model does not give {', '.join(absent)}.")
 
 
 def kernels_table(kernels: Sequence[KernelProfile], thresholds: Thresholds) -> Any:
@@ -193,18 +204,38 @@ def launches_table(kernels: Sequence[KernelProfile], launches: Sequence[Configur
     return table(columns, rows, right=columns[1:-1])
 
 
-def metrics_table(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool) -> Any:
-    """The metrics that matter for the class of each kernel, or all of them."""
+def _names(kernel: KernelProfile, thresholds: Thresholds, *, full: bool) -> tuple[str, ...]:
+    """Paper names of what is shown of a kernel."""
     from cudamaster.profiling.filter import classify
+
+    if full:
+        return tuple(thresholds.metrics)
+    kind = classify(kernel.metrics, thresholds)
+    return thresholds.kept[kind] if kind else ()
+
+
+def _absent(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool) -> list[str]:
+    """What would be shown, were it there."""
+    from cudamaster.profiling.thresholds import DURATION
+
+    wanted = [(kernel, name) for kernel in kernels for name in _names(kernel, thresholds, full=full)]
+    missing = (name for kernel, name in wanted if thresholds.metrics[name].ncu not in kernel.metrics)
+    return [name for name in dict.fromkeys(missing) if name != DURATION]
+
+
+def metrics_table(
+    kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool, modelled: bool = False
+) -> Any:
+    """The metrics that matter for the class of each kernel, or all of them; `modelled` leaves out those not there."""
     from cudamaster.profiling.thresholds import DURATION
 
     rows = []
     for kernel in kernels:
-        kind = classify(kernel.metrics, thresholds)
-        names = list(thresholds.metrics) if full else list(thresholds.kept[kind]) if kind else []
-        for name in names:
+        for name in _names(kernel, thresholds, full=full):
             metric = thresholds.metrics[name]
             value = kernel.duration_us * 1e3 if name == DURATION else kernel.metrics.get(metric.ncu)
+            if value is None and modelled:
+                continue
             rows.append([_short(kernel), name, _figure(value), metric.unit, metric.meaning])
     return table(["kernel", "metric", "value", "unit", "meaning"], rows, right=["value"])
 

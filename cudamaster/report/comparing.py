@@ -29,8 +29,8 @@ from cudamaster.values import Precision
 class Held:
     """What a person holds of a task on one side: `score` is P, 1 for the baseline, None where it is not known.
 
-    `runs` are how many; `kernel` is the id of the one that stands for them, None for the baseline. An emulated score
-    says nothing about a GPU.
+    `runs` are how many; `kernel` is the id of the one that stands for them, None for the baseline. An `emulated`
+    score was measured on no GPU; `mark` says whether it is modelled.
     """
 
     score: float | None
@@ -39,6 +39,7 @@ class Held:
     runs: int
     kernel: str | None
     emulated: bool
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def _held(runs: Sequence[TaskResult]) -> Held:
     chosen = typical(runs)
     correct = any(run.correct for run in runs)
     if not chosen.improved or chosen.best is None:
-        return Held(1.0, _hull(runs), correct, len(runs), None, chosen.emulated)
-    return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate, chosen.emulated)
+        return Held(1.0, _hull(runs), correct, len(runs), None, chosen.emulated, chosen.mark)
+    return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate, chosen.emulated, chosen.mark)
 
 
 def _hull(runs: Sequence[TaskResult]) -> Interval | None:
@@ -163,8 +164,9 @@ def _hull(runs: Sequence[TaskResult]) -> Interval | None:
 
 def _incomparable(first: TaskResult, second: TaskResult) -> str | None:
     """Why the two P say nothing about each other, if so."""
-    if first.emulated or second.emulated:
-        return "emulated times say nothing about a GPU"
+    if marks := sorted({run.mark for run in (first, second) if run.mark}):
+        what = {"emulated": "say nothing about a GPU", "modelled": "are no measurement of a GPU"}
+        return "; ".join(f"{mark} times {what[mark]}" for mark in marks)
     if first.hardware.name != second.hardware.name:
         return f"measured on another GPU: {first.hardware.name} and {second.hardware.name}"
     if first.baseline and second.baseline and first.baseline.candidate != second.baseline.candidate:

@@ -1,7 +1,8 @@
 """What a report knows: results of tasks as they were read, and what was wrong with what could not be read.
 
 Numbers made of several results are in `numbers`. What a folder does not tell is None; an unknown cost is never 0.
-Results of the CPU device are `emulated`: they say whether a kernel is correct, and nothing about a GPU's time, so they
+Results of the CPU device are `emulated`: they say whether a kernel is correct, and no GPU measured their times, which
+may be `modelled` (then P has its mark and the model's known error beside it) or say nothing about a GPU at all, so they
 stand apart from measured ones in everything that is made of this.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cudamaster.speed import Comparison, Interval
-from cudamaster.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.values import LATER, Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 
 
 class Progress(StrEnum):
@@ -90,7 +91,7 @@ class HardwareView:
     """What a profile said of one kernel, the baseline or the best: its class and what that was told by.
 
     `metrics` is everything measured of the dominating CUDA kernel, by the paper's names and in their units; `units` are
-    those. Without a profile `bottleneck` is None and `note` says why.
+    those. Without a profile `bottleneck` is None and `note` says why. `modelled`: it is a model's, of the CPU device.
     """
 
     note: str
@@ -101,6 +102,7 @@ class HardwareView:
     limits: ClassLimits | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    modelled: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -222,8 +224,13 @@ class TaskResult:
 
     @property
     def emulated(self) -> bool:
-        """Whether its times are of the CPU device, and say nothing about a GPU."""
+        """Whether its times are of the CPU device, and no measurement of a GPU."""
         return self.hardware.emulated
+
+    @property
+    def mark(self) -> str:
+        """The word beside its P: "modelled" or "emulated" on the CPU device, else empty."""
+        return self.hardware.mark
 
     @property
     def model(self) -> str:

@@ -166,7 +166,8 @@ class _Told:
             title=said.title,
             category=said.category,
             precision=account.precision,
-            hardware=account.hardware,
+            # Without a modelled time of the baseline, P is by emulated times.
+            hardware=changed(account.hardware, modelled=account.modelled),
             versions=account.versions,
             started=account.started,
             models=account.settings.models,

@@ -23,6 +23,7 @@ def view(findings: Findings, thresholds: Thresholds) -> HardwareView:
     units = {name: metric.unit for name, metric in thresholds.metrics.items() if name in measured}
     return HardwareView(
         note=findings.note,
+        modelled=findings.modelled is not None,
         bottleneck=findings.bottleneck,
         kernel=findings.kernel,
         time_share=findings.time_share,

@@ -37,8 +37,13 @@ def _emulated(group: Group) -> str:
     correct = sum(typical(runs).correct for runs in by_task(group.results).values())
     return (
         f"{_of(correct, group)} with a correct kernel of the run's own on the CPU device ({group.model}; "
-        f"{group.configuration.described}), which emulates: there are no speedups to tell."
+        f"{group.configuration.described}), {_why_no_speedups(group)}: there are no speedups to tell."
     ) + _also(group)
+
+
+def _why_no_speedups(group: Group) -> str:
+    model = group.hardware.modelled
+    return "which emulates" if model is None else f"where P is modelled ({model.described})"
 
 
 def _of(number: int, group: Group) -> str:

@@ -24,7 +24,7 @@ from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView
 from cudamaster.report.from_run import about, sizes
 from cudamaster.runfolder import FORMAT, read_json
 from cudamaster.speed import Comparison
-from cudamaster.values import Bottleneck, Findings, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.values import Bottleneck, Findings, GpuModel, Hardware, Precision, ProfileMode, Role, Status
 
 T = TypeVar("T", bound="_Lenient")
 _FIX = "Restore it from a copy, or leave the folder out."
@@ -41,6 +41,14 @@ class _Hardware(_Lenient):
     name: str
     figures: Mapping[str, str] = {}
     emulated: bool = False
+
+
+class _GpuModel(_Lenient):
+    version: str
+    gpu: str
+    ratio_error: float | None = None
+    order_share: float | None = None
+    seed: int | None = None
 
 
 class _Settings(_Lenient):
@@ -89,6 +97,7 @@ class _Case(_Lenient):
 class _Verdict(_Lenient):
     candidate: str
     emulated: bool = False
+    modelled: _GpuModel | None = None
     status: Status
     complete: bool = True
     notes: tuple[str, ...] = ()
@@ -127,7 +136,12 @@ def result(path: Path, source: str) -> TaskResult:
         title=said.title,
         category=said.category,
         precision=run.precision,
-        hardware=Hardware(run.hardware.name, run.hardware.figures, run.hardware.emulated or verdict.emulated),
+        hardware=Hardware(
+            run.hardware.name,
+            run.hardware.figures,
+            run.hardware.emulated or verdict.emulated,
+            None if verdict.modelled is None else GpuModel(**verdict.modelled.model_dump()),
+        ),
         versions=run.versions,
         started=run.started,
         models=settings.models,

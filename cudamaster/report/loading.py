@@ -285,7 +285,7 @@ def _mixed(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
         told.append(Problem("", f"Results of {len(gpus)} GPUs: {names}. Each has its own numbers.", "", serious=False))
     emulated = sum(result.emulated for result in results)
     if emulated and emulated < len(results):
-        what = f"{emulated} of {len(results)} results are emulated on the CPU device: they stand apart."
+        what = f"{emulated} of {len(results)} results are of the CPU device, emulated or modelled: they stand apart."
         told.append(Problem("", what, "", serious=False))
     for name in gpus:
         for figure in ("driver", "CUDA toolkit"):

@@ -33,7 +33,10 @@ class Table:
 
 
 def overview(report: Report) -> tuple[Table, ...]:
-    """For each GPU: thresholds, spread and cost, one line a configuration; for the CPU device what is correct."""
+    """For each GPU: thresholds, spread and cost, one line a configuration; for the CPU device what is correct.
+
+    A modelled P is in no threshold and no spread either: those are of measured times alone.
+    """
     told: list[Table] = []
     for hardware, here in _by_hardware(report):
         emulated = here[0].emulated
@@ -45,9 +48,14 @@ def overview(report: Report) -> tuple[Table, ...]:
 
 
 def classes(report: Report) -> tuple[Table, ...]:
-    """For each search whose kernels have classes: by category, the migrations, and what became of the metrics."""
+    """For each search whose kernels have classes: by category, the migrations, and what became of the metrics.
+
+    Modelled classes are left out.
+    """
     told: list[Table] = []
     for group in groups(report, pooled=True):
+        if group.emulated:
+            continue
         if group.classes.by_category:
             told.append(_by_category(group))
         if group.classes.migrations:
@@ -72,7 +80,8 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     runs = [typical(same) for group in _searches(results) for same in by_task(group).values()]
     counted = {id(typical(same)): len(same) for group in _searches(results) for same in by_task(group).values()}
     in_order = sorted(runs, key=lambda run: (not run.correct, -(run.score or 0.0), run.name))
-    p = "P (emulated)" if emulated else "P"
+    model = results[0].hardware.modelled
+    p = f"P ({results[0].mark})" if emulated else "P"
     columns = ["task", p, "interval", "status", "best idea", "class", "of floor", *(["made by"] if several else [])]
     rows = []
     for run in in_order:
@@ -81,6 +90,8 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
         row += [_class(run.before, run.after if run.improved else run.before), _over_floor(run)]
         rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
+    if model is not None:
+        note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
     return Table(f"Tasks on {results[0].hardware.name}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
 
 
@@ -182,7 +193,7 @@ def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
         for group in here
     ]
     if emulated:
-        note = "Share of tasks with a correct kernel of the run's own; emulated times make no speedup"
+        note = f"Share of tasks with a correct kernel of the run's own; {here[0].hardware.mark} times make no speedup"
     else:
         note = "Share of tasks whose P exceeds the threshold, strictly; one without a correct kernel counts against all"
     if any(group.repetitions > 1 for group in here):
@@ -336,4 +347,4 @@ def _held(held: Held) -> str:
         return "1 (baseline)"
     if held.score is None:
         return "?"
-    return f"{figure(held.score)} (emulated)" if held.emulated else figure(held.score)
+    return f"{figure(held.score)} ({held.mark})" if held.mark else figure(held.score)
