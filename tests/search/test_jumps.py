@@ -123,7 +123,7 @@ FIRST = Verdict("c", "cuda", False, Status.CORRECT, "all right", score=6.0, spee
     [
         (5.9, 0.1, 5.9),  # the intervals meet
         (6.2, 0.1, 6.0),  # the lower counts, whichever was first
-        (5.5, 0.01, 5.5),  # the intervals do not meet, but two processes may differ by a tenth
+        (4.9, 0.01, 4.9),  # the intervals do not meet, but two processes may differ by a quarter
         (4.0, 0.01, None),
         (12.0, 0.01, None),
         (4.0, 3.0, 4.0),  # far apart, and so unsure that they do not contradict each other
