@@ -58,7 +58,9 @@ void prepare_shared(Worker& self, size_t bytes) {
 #else
     std::memset(base, 0xff, bytes);
     std::memset(base + bytes, kCanary, rounded - bytes);
+#if !defined(CUDAMASTER_CPU_CHECKED) // which has its own variables there, and shared ones elsewhere
     dl_iterate_phdr(&poison_thread_locals, nullptr);
+#endif
 #endif
 }
 

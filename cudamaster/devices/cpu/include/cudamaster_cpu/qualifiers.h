@@ -13,7 +13,12 @@
 
 #define __host__
 #define __device__
+#if defined(CUDAMASTER_CPU_CHECKED)
+// All of it in one piece, so that an access anywhere knows the line of the kernel that it was inlined into.
+#define __global__ __attribute__((flatten))
+#else
 #define __global__
+#endif
 #define __constant__
 #define __managed__
 #define __grid_constant__

@@ -42,35 +42,40 @@ struct Found {
 };
 
 // The cell after a read or a write of it. What is found first of each kind goes to `found`.
+//
+// Strong writes to one place come one after the other for everybody: a plain write that is ordered behind the last of
+// them is so behind all, as that of the block which drew the last ticket and sets the counter back. A plain read has to
+// be ordered behind each, for it would read too early in another run.
 void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now, Found& found) {
     LaunchClock& order = state().clock;
     unsigned thread = now.thread;
-    if (range.shared() && cell.write.segment < clock.first_segment &&
-        cell.read.segment < clock.first_segment) {
+    if (range.shared() &&
+        std::max({cell.write.segment, cell.strong.segment, cell.read.segment}) < clock.first_segment) {
         delete cell.more;
         cell = {};
     }
-    bool writes = now.kind & kWrite;
+    bool writes = now.kind & kWrite, strong = now.strong();
     const Access& last = writes ? cell.write : cell.read;
-    if (last.thread == thread && last.segment == now.segment && last.count == now.count && !cell.more &&
-        last.kind == now.kind && (!writes || !cell.read.segment)) {
+    if (last.thread == thread && last.segment == now.segment && last.count == now.count &&
+        last.kind == now.kind && !cell.more && !cell.strong.segment && (!writes || !cell.read.segment))
         return; // again, and nobody else meanwhile
-    }
     auto against = [&](const Access& before) {
         if (!before.segment || !conflict(before, now) || found.race || order.ordered(clock, thread, before))
             return;
-        bool both_plain_writes = (before.kind & kWrite) && writes && !before.strong() && !now.strong();
+        bool both_plain_writes = (before.kind & kWrite) && writes && !before.strong() && !strong;
         if (both_plain_writes && found.doubt)
             return;
         (both_plain_writes ? found.doubt : found.race) = true;
         found.before = before;
     };
     against(cell.write);
+    against(cell.strong);
     if (writes)
         against(cell.read);
     if (cell.more)
         for (const Access& before : *cell.more)
-            against(before);
+            if (!writes || !(before.kind & kWrite))
+                against(before);
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
     if (!writes) {
@@ -80,17 +85,16 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
         return;
     }
     cell.written = true;
-    Access before = cell.write;
-    if (cell.more && !now.strong()) {
-        delete cell.more;
-        cell.more = nullptr;
+    if (strong) {
+        if (cell.strong.segment && !order.ordered(clock, thread, cell.strong))
+            keep(clock, thread, cell, cell.strong);
+        cell.strong = now;
+        return;
     }
-    if (before.segment && before.strong() && now.strong() && !order.ordered(clock, thread, before))
-        keep(clock, thread, cell, before);
-    if (cell.read.segment && now.strong() && cell.read.strong() && !order.ordered(clock, thread, cell.read))
-        keep(clock, thread, cell, cell.read);
+    delete cell.more;
+    cell.more = nullptr;
     cell.write = now;
-    cell.read = {};
+    cell.strong = cell.read = {};
 }
 
 // Memory that belongs to no range: an access outside of one where it is near, or where nothing is at all.
@@ -131,7 +135,7 @@ void look_around(const Worker& self, const BlockState& block, uintptr_t address,
 
 bool on_a_stack(const Worker& self, const char* byte) {
     for (const auto& fibre : self.fibres)
-        if (byte >= fibre->stack && byte < fibre->top + 64 * 32)
+        if (byte >= fibre->stack && byte < fibre->stack + kGuardBytes + kStackBytes)
             return true;
     return false;
 }

@@ -132,6 +132,7 @@ void __ubsan_handle_type_mismatch_v1(CudamasterCpuMismatch* mismatch, void* addr
     now.thread = static_cast<uint16_t>(self->linear);
     now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(SITE) - executor::check::state().image);
     now.kind = mismatch->access == 1 ? kWrite : 0;
+    now.count = 1;
     executor::check::report_misaligned(reinterpret_cast<uintptr_t>(address), mismatch->type->name,
                                        1ul << mismatch->alignment_bits, now);
 }

@@ -10,10 +10,11 @@ namespace executor {
 namespace check {
 
 struct Cell {
-    Access write;
-    Access read; // the last one
+    Access write;  // the last plain one
+    Access strong; // the last atomic or volatile one since
+    Access read;
     std::vector<Access>* more =
-        nullptr; // reads, and strong writes, beside these that nothing orders before them
+        nullptr; // reads and strong writes beside these that nothing orders before them
     bool written = false;
 };
 
