@@ -28,7 +28,7 @@ OF_MODEL: Mapping[str, tuple[float, float]] = {
     "barrier_cycles": (10.0, 150.0),
     "block_cycles": (100.0, 1500.0),
     "request_cycles": (0.8, 3.0),
-    "sector_cycles": (0.2, 1.0),
+    "sector_cycles": (0.2, 1.5),
     "overlap": (1.0, 8.0),
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {

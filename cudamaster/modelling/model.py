@@ -129,7 +129,7 @@ class _Clocks:
     """Host and device side by side, in microseconds from the call's start.
 
     A call with one empty kernel takes the host `empty_call_us`, of which one launch is `launch_host_us`; the rest is
-    the way to the device and the wait for its end.
+    the way to the device and the wait for its end, in equal parts.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -138,17 +138,23 @@ class _Clocks:
         self.device = 0.0
         self.began: float | None = None
         self.other_us = 0.0
+        self._allocated: list[float] = []  # what each costs to release
 
     @property
     def _way(self) -> float:
-        """From the host's call to the device's start, and back at the end."""
+        """From the host to the device, and as long back."""
         figures = self.figures
         return max(0.0, figures.empty_call_us - figures.launch_host_us - figures.gap_us) / 2
 
     @property
+    def _idle(self) -> float:
+        """When the host knows that the device is idle."""
+        return self.host if self.began is None else max(self.host, self.device + self._way)
+
+    @property
     def whole_us(self) -> float:
         """Time of the call so far, were it over when the device is idle."""
-        return max(self.host, self.device) + self._way
+        return max(self._idle, self.figures.empty_call_us - self.figures.launch_host_us)
 
     @property
     def device_us(self) -> float:
@@ -164,20 +170,27 @@ class _Clocks:
     def other(self, event: Other) -> None:
         """What is no launch."""
         figures = self.figures
-        if event.event in ("alloc", "free"):
-            cost = figures.small_alloc_us if event.bytes < _SMALL_ALLOCATION else figures.alloc_us
-            if event.event == "free":  # which waits for the device
-                self.host = max(self.host, self.device)
-            self.host += cost * event.count
-            self.other_us += cost * event.count
+        if event.event == "alloc":
+            cost = figures.small_alloc_us if event.bytes <= _SMALL_ALLOCATION else figures.alloc_us
+            self._allocated += [cost] * event.count
+            self._host(cost * event.count)
+        elif event.event == "free":  # which waits for the device
+            self.host = self._idle
+            for _ in range(event.count):
+                self._host(self._allocated.pop() if self._allocated else figures.small_alloc_us)
         elif event.event == "synchronise":
-            self.host = max(self.host, self.device) + figures.synchronise_us * event.count
-            self.other_us += figures.synchronise_us * event.count
+            self.host = self._idle
+            self._host(figures.synchronise_us * event.count)
         else:
             rate = figures.copy_bytes_per_s / 2 if event.event == "copy" else figures.write_bytes_per_s
             device_us = figures.memset_device_us + event.bytes / rate * 1e6
             self._enqueue(figures.memset_host_us, device_us, event.count)
             self.other_us += device_us * event.count
+
+    def _host(self, cost_us: float) -> None:
+        """The host does what is no launch."""
+        self.host += cost_us
+        self.other_us += cost_us
 
     def _enqueue(self, host_us: float, device_us: float, count: int) -> None:
         """`count` times the same on the device. Whichever of host and device is slower sets the pace."""
