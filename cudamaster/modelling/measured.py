@@ -1,9 +1,9 @@
 """Measured times of kernels on a GPU, which the model is fitted on and held against: read from a CSV file.
 
-    task,precision,kernel,code,case,whole_us,device_us[,empty_us]
+    task,precision,kernel,case,whole_us,device_us[,empty_us]
 
-`kernel` is "baseline" or the idea of a playbook kernel, `code` the hash of its text, `case` the label of a case. The
-whole call is by the host's clock; the device's time may be missing. `empty_us` is an empty call of the same process.
+`kernel` is "baseline" or the name of a playbook file without its suffix, `case` the label of a case. The whole call is
+by the host's clock; the device's time may be missing. `empty_us` is an empty call of the same process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cudamaster.errors import UsageError
 
-COLUMNS = ("task", "precision", "kernel", "code", "case", "whole_us", "device_us")
+COLUMNS = ("task", "precision", "kernel", "case", "whole_us", "device_us")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Time:
     task: str
     precision: str
     kernel: str
-    code: str
     case: str
     whole_us: float
     device_us: float | None = None
@@ -75,7 +74,7 @@ def _time(row: Mapping[str, str]) -> Time:
     if whole is None:
         raise ValueError(f"{row['task']} {row['kernel']} at {row['case']} has no whole_us")
     return Time(
-        row["task"], row["precision"], row["kernel"], row["code"], row["case"], whole, device, empty
+        row["task"], row["precision"], row["kernel"], row["case"], whole, device, empty
     )  # fmt: skip
 
 
@@ -94,6 +93,6 @@ def _of_baselines(content: Mapping[str, list[dict[str, object]]]) -> Iterable[Ti
         assert isinstance(timed, list)
         for case in timed:
             yield Time(
-                str(baseline["task"]), str(baseline["precision"]), "baseline", "", case["label"],
+                str(baseline["task"]), str(baseline["precision"]), "baseline", case["label"],
                 float(case["median_us"]), None, float(case["empty_us"]),
             )  # fmt: skip

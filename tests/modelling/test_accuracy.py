@@ -18,7 +18,7 @@ from cudamaster.modelling.measured import Time
 
 def calls(times: Sequence[tuple[str, float, float]], task: str = "softmax") -> list[Compared]:
     """Kernels of one task at one case: name, measured, modelled."""
-    return [Compared(Time(task, "fp32", name, "", "N=1", real), model, real) for name, real, model in times]
+    return [Compared(Time(task, "fp32", name, "N=1", real), model, real) for name, real, model in times]
 
 
 def test_ranks_correlate_by_order_alone() -> None:
@@ -70,19 +70,19 @@ def test_the_halves_have_every_task_once_and_every_category_twice() -> None:
         assert any(categories[task] == category for task in to_report)
 
 
-HEAD = "task,precision,kernel,code,case,whole_us,device_us\n"
+HEAD = "task,precision,kernel,case,whole_us,device_us\n"
 
 
 def test_times_are_read_and_may_lack_the_devices(tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
-    path.write_text(HEAD + 'gelu,fp32,baseline,ab,N=1,10.5,2.5\ngelu,fp32,"Two, at once",cd,N=1,9.5,\n')
+    path.write_text(HEAD + 'gelu,fp32,baseline,N=1,10.5,2.5\ngelu,fp32,"Two, at once",N=1,9.5,\n')
     one, other = measured.read(path)
-    assert one == Time("gelu", "fp32", "baseline", "ab", "N=1", 10.5, 2.5)
+    assert one == Time("gelu", "fp32", "baseline", "N=1", 10.5, 2.5)
     assert (other.kernel, other.device_us) == ("Two, at once", None)
 
 
 @pytest.mark.parametrize(
-    "text", ["task,precision\n", HEAD + "gelu,fp32,baseline,ab,N=1,-3,1\n", HEAD + "gelu,fp32,baseline,ab,N=1,,1\n"]
+    "text", ["task,precision\n", HEAD + "gelu,fp32,baseline,N=1,-3,1\n", HEAD + "gelu,fp32,baseline,N=1,,1\n"]
 )
 def test_a_table_with_a_mistake_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "times.csv"
@@ -95,4 +95,4 @@ def test_times_of_baselines_come_with_their_empty_call(tmp_path: Path) -> None:
     path = tmp_path / "baselines.json"
     timed = [{"label": "N=1", "median_us": 12.0, "empty_us": 9.0}]
     path.write_text(json.dumps({"baselines": [{"task": "gelu", "precision": "bf16", "timed": timed}]}))
-    assert measured.read(path) == [Time("gelu", "bf16", "baseline", "", "N=1", 12.0, None, 9.0)]
+    assert measured.read(path) == [Time("gelu", "bf16", "baseline", "N=1", 12.0, None, 9.0)]
