@@ -149,6 +149,15 @@ def _in_a_process(kernel: Kernel, folder: Path, most: int, limit_s: float) -> st
     return last if process.returncode == 0 else f"failed with {process.returncode}: {last}"
 
 
+def forget_failed(folder: Path) -> None:
+    """Take the cases out of a folder that could not be counted."""
+    for path in folder.glob("*/*.json"):
+        kept = json.loads(path.read_text())
+        cases = {label: counts for label, counts in kept["cases"].items() if not isinstance(counts, str)}
+        if len(cases) < len(kept["cases"]):
+            path.write_text(json.dumps({**kept, "cases": cases}, separators=(",", ":")))
+
+
 def pack(folder: Path, file: Path) -> None:
     """All counts of a folder as one file of JSON lines, a line per kernel and case. The same counts, the same bytes."""
     lines = []

@@ -1,0 +1,61 @@
+"""The model of the GPU: counts of kernels, the fit of its constants, and how far it is off (docs/gpu_model.md).
+
+    python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
+    python benchmarks/gpu_model.py pack FOLDER
+    python benchmarks/gpu_model.py fit | validate | draw
+
+`count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import gpu_model_data as data
+import gpu_model_validation as validation
+
+
+def main() -> None:
+    """Run one subcommand."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    every = commands.add_parser("count-all", help="count baselines and playbook kernels")
+    every.add_argument("--out", type=Path, required=True, help="folder, which later runs go on in")
+    every.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
+    every.add_argument("--tasks", default="*", help="TASK or TASK-PRECISION, with * and ?")
+    every.add_argument("--cases", type=int, default=3, help="timed cases of each kernel, from heaviest to lightest")
+    every.add_argument("--limit", type=float, default=600.0, help="seconds for one kernel")
+    every.add_argument("--again", action="store_true", help="count what failed once more")
+    one = commands.add_parser("count-one", help="count one kernel, as count-all does in a process of its own")
+    one.add_argument("folder", type=Path)
+    one.add_argument("task")
+    one.add_argument("precision")
+    one.add_argument("number", type=int)
+    one.add_argument("--cases", type=int, default=3)
+    packed = commands.add_parser("pack", help="make one file of counts that are kept in a folder")
+    packed.add_argument("folder", type=Path)
+    packed.add_argument("--to", type=Path, default=validation.FOLDER / "counts.jsonl.gz")
+    for name, words in (("fit", "fit the constants on one half"), ("validate", "hold the model against the other")):
+        commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
+    commands.add_parser("draw", help="draw what validate found")
+    given = parser.parse_args()
+    match given.command:
+        case "count-all":
+            if given.again:
+                data.forget_failed(given.out)
+            data.count_all(given.out, given.jobs, given.tasks, given.cases, given.limit)
+        case "count-one":
+            print(data.count_one(given.folder, given.task, given.precision, given.number, given.cases))
+        case "pack":
+            data.pack(given.folder, given.to)
+        case "fit":
+            validation.run_fit(given.gpu)
+        case "validate":
+            validation.run_validate(given.gpu)
+        case "draw":
+            validation.run_draw()
+
+
+if __name__ == "__main__":
+    main()
