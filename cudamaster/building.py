@@ -23,7 +23,7 @@ from time import monotonic
 from cudamaster import caching, resources
 from cudamaster.cards import TaskCard
 from cudamaster.devices.cpu import toolchain
-from cudamaster.devices.protocol import Compiled, Device
+from cudamaster.devices.protocol import Compiled, Device, Observing
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.object import calls_any, check_object, localise
@@ -196,6 +196,44 @@ class Builder:
                 made.replace(local)
             caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
+
+    def traced_worker(self, candidate: Candidate) -> Build:
+        """The worker that counts what a candidate's kernels do: one that `build` has let through."""
+        return self._observed_worker(candidate, "trace")
+
+    def checked_worker(self, candidate: Candidate) -> Build:
+        """The worker that finds what a candidate's kernels do wrong: one that `build` has let through."""
+        return self._observed_worker(candidate, "check")
+
+    def _observed_worker(self, candidate: Candidate, observer: toolchain.Observer) -> Build:
+        device = self.device
+        if not isinstance(device, Observing):
+            raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")
+        flags = parse_command(candidate.command)
+        if isinstance(flags, Refusal):
+            return _failed(Status.REJECTED, str(flags))
+        started = monotonic()
+        with self.using(candidate):
+            folder = self._folder(candidate) / observer
+            folder.mkdir(parents=True, exist_ok=True)
+            executable = folder / "run"
+            with _alone(folder / "lock"):
+                if not executable.is_file():
+                    compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
+                    if compiled.object is None:
+                        status = Status.COMPILE_ERROR if compiled.unsupported is None else Status.UNSUPPORTED
+                        log = without_folders(compiled.log).strip()
+                        return _failed(status, compiled.unsupported or _first_error(log), log)
+                    local = compiled.object.with_suffix(".local.o")
+                    localise(compiled.object, self.card.wrapper(self.precision, optimized=True), local, _redirected())
+                    linked = device.link_observed(
+                        [*self._worker_objects(debug=False), local], folder / "linking", observer
+                    )
+                    if linked.object is None:
+                        log = without_folders(linked.log).strip()
+                        return _failed(Status.COMPILE_ERROR, _first_error(log), log)
+                    linked.object.replace(executable)
+        return Build(None, "built", "", executable, seconds=monotonic() - started)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """The worker that runs a vendor's library in a candidate's place. Raises DeviceError.

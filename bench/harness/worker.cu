@@ -24,7 +24,10 @@
 #include "mskb/mask.h"
 #include "mskb/timing.h"
 
-#ifndef MSKB_CPU_DEVICE
+#ifdef MSKB_CPU_DEVICE
+// Of the checker of the CPU device, where that is linked: nothing has written these bytes.
+extern "C" void cudamaster_cpu_unwritten(const void* base, size_t bytes) __attribute__((weak));
+#else
 // Of the CUDA runtime; cuda_profiler_api.h, which declares them, is not part of every installation.
 extern "C" cudaError_t cudaProfilerStart();
 extern "C" cudaError_t cudaProfilerStop();
@@ -139,6 +142,7 @@ class Worker {
             if (request.mask != 0)
                 unmask(request.mask);
             copy(true);
+            forget_outputs();
             (*flush_)();
             break;
         case Ask::kCall:
@@ -168,7 +172,8 @@ class Worker {
             return;
         }
         if (request.ask != Ask::kPrepare) {
-            copy(false);
+            if (request.ask != Ask::kLaunches) // whose outputs nobody reads
+                copy(false);
             put(reply.detail, ledger().unsettled().c_str());
         }
         if (request.ask == Ask::kLaunches)
@@ -216,12 +221,23 @@ class Worker {
     void call() const { (options_.candidate ? call_candidate : call_baseline)(sizes_, arguments_); }
 
 #ifdef MSKB_CPU_DEVICE
+    // What was copied there is poison.
+    void forget_outputs() const {
+        for (size_t i = 0; i < spans_.size(); ++i)
+            if (cudamaster_cpu_unwritten != nullptr && !spans_[i].read)
+                cudamaster_cpu_unwritten(arguments_.buffers[i], spans_[i].bytes);
+    }
     static void empty_launch() {}
     double device_time() const { return 0; }
     void profiled_call() const { call(); }
-    void recorded_call() const { call(); }
+    void recorded_call() const {
+        cudamaster_cpu_record(1); // for an observer in the executor, where one is linked
+        call();
+        cudamaster_cpu_record(0);
+    }
     static void print_launches() {}
 #else
+    void forget_outputs() const {}
     static void empty_launch() { empty_kernel<<<1, 1>>>(); }
 
     // Seconds between events around a call whose work waits on the device until all of it is there: launches and what

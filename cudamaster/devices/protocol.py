@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
 from cudamaster.values import Hardware, Hold, Profile
 
@@ -76,6 +76,25 @@ def linker_options(libraries: Sequence[Path]) -> list[str]:
 def worker_words(who: str, command: Sequence[str]) -> list[str]:
     """The judge's options that say how the worker `who` (baseline, candidate, rival) is started."""
     return [word for part in command for word in (f"--{who}", part)]
+
+
+@runtime_checkable
+class Observing(Protocol):
+    """A device that can look on while it executes: the CPU device."""
+
+    def compile_observed(
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Literal["trace", "check"]
+    ) -> Compiled:
+        """Compile CUDA C++ text to an object file that calls out to an observer."""
+        ...
+
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Literal["trace", "check"]) -> Compiled:
+        """Link harness and candidate objects with the device's runtime and the observer."""
+        ...
+
+    def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+        """Run a linked harness; what the observer has to say goes to `notes`, which it may read first."""
+        ...
 
 
 class Device(Protocol):

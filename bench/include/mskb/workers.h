@@ -38,7 +38,7 @@ class Workers {
     explicit Workers(const Options& options) {
         bool timed = options.calls > 0 && options.profile == 0 && !options.launches && !options.baseline_only;
         for (int pair = 0; pair < (timed ? options.pairs : 1); ++pair) {
-            if (pair == 0 || options.rival.empty())
+            if ((pair == 0 || options.rival.empty()) && !options.launches) // which are the candidate's alone
                 start(baselines_, "baseline", options.baseline);
             if (!options.rival.empty())
                 start(rivals_, "rival", options.rival);

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
@@ -96,6 +97,38 @@ class CpuDevice:
         unsupported = None if ok else unsupported_in(log)
         return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
 
+    def compile_observed(
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: toolchain.Observer
+    ) -> Compiled:
+        """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        rewritten, target = folder / f"{name}.cpp", folder / f"{name}.o"
+        command = toolchain.observed_command(rewritten, target, flags, observer)
+        target.unlink(missing_ok=True)
+        try:
+            text = rewrite(source, exact_shared=observer == "check")
+        except Unsupported as error:
+            log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
+            return Compiled(None, shlex.join(command), log, time.monotonic() - start, str(error))
+        ok, log = False, ""
+        # g++ says no where its own pragma stands before something else than a loop.
+        for tried in [_unrolled(text), text] if observer == "trace" else [text]:
+            rewritten.write_text(f'#line 1 "{name}.cu"\n{tried}')
+            ok, log = _call(command)
+            if ok:
+                break
+        if not ok:
+            target.unlink(missing_ok=True)
+        return Compiled(target if ok else None, shlex.join(command), log, time.monotonic() - start)
+
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: toolchain.Observer) -> Compiled:
+        """Link objects, an observed one among them, with the executor and the observer."""
+        start = time.monotonic()
+        command = toolchain.link_command(objects, executable, debug=False, observer=observer)
+        ok, log = _call(command)
+        return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
+
     def include_folders(self) -> tuple[Path, ...]:
         """Our own CUDA headers."""
         return (toolchain.INCLUDE,)
@@ -143,11 +176,31 @@ class CpuDevice:
             self.on_hold(Hold(self.unit, started, ran.seconds, alone))
         return ran
 
+    def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+        """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
+        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+        environment["CUDAMASTER_CPU_TRACE"] = str(notes.fileno())
+        with _device_lock(alone=False) as lock:
+            started = time.time()
+            held = [lock, notes.fileno()]
+            ran = run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=held)
+        if self.on_hold is not None:
+            self.on_hold(Hold(self.unit, started, ran.seconds, False))
+        return ran
+
     def profile(
         self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
+
+
+def _unrolled(text: str) -> str:
+    """The text with nvcc's pragma for loops in g++'s spelling."""
+    text = re.sub(r"^([ \t]*#[ \t]*pragma)[ \t]+unroll[ \t]*(//.*)?$", r"\1 GCC unroll 64", text, flags=re.MULTILINE)
+    return re.sub(
+        r"^([ \t]*#[ \t]*pragma)[ \t]+unroll[ \t(]+(\d+)[ \t)]*$", r"\1 GCC unroll \2", text, flags=re.MULTILINE
+    )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from cudamaster import keys, resources
 from cudamaster.errors import DeviceError
@@ -24,6 +25,31 @@ _COMMON = ("-march=native", "-ffp-contract=off", "-fno-builtin-printf", "-fno-st
 _RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra")
 _RED_ZONE = ("-mno-red-zone",) if platform.machine() in {"x86_64", "AMD64"} else ()
 _SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
+# Who looks on in an observed build: runtime/trace counts what a kernel does, runtime/check finds what is wrong with it.
+Observer = Literal["trace", "check"]
+# An observed build calls out at each access and each basic block; no runtime of the compiler's is linked, so the
+# call-outs are ours. Nothing is vectorised or exchanged for a library's loop: an access of the source stays one.
+_OBSERVED = (
+    "-DCUDAMASTER_CPU_OBSERVED=1",
+    "-fsanitize=thread",
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
+    "-fno-tree-loop-distribute-patterns",
+    "-g1",
+)
+_OBSERVED_GNU = ("--param=tsan-distinguish-volatile=1",)
+# Counted is the code of one instruction set everywhere, near a GPU's: loops unrolled as nvcc does, in their order, with
+# whole vectors loaded at once, products and sums apart (which pairs are one instruction is for who reads the code).
+_TRACED = ("-O3", "-fsanitize-coverage=trace-pc", "-fno-stack-protector", "-fcf-protection=none")
+_TRACED_GNU = (
+    "-fno-tree-sra",
+    "-fno-tree-loop-distribution",
+    "-fno-loop-interchange",
+    "-fno-loop-unroll-and-jam",
+    "-fdisable-rtl-loop2_unroll",
+)
+_TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
+_CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
 # Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
 
@@ -103,6 +129,37 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
     ]
 
 
+def observed_command(source: Path, target: Path, flags: Sequence[str], observer: Observer) -> list[str]:
+    """Command that compiles a rewritten source to an object file that calls out to an observer."""
+    own = [*candidate_flags(flags), "-w", *_OBSERVED]
+    gnu = "clang" not in version()
+    if gnu:
+        own += _OBSERVED_GNU
+    common = list(_COMMON)
+    if observer == "trace":
+        own = [flag for flag in own if not flag.startswith("-O")] + [*_TRACED, *(_TRACED_GNU if gnu else ())]
+        common[0:1] = _TRACED_MACHINE.get(platform.machine(), ("-march=native",))
+    else:
+        own = [flag for flag in own if not flag.startswith("-O")] + [*_CHECKED, *_ALIGNMENT]
+    bench = resources.bench()
+    return [
+        compiler(),
+        *own,
+        *common,
+        "-ftls-model=local-exec",
+        "-DMSKB_CPU_DEVICE=1",
+        f"-I{INCLUDE}",
+        f"-I{bench / 'include'}",
+        f"-I{bench}",
+        "-include",
+        _prelude((*own, *common, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1")),
+        "-c",
+        str(source),
+        "-o",
+        str(target),
+    ]
+
+
 @cache
 def _prelude(flags: tuple[str, ...]) -> str:
     """The header that every source begins with: cuda_runtime.h, where possible compiled with the same flags.
@@ -110,7 +167,8 @@ def _prelude(flags: tuple[str, ...]) -> str:
     Reading it takes half of a small kernel's compilation. The compiled one is made at the first call and kept in the
     cache folder; where g++ finds that it does not fit, it takes the text beside it.
     """
-    if "clang" in version() or any(flag.startswith("-D") and "MSKB" not in flag for flag in flags):
+    ours = ("-DMSKB_", "-DCUDAMASTER_")
+    if "clang" in version() or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
         return "cuda_runtime.h"
     key = hashlib.sha256("\0".join([fingerprint(), *flags]).encode()).hexdigest()[:16]
     home = resources.cache() / "cpu-runtime" / f"prelude-{key}"
@@ -128,30 +186,38 @@ def _prelude(flags: tuple[str, ...]) -> str:
     return str(header)
 
 
-def link_command(objects: Sequence[Path], executable: Path, *, debug: bool) -> list[str]:
+def link_command(
+    objects: Sequence[Path], executable: Path, *, debug: bool, observer: Observer | None = None
+) -> list[str]:
     """Command that links objects with the executor, which it builds first where that was not done yet."""
-    runtime = runtime_object(debug=debug)
+    runtime = runtime_object(debug=debug, observer=observer)
     sanitizer = list(_SANITIZER) if debug else []
     return [compiler(), *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
 
 
-def runtime_object(*, debug: bool) -> Path:
+def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     home = resources.cache() / "cpu-runtime"
-    target = home / f"{fingerprint()}{'-debug' if debug else ''}.o"
+    target = home / f"{fingerprint()}{'-debug' if debug else f'-{observer}' if observer else ''}.o"
     if not target.is_file():
         home.mkdir(parents=True, exist_ok=True)
         # Another process may build the same meanwhile: whoever comes last replaces a file by an equal one.
         with tempfile.TemporaryDirectory(dir=home) as building:
-            _build_runtime(Path(building) / "executor.o", debug=debug).replace(target)
+            _build_runtime(Path(building) / "executor.o", debug=debug, observer=observer).replace(target)
     return target
 
 
-def _build_runtime(target: Path, *, debug: bool) -> Path:
+def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> Path:
     kind = ["-O1", *_SANITIZER] if debug else ["-O2"]
+    sources = sorted(RUNTIME.glob("*.cpp"))
+    if observer is not None:
+        kind = ["-O3", "-DCUDAMASTER_CPU_OBSERVED=1"]
+        if observer == "check":
+            kind.append("-DCUDAMASTER_CPU_CHECKED=1")
+        sources += sorted((RUNTIME / observer).glob("*.cpp"))
     # All sources at once: most of the time goes into the standard library's headers, which they share.
     together = target.with_suffix(".cpp")
-    together.write_text("".join(f'#include "{source}"\n' for source in sorted(RUNTIME.glob("*.cpp"))))
+    together.write_text("".join(f'#include "{source}"\n' for source in sources))
     built = subprocess.run(
         [
             compiler(),
@@ -160,6 +226,7 @@ def _build_runtime(target: Path, *, debug: bool) -> Path:
             *_COMMON,
             *_RED_ZONE,
             f"-I{INCLUDE}",
+            f"-I{RUNTIME}",
             "-c",
             str(together),
             "-o",

@@ -9,7 +9,8 @@ namespace details {
 
 // A value of any size travels eight bytes at a time.
 template <class Type>
-Type move(unsigned int mask, const char* operation, const Type& value, unsigned int source) {
+CUDAMASTER_CPU_ONE Type move(unsigned int mask, const char* operation, const Type& value,
+                             unsigned int source) {
     static_assert(std::is_trivially_copyable<Type>::value, "a warp moves plain values only");
     Type result;
     for (size_t at = 0; at < sizeof(Type); at += 8) {
@@ -30,13 +31,13 @@ inline unsigned int lanes_below(unsigned int mask) {
 }
 
 // The number of the lane that has rank `rank` among those of `mask`.
-inline unsigned int lane_of(unsigned int mask, unsigned int rank) {
+CUDAMASTER_CPU_ONE inline unsigned int lane_of(unsigned int mask, unsigned int rank) {
     while (rank--)
         mask &= mask - 1;
     return mask ? static_cast<unsigned int>(__builtin_ctz(mask)) : lane();
 }
 
-inline unsigned int ranks_of(unsigned int lanes, unsigned int mask) {
+CUDAMASTER_CPU_ONE inline unsigned int ranks_of(unsigned int lanes, unsigned int mask) {
     unsigned int ranks = 0, rank = 0;
     for (unsigned int i = 0; i < 32; ++i)
         if (mask >> i & 1)

@@ -216,9 +216,10 @@ template <int m, int n, int k, class D, class A, class B, class C> void multiply
 } // namespace details
 
 template <int m, int n, int k, class Input, class InputB, class LayoutA, class LayoutB, class Out, class In>
-void mma_sync(fragment<accumulator, m, n, k, Out>& d, const fragment<matrix_a, m, n, k, Input, LayoutA>& a,
-              const fragment<matrix_b, m, n, k, InputB, LayoutB>& b,
-              const fragment<accumulator, m, n, k, In>& c, bool = false) {
+CUDAMASTER_CPU_ONE void mma_sync(fragment<accumulator, m, n, k, Out>& d,
+                                 const fragment<matrix_a, m, n, k, Input, LayoutA>& a,
+                                 const fragment<matrix_b, m, n, k, InputB, LayoutB>& b,
+                                 const fragment<accumulator, m, n, k, In>& c, bool = false) {
     static_assert(std::is_same<Input, InputB>::value, "both factors have one type");
     using Part = details::Product<std::decay_t<decltype(d)>, std::decay_t<decltype(a)>,
                                   std::decay_t<decltype(b)>, std::decay_t<decltype(c)>>;

@@ -1,4 +1,5 @@
 // Barriers of a block and of a cooperative launch's grid: the last thread to come wakes the others.
+#include "observe.h"
 #include "schedule.h"
 
 namespace executor {
@@ -44,6 +45,7 @@ void release_barrier(Worker& self) {
     default:
         break;
     }
+    observe::barrier_completes(self, barrier.kind);
     barrier.arrived = 0;
     barrier.count = 0;
     self.ready.append(barrier.waiting);
@@ -68,6 +70,7 @@ int cudamaster_cpu_barrier(int kind, int predicate) {
         barrier.kind = kind;
     else if (__builtin_expect(barrier.kind != kind, 0))
         fail_block("threads of the block meet in different barriers");
+    observe::barrier_arrives(self, kind);
     ++barrier.arrived;
     barrier.count += predicate != 0;
     if (barrier_complete(self)) {

@@ -1,5 +1,6 @@
 // Runs the threads of one block: back to back on one stack, each on a stack of its own only once another one
 // waits.
+#include "observe.h"
 #include "schedule.h"
 
 #include <sched.h>
@@ -17,6 +18,7 @@ namespace {
 
 // What waited for this thread alone goes on.
 void thread_exits(Worker& self) {
+    observe::thread_ends(self);
     ++self.exited;
     Warp& warp = self.warps[self.linear / kWarp];
     warp.exited |= 1u << self.linear % kWarp;
@@ -65,6 +67,7 @@ void fibre_main() {
             bool rows = !self.job->reversed;
             do {
                 ++self.started;
+                observe::thread_begins(self);
                 self.invoke(self.closure);
                 thread_exits(self);
                 if (self.started >= self.total || self.ready.head)
@@ -107,9 +110,11 @@ void run_block(Worker& self, unsigned long long block) {
         self.warps[warp].exited = lanes >= kWarp ? 0 : ~0u << lanes;
     }
     set_index(self, 0);
+    observe::block_begins(self, number);
     self.running = true;
     leave_home(self, take_idle(self));
     self.running = false;
+    observe::block_ends(self);
     if (self.block_failed) {
         job.failed.store(true);
         abandon_threads(self);
@@ -130,6 +135,7 @@ using namespace executor;
 
 void cudamaster_cpu_yield() {
     Worker& self = *worker;
+    observe::yields(self);
     Fibre* to = nullptr;
     if (self.running) {
         // Threads that have not started come first: a waiting loop must not keep them out.

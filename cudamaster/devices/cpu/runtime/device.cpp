@@ -1,7 +1,7 @@
 // What the device says of itself, and its streams and events. Work is done when it is submitted, so a stream
 // is empty whenever anyone looks.
-#include "executor.h"
 #include "limits.h"
+#include "observe.h"
 
 #include <chrono>
 #include <cstring>
@@ -22,6 +22,7 @@ using namespace executor;
 namespace {
 
 cudaError_t synchronise() {
+    observe::synchronised();
     if (!canaries_intact())
         set_sticky_error(cudaErrorIllegalAddress);
     return report(cudaSuccess);

@@ -146,6 +146,8 @@ struct Worker {
         size_t bytes;
     };
     std::vector<ExactShared> exact_shared;
+    void* observer =
+        nullptr; // of an observer that keeps something; thread-local variables are poisoned with each launch
 };
 
 extern __thread Worker* worker;

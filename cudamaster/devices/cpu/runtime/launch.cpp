@@ -1,6 +1,7 @@
 // Checks a launch as the driver would, and spreads its blocks over OS threads.
 #include "executor.h"
 #include "limits.h"
+#include "observe.h"
 
 #include <pthread.h>
 #include <algorithm>
@@ -93,7 +94,8 @@ void work_on(Worker& self, Job& job, unsigned long long own_block) {
             unsigned long long first = job.next_block.fetch_add(job.chunk, std::memory_order_relaxed);
             unsigned long long end = std::min(first + job.chunk, job.blocks);
             for (; first < end && !job.failed.load(std::memory_order_relaxed); ++first)
-                run_block(self, first);
+                if (observe::wants_block(job, first))
+                    run_block(self, first);
             if (end >= job.blocks)
                 break;
         }
@@ -214,7 +216,15 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
                            ? static_cast<unsigned>(job.blocks)
                            : static_cast<unsigned>(std::min<unsigned long long>(worker_count(), job.blocks));
     job.chunk = std::clamp<unsigned long long>(job.blocks / (workers * 8ull), 1, 256);
-    run_job(job, workers);
+#if defined(CUDAMASTER_CPU_OBSERVED)
+    job.chunk = std::min<unsigned long long>(job.chunk, 8); // few blocks of many may be observed
+#endif
+    observe::launch_begins(job);
+    for (unsigned pass = 0; observe::wants_pass(job, pass) && !job.failed.load(); ++pass) {
+        job.next_block.store(0);
+        run_job(job, workers);
+    }
+    observe::launch_ends(job);
     if (job.failed.load())
         set_sticky_error(cudaErrorLaunchFailure);
     return report(sticky_error());
@@ -257,4 +267,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
     size_t shared = shared_bytes + kReservedShared;
     *blocks = std::min(fit, static_cast<int>(kSharedPerMultiprocessor / shared));
     return report(cudaSuccess);
+}
+
+void cudamaster_cpu_record(int on) {
+    observe::recording(on != 0);
 }

@@ -8,7 +8,7 @@
 // Bases are multiples of 256, as on a GPU. The bytes between the end of an allocation and its guard page, 255
 // at most, hold a pattern that is NaN as float, half and bf16, and that is checked when it
 // closes, for memory that is never closed when the device synchronises.
-#include "executor.h"
+#include "observe.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -236,6 +236,7 @@ cudaError_t allocate(void** pointer, size_t bytes, Kind kind) {
     if (kind != Kind::kHost)
         allocated += bytes;
     *pointer = base;
+    observe::allocated(base, bytes);
     return cudaSuccess;
 }
 
@@ -258,6 +259,7 @@ cudaError_t release(void* pointer) {
 #else
     munmap(allocation.start - kPage, static_cast<size_t>(allocation.end - allocation.start) + 2 * kPage);
 #endif
+    observe::freed(pointer);
     allocations().erase(found);
     return cudaSuccess;
 }
@@ -424,6 +426,7 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
     if (bytes) {
         Opened from(source, bytes), to(target, bytes);
         std::memmove(target, source, bytes);
+        observe::copied(target, source, bytes);
     }
     return report(cudaSuccess);
 }
@@ -461,6 +464,7 @@ cudaError_t cudaMemset(void* target, int value, size_t bytes) {
     if (bytes) {
         Opened to(target, bytes);
         std::memset(target, value, bytes);
+        observe::filled(target, bytes);
     }
     return report(cudaSuccess);
 }

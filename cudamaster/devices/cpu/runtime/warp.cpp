@@ -1,4 +1,5 @@
 // Collectives among the lanes of a warp: a slot per mask, completed by the last lane to come.
+#include "observe.h"
 #include "schedule.h"
 
 #include <cstring>
@@ -15,6 +16,7 @@ CudamasterCpuExchange* complete(Worker& self, Warp& warp, Slot& slot) {
         for (unsigned lane = 0; lane < kWarp; ++lane)
             if (!(slot.arrived >> lane & 1))
                 exchange->values[lane] = ~0ull;
+    observe::warp_completes(self, static_cast<unsigned>(&warp - self.warps), slot.arrived);
     if (slot.combine)
         slot.combine(exchange);
     slot.arrived = 0;
@@ -75,6 +77,7 @@ CudamasterCpuExchange* cudamaster_cpu_warp(unsigned mask, const char* operation,
     unsigned lane = self.linear % kWarp;
     if (__builtin_expect(!(mask >> lane & 1), 0))
         fail_block("a warp collective whose mask leaves out the lane that calls it");
+    observe::warp_arrives(self, mask);
     Warp& warp = self.warps[self.linear / kWarp];
     Slot& slot = slot_of(warp, mask);
     CudamasterCpuExchange* exchange = &slot.exchanges[slot.turn];

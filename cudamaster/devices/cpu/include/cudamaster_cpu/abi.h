@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cudamaster_cpu/api.h"
+#include "cudamaster_cpu/observed.h"
 
 struct CudamasterCpuLaunch {
     const char* kernel;   // source text of the callee, for reports

@@ -44,7 +44,8 @@ template <class Type> Type atomic_add_integer(Type* address, Type value) {
 } // namespace cudamaster_cpu
 
 #define CUDAMASTER_CPU_ATOMIC(name, type, body)                                                              \
-    inline type name(type* address, type value) {                                                            \
+    CUDAMASTER_CPU_ONE inline type name(type* address, type value) {                                         \
+        CUDAMASTER_CPU_SEES_ATOMIC(address);                                                                 \
         body                                                                                                 \
     }                                                                                                        \
     inline type name##_block(type* address, type value) {                                                    \
@@ -83,7 +84,8 @@ CUDAMASTER_CPU_ATOMIC(atomicDec, unsigned int,
                       CUDAMASTER_CPU_UPDATE(old == 0 || old > value ? value : old - 1))
 
 #define CUDAMASTER_CPU_CAS(type)                                                                             \
-    inline type atomicCAS(type* address, type compare, type value) {                                         \
+    CUDAMASTER_CPU_ONE inline type atomicCAS(type* address, type compare, type value) {                      \
+        CUDAMASTER_CPU_SEES_ATOMIC(address);                                                                 \
         type old = compare;                                                                                  \
         if (!__atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))   \
             cudamaster_cpu::spun();                                                                          \
@@ -103,10 +105,18 @@ CUDAMASTER_CPU_CAS(unsigned short)
 #undef CUDAMASTER_CPU_ATOMIC_INTEGERS
 
 // Vectors are added element by element, each in one step of its own.
-inline float2 atomicAdd(float2* address, float2 value) {
-    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+CUDAMASTER_CPU_ONE inline float2 atomicAdd(float2* address, float2 value) {
+    CUDAMASTER_CPU_SEES_ATOMIC(address);
+    auto add = [](float* element, float more) {
+        return cudamaster_cpu::atomic_update(element, [more](float old) { return old + more; });
+    };
+    return {add(&address->x, value.x), add(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
-    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
-            atomicAdd(&address->w, value.w)};
+CUDAMASTER_CPU_ONE inline float4 atomicAdd(float4* address, float4 value) {
+    CUDAMASTER_CPU_SEES_ATOMIC(address);
+    auto add = [](float* element, float more) {
+        return cudamaster_cpu::atomic_update(element, [more](float old) { return old + more; });
+    };
+    return {add(&address->x, value.x), add(&address->y, value.y), add(&address->z, value.z),
+            add(&address->w, value.w)};
 }

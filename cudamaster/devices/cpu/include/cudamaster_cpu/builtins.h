@@ -31,17 +31,19 @@ inline void __barrier_sync(unsigned int) {
 // Loops that wait on memory mostly fence, sleep or retry in between: every so often the others get their
 // turn.
 namespace cudamaster_cpu {
-inline void spun() {
+CUDAMASTER_CPU_ONE inline void spun() {
     static __thread unsigned int times;
     if ((++times & 63) == 0)
         cudamaster_cpu_yield();
 }
 } // namespace cudamaster_cpu
 
-inline void __threadfence_block() {
+CUDAMASTER_CPU_ONE inline void __threadfence_block() {
+    CUDAMASTER_CPU_SEES_FENCE(0);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
-inline void __threadfence() {
+CUDAMASTER_CPU_ONE inline void __threadfence() {
+    CUDAMASTER_CPU_SEES_FENCE(1);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     cudamaster_cpu::spun();
 }
@@ -134,24 +136,27 @@ inline unsigned int source_index(int index, int width) {
 
 } // namespace cudamaster_cpu
 
-inline void __syncwarp(unsigned int mask = 0xffffffffu) {
+CUDAMASTER_CPU_ONE inline void __syncwarp(unsigned int mask = 0xffffffffu) {
     --cudamaster_cpu::exchange(mask, "__syncwarp", 0)->unread;
 }
 
 #define CUDAMASTER_CPU_SHUFFLES(type)                                                                        \
-    inline type __shfl_sync(unsigned int mask, type value, int lane, int width = 32) {                       \
+    CUDAMASTER_CPU_ONE inline type __shfl_sync(unsigned int mask, type value, int lane, int width = 32) {    \
         return cudamaster_cpu::shuffle(mask, "__shfl_sync", value,                                           \
                                        cudamaster_cpu::source_index(lane, width));                           \
     }                                                                                                        \
-    inline type __shfl_up_sync(unsigned int mask, type value, unsigned int delta, int width = 32) {          \
+    CUDAMASTER_CPU_ONE inline type __shfl_up_sync(unsigned int mask, type value, unsigned int delta,         \
+                                                  int width = 32) {                                          \
         return cudamaster_cpu::shuffle(mask, "__shfl_up_sync", value,                                        \
                                        cudamaster_cpu::source_up(delta, width));                             \
     }                                                                                                        \
-    inline type __shfl_down_sync(unsigned int mask, type value, unsigned int delta, int width = 32) {        \
+    CUDAMASTER_CPU_ONE inline type __shfl_down_sync(unsigned int mask, type value, unsigned int delta,       \
+                                                    int width = 32) {                                        \
         return cudamaster_cpu::shuffle(mask, "__shfl_down_sync", value,                                      \
                                        cudamaster_cpu::source_down(delta, width));                           \
     }                                                                                                        \
-    inline type __shfl_xor_sync(unsigned int mask, type value, int bits, int width = 32) {                   \
+    CUDAMASTER_CPU_ONE inline type __shfl_xor_sync(unsigned int mask, type value, int bits,                  \
+                                                   int width = 32) {                                         \
         return cudamaster_cpu::shuffle(mask, "__shfl_xor_sync", value,                                       \
                                        cudamaster_cpu::source_xor(bits, width));                             \
     }
@@ -164,18 +169,18 @@ CUDAMASTER_CPU_SHUFFLES(unsigned long long)
 CUDAMASTER_CPU_SHUFFLES(float)
 CUDAMASTER_CPU_SHUFFLES(double)
 
-inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
+CUDAMASTER_CPU_ONE inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
     return static_cast<unsigned int>(
         cudamaster_cpu::vote(mask, "__ballot_sync", predicate != 0, cudamaster_cpu::combine_ballot));
 }
-inline int __any_sync(unsigned int mask, int predicate) {
+CUDAMASTER_CPU_ONE inline int __any_sync(unsigned int mask, int predicate) {
     return cudamaster_cpu::vote(mask, "__any_sync", predicate != 0, cudamaster_cpu::combine_ballot) != 0;
 }
-inline int __all_sync(unsigned int mask, int predicate) {
+CUDAMASTER_CPU_ONE inline int __all_sync(unsigned int mask, int predicate) {
     return cudamaster_cpu::vote(mask, "__all_sync", predicate == 0, cudamaster_cpu::combine_ballot) == 0;
 }
 
-template <class Type> unsigned int __match_any_sync(unsigned int mask, Type value) {
+template <class Type> CUDAMASTER_CPU_ONE unsigned int __match_any_sync(unsigned int mask, Type value) {
     static_assert(std::is_arithmetic<Type>::value, "__match_any_sync compares numbers");
     unsigned long long bits = cudamaster_cpu::pack(value);
     CudamasterCpuExchange* all = cudamaster_cpu::exchange(mask, "__match_any_sync", bits);
@@ -185,7 +190,8 @@ template <class Type> unsigned int __match_any_sync(unsigned int mask, Type valu
     --all->unread;
     return same;
 }
-template <class Type> unsigned int __match_all_sync(unsigned int mask, Type value, int* predicate) {
+template <class Type>
+CUDAMASTER_CPU_ONE unsigned int __match_all_sync(unsigned int mask, Type value, int* predicate) {
     static_assert(std::is_arithmetic<Type>::value, "__match_all_sync compares numbers");
     unsigned long long bits = cudamaster_cpu::pack(value);
     CudamasterCpuExchange* all = cudamaster_cpu::exchange(mask, "__match_all_sync", bits);
@@ -199,7 +205,7 @@ template <class Type> unsigned int __match_all_sync(unsigned int mask, Type valu
 }
 
 #define CUDAMASTER_CPU_REDUCE(name, type, expression)                                                        \
-    inline type name(unsigned int mask, type value) {                                                        \
+    CUDAMASTER_CPU_ONE inline type name(unsigned int mask, type value) {                                     \
         struct Operator {                                                                                    \
             type operator()(type a, type b) const { return expression; }                                     \
         };                                                                                                   \

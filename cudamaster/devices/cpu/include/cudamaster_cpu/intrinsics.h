@@ -19,7 +19,7 @@ template <class To, class From> To bit_cast(From value) {
 }
 
 // Float to integer as the GPU does it: out-of-range values saturate, NaN is 0 (for 64 bits the lowest value).
-template <class Integer, class Real> Integer saturate(Real rounded) {
+template <class Integer, class Real> CUDAMASTER_CPU_ONE Integer saturate(Real rounded) {
     if (rounded != rounded)
         return sizeof(Integer) == 8 ? static_cast<Integer>(1ull << 63) : 0;
     if (rounded < static_cast<Real>(std::numeric_limits<Integer>::min()))
@@ -75,34 +75,34 @@ inline double __hiloint2double(int hi, int lo) {
         static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 | static_cast<unsigned>(lo)));
 }
 
-inline int __popc(unsigned int x) {
+CUDAMASTER_CPU_ONE inline int __popc(unsigned int x) {
     return __builtin_popcount(x);
 }
-inline int __popcll(unsigned long long x) {
+CUDAMASTER_CPU_ONE inline int __popcll(unsigned long long x) {
     return __builtin_popcountll(x);
 }
-inline int __clz(int x) {
+CUDAMASTER_CPU_ONE inline int __clz(int x) {
     return x ? __builtin_clz(static_cast<unsigned>(x)) : 32;
 }
-inline int __clzll(long long x) {
+CUDAMASTER_CPU_ONE inline int __clzll(long long x) {
     return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64;
 }
-inline int __ffs(int x) {
+CUDAMASTER_CPU_ONE inline int __ffs(int x) {
     return __builtin_ffs(x);
 }
-inline int __ffsll(long long x) {
+CUDAMASTER_CPU_ONE inline int __ffsll(long long x) {
     return __builtin_ffsll(x);
 }
-inline unsigned long long __brevll(unsigned long long x) {
+CUDAMASTER_CPU_ONE inline unsigned long long __brevll(unsigned long long x) {
     unsigned long long reversed = 0;
     for (int i = 0; i < 64; ++i)
         reversed |= (x >> i & 1) << (63 - i);
     return reversed;
 }
-inline unsigned int __brev(unsigned int x) {
+CUDAMASTER_CPU_ONE inline unsigned int __brev(unsigned int x) {
     return static_cast<unsigned int>(__brevll(x) >> 32);
 }
-inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int selector) {
+CUDAMASTER_CPU_ONE inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int selector) {
     unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
     unsigned int result = 0;
     for (int i = 0; i < 4; ++i) {
@@ -126,7 +126,7 @@ inline unsigned int __funnelshift_lc(unsigned int lo, unsigned int hi, unsigned 
 inline unsigned int __funnelshift_rc(unsigned int lo, unsigned int hi, unsigned int shift) {
     return shift >= 32 ? hi : __funnelshift_r(lo, hi, shift);
 }
-inline unsigned int __fns(unsigned int mask, unsigned int base, int offset) {
+CUDAMASTER_CPU_ONE inline unsigned int __fns(unsigned int mask, unsigned int base, int offset) {
     int step = offset < 0 ? -1 : 1;
     int left = offset < 0 ? -offset : offset;
     if (!offset)
@@ -155,11 +155,11 @@ inline int __mul24(int x, int y) {
 inline unsigned int __umul24(unsigned int x, unsigned int y) {
     return (x & 0xffffff) * (y & 0xffffff);
 }
-inline unsigned int __sad(int x, int y, unsigned int z) {
+CUDAMASTER_CPU_ONE inline unsigned int __sad(int x, int y, unsigned int z) {
     return z +
            static_cast<unsigned int>(x > y ? static_cast<long long>(x) - y : static_cast<long long>(y) - x);
 }
-inline unsigned int __usad(unsigned int x, unsigned int y, unsigned int z) {
+CUDAMASTER_CPU_ONE inline unsigned int __usad(unsigned int x, unsigned int y, unsigned int z) {
     return z + (x > y ? x - y : y - x);
 }
 inline int __hadd(int x, int y) {
@@ -174,35 +174,35 @@ inline unsigned int __uhadd(unsigned int x, unsigned int y) {
 inline unsigned int __urhadd(unsigned int x, unsigned int y) {
     return static_cast<unsigned int>((static_cast<unsigned long long>(x) + y + 1) >> 1);
 }
-inline int __dp4a(int a, int b, int c) {
+CUDAMASTER_CPU_ONE inline int __dp4a(int a, int b, int c) {
     for (int i = 0; i < 32; i += 8)
         c += static_cast<signed char>(a >> i) * static_cast<signed char>(b >> i);
     return c;
 }
-inline unsigned int __dp4a(unsigned int a, unsigned int b, unsigned int c) {
+CUDAMASTER_CPU_ONE inline unsigned int __dp4a(unsigned int a, unsigned int b, unsigned int c) {
     for (int i = 0; i < 32; i += 8)
         c += (a >> i & 0xff) * (b >> i & 0xff);
     return c;
 }
-inline int __dp2a_lo(int a, int b, int c) {
+CUDAMASTER_CPU_ONE inline int __dp2a_lo(int a, int b, int c) {
     return c + static_cast<short>(a) * static_cast<signed char>(b) +
            static_cast<short>(a >> 16) * static_cast<signed char>(b >> 8);
 }
-inline int __dp2a_hi(int a, int b, int c) {
+CUDAMASTER_CPU_ONE inline int __dp2a_hi(int a, int b, int c) {
     return __dp2a_lo(a, b >> 16, c);
 }
 
 #define CUDAMASTER_CPU_TO_INTEGER(name, integer, real)                                                       \
-    inline integer name##_rn(real x) {                                                                       \
+    CUDAMASTER_CPU_ONE inline integer name##_rn(real x) {                                                    \
         return cudamaster_cpu::saturate<integer>(::nearbyint(x));                                            \
     }                                                                                                        \
-    inline integer name##_rz(real x) {                                                                       \
+    CUDAMASTER_CPU_ONE inline integer name##_rz(real x) {                                                    \
         return cudamaster_cpu::saturate<integer>(::trunc(x));                                                \
     }                                                                                                        \
-    inline integer name##_ru(real x) {                                                                       \
+    CUDAMASTER_CPU_ONE inline integer name##_ru(real x) {                                                    \
         return cudamaster_cpu::saturate<integer>(::ceil(x));                                                 \
     }                                                                                                        \
-    inline integer name##_rd(real x) {                                                                       \
+    CUDAMASTER_CPU_ONE inline integer name##_rd(real x) {                                                    \
         return cudamaster_cpu::saturate<integer>(::floor(x));                                                \
     }
 CUDAMASTER_CPU_TO_INTEGER(__float2int, int, float)
@@ -217,18 +217,18 @@ CUDAMASTER_CPU_TO_INTEGER(__double2ull, unsigned long long, double)
 
 // The modes other than round-to-nearest change the processor's rounding for one operation.
 #define CUDAMASTER_CPU_ROUNDED(name, type, parameters, expression)                                           \
-    inline type name##_rn parameters {                                                                       \
+    CUDAMASTER_CPU_ONE inline type name##_rn parameters {                                                    \
         return static_cast<type>(expression);                                                                \
     }                                                                                                        \
-    inline type name##_rz parameters {                                                                       \
+    CUDAMASTER_CPU_ONE inline type name##_rz parameters {                                                    \
         return cudamaster_cpu::with_rounding(FE_TOWARDZERO,                                                  \
                                              [&]() -> type { return static_cast<type>(expression); });       \
     }                                                                                                        \
-    inline type name##_ru parameters {                                                                       \
+    CUDAMASTER_CPU_ONE inline type name##_ru parameters {                                                    \
         return cudamaster_cpu::with_rounding(FE_UPWARD,                                                      \
                                              [&]() -> type { return static_cast<type>(expression); });       \
     }                                                                                                        \
-    inline type name##_rd parameters {                                                                       \
+    CUDAMASTER_CPU_ONE inline type name##_rd parameters {                                                    \
         return cudamaster_cpu::with_rounding(FE_DOWNWARD,                                                    \
                                              [&]() -> type { return static_cast<type>(expression); });       \
     }

@@ -4,6 +4,8 @@
 // imitated.
 #pragma once
 
+#include "cudamaster_cpu/observed.h"
+
 #include <cmath>
 #include <cstdlib>
 #include <math.h>
@@ -73,58 +75,58 @@ inline unsigned long long ullmax(unsigned long long x, unsigned long long y) {
     return max(x, y);
 }
 
-inline double rsqrt(double x) {
+CUDAMASTER_CPU_ONE inline double rsqrt(double x) {
     return 1.0 / ::sqrt(x);
 }
-inline float rsqrtf(float x) {
+CUDAMASTER_CPU_ONE inline float rsqrtf(float x) {
     return static_cast<float>(rsqrt(static_cast<double>(x)));
 }
 inline float rsqrt(float x) {
     return rsqrtf(x);
 }
-inline double rcbrt(double x) {
+CUDAMASTER_CPU_ONE inline double rcbrt(double x) {
     return 1.0 / ::cbrt(x);
 }
-inline float rcbrtf(float x) {
+CUDAMASTER_CPU_ONE inline float rcbrtf(float x) {
     return static_cast<float>(rcbrt(static_cast<double>(x)));
 }
-inline double sinpi(double x) {
+CUDAMASTER_CPU_ONE inline double sinpi(double x) {
     return ::sin(M_PI * ::remainder(x, 2.0));
 }
-inline double cospi(double x) {
+CUDAMASTER_CPU_ONE inline double cospi(double x) {
     return ::cos(M_PI * ::remainder(x, 2.0));
 }
-inline float sinpif(float x) {
+CUDAMASTER_CPU_ONE inline float sinpif(float x) {
     return static_cast<float>(sinpi(x));
 }
-inline float cospif(float x) {
+CUDAMASTER_CPU_ONE inline float cospif(float x) {
     return static_cast<float>(cospi(x));
 }
-inline void sincospi(double x, double* sine, double* cosine) {
+CUDAMASTER_CPU_ONE inline void sincospi(double x, double* sine, double* cosine) {
     *sine = sinpi(x);
     *cosine = cospi(x);
 }
-inline void sincospif(float x, float* sine, float* cosine) {
+CUDAMASTER_CPU_ONE inline void sincospif(float x, float* sine, float* cosine) {
     *sine = sinpif(x);
     *cosine = cospif(x);
 }
-inline double normcdf(double x) {
+CUDAMASTER_CPU_ONE inline double normcdf(double x) {
     return 0.5 * ::erfc(-x * M_SQRT1_2);
 }
-inline float normcdff(float x) {
+CUDAMASTER_CPU_ONE inline float normcdff(float x) {
     return static_cast<float>(normcdf(x));
 }
-inline double erfcx(double x) {
+CUDAMASTER_CPU_ONE inline double erfcx(double x) {
     if (x < 25)
         return ::exp(x * x) * ::erfc(x);
     double t = 1 / (x * x);
     return (1 - t * (0.5 - t * (0.75 - 1.875 * t))) / (x * 1.7724538509055160273);
 }
-inline float erfcxf(float x) {
+CUDAMASTER_CPU_ONE inline float erfcxf(float x) {
     return static_cast<float>(erfcx(x));
 }
 // Newton steps on erf from a rough start.
-inline double erfinv(double y) {
+CUDAMASTER_CPU_ONE inline double erfinv(double y) {
     if (!(y > -1 && y < 1))
         return y == 1 ? HUGE_VAL : y == -1 ? -HUGE_VAL : NAN;
     double l = ::log1p(-y * y), a = 2 / (M_PI * 0.147) + l / 2;
@@ -136,71 +138,71 @@ inline double erfinv(double y) {
     }
     return x;
 }
-inline float erfinvf(float y) {
+CUDAMASTER_CPU_ONE inline float erfinvf(float y) {
     return static_cast<float>(erfinv(y));
 }
-inline double norm3d(double a, double b, double c) {
+CUDAMASTER_CPU_ONE inline double norm3d(double a, double b, double c) {
     return ::hypot(::hypot(a, b), c);
 }
-inline float norm3df(float a, float b, float c) {
+CUDAMASTER_CPU_ONE inline float norm3df(float a, float b, float c) {
     return static_cast<float>(norm3d(a, b, c));
 }
-inline double norm4d(double a, double b, double c, double d) {
+CUDAMASTER_CPU_ONE inline double norm4d(double a, double b, double c, double d) {
     return ::hypot(::hypot(a, b), ::hypot(c, d));
 }
-inline float norm4df(float a, float b, float c, float d) {
+CUDAMASTER_CPU_ONE inline float norm4df(float a, float b, float c, float d) {
     return static_cast<float>(norm4d(a, b, c, d));
 }
-inline double rhypot(double a, double b) {
+CUDAMASTER_CPU_ONE inline double rhypot(double a, double b) {
     return 1.0 / ::hypot(a, b);
 }
-inline float rhypotf(float a, float b) {
+CUDAMASTER_CPU_ONE inline float rhypotf(float a, float b) {
     return static_cast<float>(rhypot(a, b));
 }
-inline double rnorm3d(double a, double b, double c) {
+CUDAMASTER_CPU_ONE inline double rnorm3d(double a, double b, double c) {
     return 1.0 / norm3d(a, b, c);
 }
-inline float rnorm3df(float a, float b, float c) {
+CUDAMASTER_CPU_ONE inline float rnorm3df(float a, float b, float c) {
     return static_cast<float>(rnorm3d(a, b, c));
 }
-inline float fdividef(float x, float y) {
+CUDAMASTER_CPU_ONE inline float fdividef(float x, float y) {
     return x / y;
 }
 
-inline float __expf(float x) {
+CUDAMASTER_CPU_ONE inline float __expf(float x) {
     return ::expf(x);
 }
-inline float __exp10f(float x) {
+CUDAMASTER_CPU_ONE inline float __exp10f(float x) {
     return ::exp10f(x);
 }
-inline float __logf(float x) {
+CUDAMASTER_CPU_ONE inline float __logf(float x) {
     return ::logf(x);
 }
-inline float __log2f(float x) {
+CUDAMASTER_CPU_ONE inline float __log2f(float x) {
     return ::log2f(x);
 }
-inline float __log10f(float x) {
+CUDAMASTER_CPU_ONE inline float __log10f(float x) {
     return ::log10f(x);
 }
-inline float __powf(float x, float y) {
+CUDAMASTER_CPU_ONE inline float __powf(float x, float y) {
     return ::powf(x, y);
 }
-inline float __sinf(float x) {
+CUDAMASTER_CPU_ONE inline float __sinf(float x) {
     return ::sinf(x);
 }
-inline float __cosf(float x) {
+CUDAMASTER_CPU_ONE inline float __cosf(float x) {
     return ::cosf(x);
 }
-inline float __tanf(float x) {
+CUDAMASTER_CPU_ONE inline float __tanf(float x) {
     return ::tanf(x);
 }
-inline float __tanhf(float x) {
+CUDAMASTER_CPU_ONE inline float __tanhf(float x) {
     return ::tanhf(x);
 }
-inline void __sincosf(float x, float* sine, float* cosine) {
+CUDAMASTER_CPU_ONE inline void __sincosf(float x, float* sine, float* cosine) {
     ::sincosf(x, sine, cosine);
 }
-inline float __fdividef(float x, float y) {
+CUDAMASTER_CPU_ONE inline float __fdividef(float x, float y) {
     return x / y;
 }
 inline float __saturatef(float x) {

@@ -1,0 +1,32 @@
+// What observed builds of a kernel need beside the call-outs that the compiler makes (runtime/observe.h). Not part of
+// abi.h, whose entry points a candidate may call.
+#pragma once
+
+extern "C" {
+// Around the call of a wrapper that an observed build is to record (runtime/observe.h); does nothing in others.
+void cudamaster_cpu_record(int on);
+#if defined(CUDAMASTER_CPU_OBSERVED)
+// An atomic on `bytes` at `address` is about to be made by the instruction before `site`. Not before it changes memory.
+void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, const void* site);
+// A fence: of the block (0), the device (1) or the system (2).
+void cudamaster_cpu_observe_fence(int scope);
+#endif
+}
+
+// One instruction on a GPU, or a subroutine that is counted as a whole: an observed build sees a call of it and
+// nothing inside.
+#if defined(CUDAMASTER_CPU_OBSERVED)
+#if defined(__clang__)
+#define CUDAMASTER_CPU_ONE __attribute__((noinline, no_sanitize("thread", "coverage")))
+#else
+#define CUDAMASTER_CPU_ONE                                                                                   \
+    __attribute__((noinline, noclone, noipa, no_sanitize("thread"), no_sanitize_coverage))
+#endif
+#define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
+    cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
+#define CUDAMASTER_CPU_SEES_FENCE(scope) cudamaster_cpu_observe_fence(scope)
+#else
+#define CUDAMASTER_CPU_ONE
+#define CUDAMASTER_CPU_SEES_ATOMIC(address)
+#define CUDAMASTER_CPU_SEES_FENCE(scope)
+#endif

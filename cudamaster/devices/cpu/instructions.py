@@ -1,0 +1,215 @@
+"""What the basic blocks of a traced executable consist of, in instructions of a GPU, by kind.
+
+A traced build calls out at the start of each basic block (runtime/trace). The host's instructions behind such a call,
+up to the next one in the order of addresses, are the block; they are told apart here by name. It is the code of x86-64
+without vector instructions, compiled as devices/cpu/toolchain.py says, and near what nvcc makes of the same source:
+
+- moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
+- a product and a sum of one block are one fused instruction
+- a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
+
+Left out: what a GPU spares by immediate operands and predicates, and what it needs for 64-bit integers beyond one each.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cudamaster import keys
+from cudamaster.errors import DeviceError
+
+Kinds = Mapping[str, int]  # instructions by kind, as fields of counts.Instructions
+
+_FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+_LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
+_CALLED = re.compile(r"<([^>+]+)(?:@plt)?>")
+_BLOCK = "__sanitizer_cov_trace_pc"
+
+# Functions, by what their mangled names have in them; the first that fits counts.
+_CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
+    (re.compile(pattern), kinds)
+    for pattern, kinds in (
+        (r"^__tsan_|^cudamaster_cpu_observe|^__stack_chk", {}),
+        (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
+        (r"mma_sync", {"matrix": 1}),
+        (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
+        (r"__match_a\w+_sync", {"shuffle": 8}),
+        (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
+        (r"_Z\d+atomic", {}),  # requests to memory
+        # bf16 and fp16: conversions, then arithmetic, which takes two values at once
+        (
+            r"bf16_bits|bf16_value|half_bits|half_value|to_float_odd|__floats?2|saturate|2(?:int|uint|ll|ull)_r",
+            {"conversion": 1},
+        ),
+        (r"(?:4bf16|4half|4fp16)(?:3fma|3mul|3add|3sub)|fma_odd|__h(?:fma|mul|add|sub)", {"fma": 1}),
+        (r"(?:4bf16|4half|4fp16)3div|__h2?div", {"special": 1, "fma": 1}),
+        (r"(?:4bf16|4half|4fp16)\d+|__h(?:neg|abs|min|max)", {"fp32": 1}),
+        (r"_Z\d+h2?(?:exp|log|sin|cos|tanh|sqrt|rsqrt|rcp)", {"special": 1, "conversion": 2}),
+        (r"_Z\d+h2?(?:ceil|floor|rint|trunc)", {"conversion": 1}),
+        # mathematics: what the special function unit does, with what leads to it
+        (r"_Z\d+(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanhf)", {"special": 1, "fp32": 1}),
+        (r"_Z\d+(?:__powf|__tanf|__sincosf)", {"special": 2, "fp32": 2}),
+        (r"_Z\d+(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
+        (r"_Z\d+(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
+        (r"^(?:expf|exp2f|exp10f)$", {"special": 1, "fma": 4}),
+        (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 8, "integer": 3}),
+        (r"^sqrtf$", {"special": 1, "fma": 4}),
+        (r"^(?:fminf|fmaxf|fabsf|copysignf)$", {"fp32": 1}),
+        (r"^(?:fmin|fmax|fabs|copysign)$", {"fp64": 1}),
+        (r"^fmaf$", {"fma": 1}),
+        (r"^fma$", {"fp64": 1}),
+        (r"^(?:floorf|ceilf|truncf|rintf|roundf|nearbyintf|lrintf|floor|ceil|trunc|rint)$", {"conversion": 1}),
+        (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
+        (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
+        (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
+        (r"^mem(?:cpy|set|move)$", {"other": 1}),
+    )
+)
+_SUBROUTINE = {"slow": 1}  # any other function of the mathematical library
+_MATHEMATICS = re.compile(r"^[a-z][a-z0-9]*f?$|_Z\d+(?:\w*pif?|erf\w*|norm\w*|rcbrt\w*|rhypot\w*|normcdf\w*)E?[a-z]")
+
+_SCALAR_FLOATS = {
+    "add": "sum",
+    "sub": "sum",
+    "mul": "product",
+    "min": "fp32",
+    "max": "fp32",
+    "comi": "fp32",
+    "ucomi": "fp32",
+    "cmp": "fp32",
+    "div": "quotient",
+    "sqrt": "root",
+    "round": "conversion",
+}
+_FLOAT = re.compile(r"^v?(ucomi|comi|cmp\w*?|add|sub|mul|div|sqrt|min|max|round)(s|p)(s|d)$")
+_CONVERSION = re.compile(r"^v?cvtt?(?:si2s[sd]|s[sd]2si|ss2sd|sd2ss|dq2p[sd]|p[sd]2\w+)[lq]?$")
+_INTEGER = re.compile(
+    r"^(?:add|sub|and|or|xor|not|neg|inc|dec|shl|sal|shr|sar|shld|shrd|rol|ror|imul|mul|mulx|cmp|test|adc|sbb|bt[src]?|bs[fr]|"
+    r"lzcnt|tzcnt|popcnt|bswap)[bwlq]?$"
+)
+_CHOICE = re.compile(r"^(?:set|cmov)[a-z]+$")
+_JUMP = re.compile(r"^j(?!mp)[a-z]+$")
+
+
+def blocks_of(executable: Path) -> dict[int, dict[str, int]]:
+    """Instructions of each basic block by the return address of its call-out, counted from where the program lies.
+
+    DeviceError where binutils are missing.
+    """
+    try:
+        done = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", "--section=.text", str(executable)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=keys.for_tools(),
+        )
+    except FileNotFoundError as error:
+        raise DeviceError("objdump is missing.", "Install GNU binutils.") from error
+    if done.returncode != 0:
+        raise DeviceError(f"objdump cannot read a traced build: {done.stderr.strip()[:300]}.", "Build it again.")
+    return _blocks(done.stdout)
+
+
+def _blocks(listing: str) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for lines in _functions(listing):
+        start, block = None, Counter[str]()
+        starts_next = False
+        for address, name, operands in lines:
+            if starts_next:
+                start, block, starts_next = address, Counter(), False
+            if name.startswith("call"):
+                called = _CALLED.search(operands)
+                target = called[1] if called else ""
+                if target == _BLOCK:
+                    if start is not None:
+                        found[start] = _fused(block)
+                    starts_next = True
+                    continue
+                block.update(_of_call(target))
+            else:
+                block.update(_of_instruction(name, operands))
+        if start is not None and not starts_next:
+            found[start] = _fused(block)
+    return found
+
+
+def _functions(listing: str) -> Iterator[list[tuple[int, str, str]]]:
+    """Instructions of each function that has call-outs: address, name, operands."""
+    lines: list[tuple[int, str, str]] = []
+    observed = False
+    for line in listing.splitlines():
+        if _FUNCTION.match(line):
+            if observed:
+                yield lines
+            lines, observed = [], False
+        elif parts := _LINE.match(line):
+            lines.append((int(parts[1], 16), parts[2], parts[3]))
+            observed = observed or _BLOCK in parts[3]
+    if observed:
+        yield lines
+
+
+def _of_call(target: str) -> Mapping[str, int]:
+    for pattern, kinds in _CALLS:
+        if pattern.search(target):
+            return kinds
+    return _SUBROUTINE if _MATHEMATICS.search(target) else {"control": 1}
+
+
+def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
+    if parts := _FLOAT.match(name):
+        what = _SCALAR_FLOATS["cmp" if parts[1].startswith("cmp") else parts[1]]
+        return _of_float(what, double=parts[3] == "d")
+    if _CONVERSION.match(name):
+        return {"conversion": 1}
+    if _JUMP.match(name):
+        return {"control": 1}
+    if _CHOICE.match(name):
+        return {"integer": 1}
+    if re.match(r"^i?div[bwl]?$", name):
+        wide = "%r" in operands or name.endswith("q")
+        return {"slow": 1} if wide else {"special": 1, "conversion": 2, "integer": 10}
+    if re.match(r"^i?divq$", name):
+        return {"slow": 1}
+    if name.startswith("lea"):
+        # An index in an address is one multiply-add; a constant offset is part of the access.
+        return {"integer": 1} if re.search(r"\(%?\w*,", operands) else {}
+    if _INTEGER.match(name):
+        words = operands.split(",")
+        if name.startswith("xor") and len(words) == 2 and words[0].strip() == words[1].strip():
+            return {}  # zero
+        if operands.endswith("%rsp") or (name.startswith(("and", "or")) and "%xmm" in operands):
+            return {}  # the stack's own; a sign, which is part of an operand on a GPU
+        return {"integer": 1}
+    if name in {"ud2", "hlt"}:
+        return {"control": 1}
+    return {}
+
+
+def _of_float(what: str, *, double: bool) -> Mapping[str, int]:
+    if what == "quotient":
+        return {"slow": 1} if double else {"special": 1, "fma": 7}
+    if what == "root":
+        return {"slow": 1} if double else {"special": 1, "fma": 4}
+    if what == "conversion":
+        return {"conversion": 1}
+    if double:
+        return {f"{what} of doubles": 1} if what in {"sum", "product"} else {"fp64": 1}
+    return {what: 1}
+
+
+def _fused(block: Counter[str]) -> dict[str, int]:
+    """Products and sums that are one instruction together."""
+    sums, products = block.pop("sum", 0), block.pop("product", 0)
+    block["fma"] += min(sums, products)
+    block["fp32"] += abs(sums - products)
+    sums, products = block.pop("sum of doubles", 0), block.pop("product of doubles", 0)
+    block["fp64"] += max(sums, products)
+    return {kind: count for kind, count in block.items() if count}

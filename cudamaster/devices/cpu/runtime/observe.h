@@ -1,0 +1,69 @@
+// What an observer of kernels is told by the executor. Without CUDAMASTER_CPU_OBSERVED, which builds for running have
+// not, every hook is an empty function and costs nothing.
+//
+// An observed build is linked to one observer, trace/ (what a kernel does, counted) or check/ (what it does wrong). It
+// defines the hooks below and the call-outs that -fsanitize=thread and -fsanitize-coverage=trace-pc make the compiler
+// put into candidates: __tsan_read4 and the like, told apart by their return addresses. Atomics, conversions, warp
+// collectives and other single instructions of a GPU are functions in the headers that are not looked into
+// (CUDAMASTER_CPU_ONE); atomics tell by cudamaster_cpu_observe_atomic.
+#pragma once
+
+#include "executor.h"
+
+namespace executor {
+namespace observe {
+
+#if defined(CUDAMASTER_CPU_OBSERVED)
+#define CUDAMASTER_CPU_HOOK(declaration) declaration;
+#define CUDAMASTER_CPU_HOOK_BOOL(declaration, otherwise) declaration;
+#else
+#define CUDAMASTER_CPU_HOOK(declaration)                                                                     \
+    inline declaration {}
+#define CUDAMASTER_CPU_HOOK_BOOL(declaration, otherwise)                                                     \
+    inline declaration {                                                                                     \
+        return otherwise;                                                                                    \
+    }
+#endif
+
+// Host thread. A launch goes over its blocks once for each pass that is wanted, at least once; passes count from 0.
+CUDAMASTER_CPU_HOOK(void launch_begins([[maybe_unused]] const Job& job))
+CUDAMASTER_CPU_HOOK_BOOL(bool wants_pass([[maybe_unused]] const Job& job, [[maybe_unused]] unsigned pass),
+                         pass == 0)
+CUDAMASTER_CPU_HOOK(void launch_ends([[maybe_unused]] const Job& job))
+
+// A worker's thread, `worker` is set. `block` counts in the grid's order.
+CUDAMASTER_CPU_HOOK_BOOL(bool wants_block([[maybe_unused]] const Job& job,
+                                          [[maybe_unused]] unsigned long long block),
+                         true)
+CUDAMASTER_CPU_HOOK(void block_begins([[maybe_unused]] Worker& self,
+                                      [[maybe_unused]] unsigned long long block))
+CUDAMASTER_CPU_HOOK(void block_ends([[maybe_unused]] Worker& self)) // given up too: self.block_failed
+
+// A device thread: the one with number self.linear in its block.
+CUDAMASTER_CPU_HOOK(void thread_begins([[maybe_unused]] Worker& self))
+CUDAMASTER_CPU_HOOK(void thread_ends([[maybe_unused]] Worker& self))
+// It comes to a barrier of the block or the grid; then, once for all of them and before any goes on, that is complete.
+CUDAMASTER_CPU_HOOK(void barrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] int kind))
+CUDAMASTER_CPU_HOOK(void barrier_completes([[maybe_unused]] Worker& self, [[maybe_unused]] int kind))
+// It comes to a collective of the lanes in `mask`, __syncwarp among them; then that is complete: `arrived` took part.
+CUDAMASTER_CPU_HOOK(void warp_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned mask))
+CUDAMASTER_CPU_HOOK(void warp_completes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
+                                        [[maybe_unused]] unsigned arrived))
+// It lets others run, for it may be waiting.
+CUDAMASTER_CPU_HOOK(void yields([[maybe_unused]] Worker& self))
+
+// Host thread: calls of the runtime, once they have succeeded.
+CUDAMASTER_CPU_HOOK(void allocated([[maybe_unused]] const void* base, [[maybe_unused]] size_t bytes))
+CUDAMASTER_CPU_HOOK(void freed([[maybe_unused]] const void* base))
+CUDAMASTER_CPU_HOOK(void copied([[maybe_unused]] const void* target, [[maybe_unused]] const void* source,
+                                [[maybe_unused]] size_t bytes))
+CUDAMASTER_CPU_HOOK(void filled([[maybe_unused]] const void* target, [[maybe_unused]] size_t bytes))
+CUDAMASTER_CPU_HOOK(void synchronised())
+// Between the two comes the one call of the wrapper that is to be recorded.
+CUDAMASTER_CPU_HOOK(void recording([[maybe_unused]] bool on))
+
+#undef CUDAMASTER_CPU_HOOK
+#undef CUDAMASTER_CPU_HOOK_BOOL
+
+} // namespace observe
+} // namespace executor

@@ -1,0 +1,144 @@
+// What the compiler calls in an observed candidate, and atomics and fences of the headers. A call-out is made before
+// the access; its return address is its place in the program.
+#include "trace/trace.h"
+
+#include <cstdint>
+
+namespace executor {
+namespace trace {
+
+__thread Tracer* recorder;
+const char* program_base;
+
+namespace {
+
+inline __attribute__((always_inline)) void access(Act kind, const void* address, unsigned bytes,
+                                                  const void* site) {
+    Tracer* tracer = recorder;
+    if (__builtin_expect(!tracer, 0))
+        return;
+    const Worker& self = *worker;
+    // A thread's own variables: registers, mostly.
+    if (static_cast<size_t>(static_cast<const char*>(address) - self.current->stack) <
+        kGuardBytes + kStackBytes)
+        kind = Act::kLocal;
+    tracer->note(tracer->lane(self.linear), self.linear, kind, reinterpret_cast<uintptr_t>(address), bytes,
+                 site);
+}
+
+// A range is as many accesses of 16 bytes.
+void access_range(Act kind, const void* address, size_t bytes, const void* site) {
+    const char* at = static_cast<const char*>(address);
+    for (size_t done = 0; done < bytes; done += 16)
+        access(kind, at + done, static_cast<unsigned>(std::min<size_t>(bytes - done, 16)), site);
+}
+
+} // namespace
+} // namespace trace
+} // namespace executor
+
+using namespace executor;
+using namespace executor::trace;
+
+extern "C" {
+
+void __tsan_init() {}
+
+void __sanitizer_cov_trace_pc() {
+    Tracer* tracer = recorder;
+    if (__builtin_expect(!tracer, 0))
+        return;
+    unsigned thread = worker->linear;
+    tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, __builtin_return_address(0));
+}
+
+void __tsan_func_entry(void*) {
+    if (Tracer* tracer = recorder)
+        ++tracer->lane(worker->linear).depth;
+}
+void __tsan_func_exit() {
+    if (Tracer* tracer = recorder)
+        --tracer->lane(worker->linear).depth;
+}
+
+#define CALLOUT(name, bytes)                                                                                 \
+    void __tsan_##name##read##bytes(void* address) {                                                         \
+        access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
+    }                                                                                                        \
+    void __tsan_##name##write##bytes(void* address) {                                                        \
+        access(Act::kStore, address, bytes, __builtin_return_address(0));                                    \
+    }
+#define CALLOUTS(name) CALLOUT(name, 1) CALLOUT(name, 2) CALLOUT(name, 4) CALLOUT(name, 8) CALLOUT(name, 16)
+CALLOUTS()
+CALLOUTS(unaligned_)
+CALLOUTS(volatile_)
+CALLOUTS(unaligned_volatile_)
+#undef CALLOUTS
+#undef CALLOUT
+
+void __tsan_read_range(void* address, size_t bytes) {
+    access_range(Act::kLoad, address, bytes, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, size_t bytes) {
+    access_range(Act::kStore, address, bytes, __builtin_return_address(0));
+}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
+    access(Act::kAtomic, address, bytes, site);
+}
+void cudamaster_cpu_observe_fence(int) {}
+
+// Atomics that a candidate makes by the compiler's own builtins. Orders are the strongest: nobody here is after speed.
+#define ATOMIC_OPERATION(bits, type, name)                                                                   \
+    type __tsan_atomic##bits##_##name(volatile type* address, type value, int) {                             \
+        access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
+        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                            \
+    }
+#define ATOMICS(bits, type)                                                                                  \
+    type __tsan_atomic##bits##_load(const volatile type* address, int) {                                     \
+        access(Act::kLoad, const_cast<const type*>(address), bits / 8, __builtin_return_address(0));         \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                   \
+    }                                                                                                        \
+    void __tsan_atomic##bits##_store(volatile type* address, type value, int) {                              \
+        access(Act::kStore, const_cast<type*>(address), bits / 8, __builtin_return_address(0));              \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                  \
+    }                                                                                                        \
+    type __tsan_atomic##bits##_exchange(volatile type* address, type value, int) {                           \
+        access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                        \
+    }                                                                                                        \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile type* address, type* expected, type value,    \
+                                                      int, int) {                                            \
+        access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
+        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST,                \
+                                           __ATOMIC_SEQ_CST);                                                \
+    }                                                                                                        \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile type* address, type* expected, type value, int, \
+                                                    int) {                                                   \
+        access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
+        return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST,                 \
+                                           __ATOMIC_SEQ_CST);                                                \
+    }                                                                                                        \
+    ATOMIC_OPERATION(bits, type, fetch_add)                                                                  \
+    ATOMIC_OPERATION(bits, type, fetch_sub)                                                                  \
+    ATOMIC_OPERATION(bits, type, fetch_and)                                                                  \
+    ATOMIC_OPERATION(bits, type, fetch_or)                                                                   \
+    ATOMIC_OPERATION(bits, type, fetch_xor)                                                                  \
+    ATOMIC_OPERATION(bits, type, fetch_nand)
+ATOMICS(8, unsigned char)
+ATOMICS(16, unsigned short)
+ATOMICS(32, unsigned int)
+ATOMICS(64, unsigned long long)
+#undef ATOMICS
+#undef ATOMIC_OPERATION
+
+void __tsan_atomic_thread_fence(int) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+void __tsan_atomic_signal_fence(int) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+} // extern "C"

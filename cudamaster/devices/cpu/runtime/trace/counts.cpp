@@ -1,0 +1,169 @@
+// Sums over the recorded blocks of a launch, and what is written of them.
+#include "trace/counts.h"
+
+#include <cstdio>
+
+namespace executor {
+namespace trace {
+
+namespace {
+
+// JSON by hand: numbers and names of kernels are all there is.
+class Text {
+  public:
+    template <class... Values> void put(const char* format, Values... values) {
+        char part[512];
+        std::snprintf(part, sizeof part, format, values...);
+        text_ += part;
+    }
+    void name(const char* text) {
+        text_ += '"';
+        for (; *text; ++text) {
+            if (*text == '"' || *text == '\\')
+                text_ += '\\';
+            text_ += static_cast<unsigned char>(*text) < ' ' ? ' ' : *text;
+        }
+        text_ += '"';
+    }
+    void spread(const char* name, const Spread& spread) {
+        put(",\"%s\":[%llu,%llu,%llu]", name, spread.sum, spread.count, spread.largest);
+    }
+    std::string take() { return std::move(text_); }
+
+  private:
+    std::string text_;
+};
+
+Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
+    sum.read += static_cast<Count>(__builtin_popcount(entry.read));
+    sum.written += static_cast<Count>(__builtin_popcount(entry.written));
+    return sum;
+}
+
+} // namespace
+
+void Launch::add(unsigned long long block, const BlockCounts& counts, const LineSet& lines) {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++traced;
+    for (unsigned place : counts.places) {
+        executed[place].warps += counts.executed[place].warps;
+        executed[place].lanes += counts.executed[place].lanes;
+    }
+    for (const Range& range : ranges)
+        if (const TrafficCounts& more = counts.traffic[range.buffer];
+            more.load_requests || more.store_requests || more.atomic_requests)
+            traffic[range.buffer].add(more);
+    for (int i = 0; i < 3; ++i) {
+        shared.requests[i] += counts.shared.requests[i];
+        shared.wavefronts[i] += counts.shared.wavefronts[i];
+    }
+    local_requests += counts.local_requests;
+    atomic_lanes += counts.atomic_lanes;
+    atomic_addresses += counts.atomic_addresses;
+    atomic_requests += counts.atomic_requests;
+    events += counts.events;
+    dropped += counts.dropped;
+    unsigned long long group = *std::prev(std::upper_bound(plan.groups.begin(), plan.groups.end(), block));
+    for (const auto& [address, count] : counts.atomics) {
+        auto [hits, fresh] = atomics.try_emplace(address);
+        hits->second.of_many |= !fresh && hits->second.first_group != group;
+        hits->second.first_group = group;
+        hits->second.count += count;
+    }
+    barriers.add(counts.barriers);
+    requests.add(counts.requests);
+    waits.add(counts.waits);
+    instructions.add(counts.instructions);
+    block_instructions.note(counts.all_instructions);
+    lines.each([this](const LineSet::Entry& entry) {
+        Sum& sum = of_block[entry.buffer];
+        sum = sectors_of(sum, entry);
+    });
+    groups[group].add(lines);
+    all.add(lines);
+}
+
+std::string Launch::line(const Job& job) const {
+    const CudamasterCpuLaunch& launch = *job.launch;
+    Text text;
+    text.put("{\"event\":\"launch\",\"kernel\":");
+    text.name(launch.kernel);
+    text.put(",\"function\":%lld",
+             launch.function
+                 ? static_cast<long long>(static_cast<const char*>(launch.function) - program_base)
+                 : -1);
+    text.put(",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", launch.grid.x, launch.grid.y, launch.grid.z,
+             launch.block.x, launch.block.y, launch.block.z);
+    text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s", launch.shared_bytes,
+             launch.cooperative ? "true" : "false");
+    text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
+             traced, plan.only_those ? "true" : "false", events, dropped);
+    text.put(",\"executed\":[");
+    const char* comma = "";
+    for (const auto& [place, executions] : executed) {
+        text.put("%s[%u,%llu,%llu]", comma, place, executions.warps, executions.lanes);
+        comma = ",";
+    }
+    text.put("],\"traffic\":[");
+    comma = "";
+    // Footprints: of one block, of a whole group, of all that are recorded.
+    std::map<unsigned, Sum> of_group, of_all;
+    Count whole_groups = 0;
+    for (const auto& [first, lines] : groups) {
+        if (first + plan.group_blocks > plan.blocks)
+            continue;
+        ++whole_groups;
+        lines.each([&](const LineSet::Entry& entry) {
+            Sum& sum = of_group[entry.buffer];
+            sum = sectors_of(sum, entry);
+        });
+    }
+    all.each([&](const LineSet::Entry& entry) {
+        Sum& sum = of_all[entry.buffer];
+        sum = sectors_of(sum, entry);
+    });
+    auto mean = [](const std::map<unsigned, Sum>& sums, unsigned buffer, Count count) {
+        auto found = sums.find(buffer);
+        Sum sum = found == sums.end() ? Sum{} : found->second;
+        return std::pair{static_cast<double>(sum.read) / static_cast<double>(count),
+                         static_cast<double>(sum.written) / static_cast<double>(count)};
+    };
+    for (const auto& [buffer, counts] : traffic) {
+        text.put("%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
+                 "%llu,%llu]",
+                 comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors,
+                 counts.missed_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
+                 counts.atomic_sectors);
+        comma = ",";
+        auto one = mean(of_block, buffer, traced);
+        text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);
+        if (plan.group_blocks > 1 && whole_groups) {
+            auto group = mean(of_group, buffer, whole_groups);
+            text.put(",[%llu,%.4f,%.4f]", plan.group_blocks, group.first, group.second);
+        }
+        if (traced > plan.group_blocks) {
+            auto whole = mean(of_all, buffer, 1);
+            text.put(",[%llu,%.0f,%.0f]", traced, whole.first, whole.second);
+        }
+        text.put("]}");
+    }
+    text.put("],\"shared\":[[%llu,%llu],[%llu,%llu],[%llu,%llu]]", shared.requests[0], shared.wavefronts[0],
+             shared.requests[1], shared.wavefronts[1], shared.requests[2], shared.wavefronts[2]);
+    Count hottest = 0, hottest_of_many = 0;
+    for (const auto& [address, hits] : atomics) {
+        Count& highest = hits.of_many ? hottest_of_many : hottest;
+        highest = std::max(highest, hits.count);
+    }
+    text.put(",\"local_requests\":%llu,\"atomics\":[%llu,%llu,%llu,%llu,%llu]", local_requests,
+             atomic_requests, atomic_lanes, atomic_addresses, hottest, hottest_of_many);
+    text.spread("barriers", barriers);
+    text.spread("requests", requests);
+    text.spread("waits", waits);
+    text.spread("warp_instructions", instructions);
+    text.spread("block_instructions", block_instructions);
+    text.put("}\n");
+    return text.take();
+}
+
+} // namespace trace
+} // namespace executor

@@ -1,0 +1,152 @@
+// What is summed up over the recorded blocks of a launch.
+#pragma once
+
+#include "executor.h"
+#include "trace/lines.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace executor {
+namespace trace {
+
+using Count = unsigned long long;
+
+extern const char* program_base; // where the executable lies
+
+// Global memory: an allocation, or the program's own variables.
+struct Range {
+    unsigned long long begin, end;
+    unsigned buffer;
+    size_t bytes;
+};
+
+// What is known of the executable: instructions of the basic block behind each call-out, by its place in the program.
+struct Program {
+    std::vector<unsigned short> weights;
+};
+
+struct TrafficCounts {
+    Count load_requests = 0, load_sectors = 0, missed_sectors = 0, store_requests = 0, store_sectors = 0,
+          atomic_requests = 0, atomic_sectors = 0;
+    void add(const TrafficCounts& more) {
+        load_requests += more.load_requests;
+        load_sectors += more.load_sectors;
+        missed_sectors += more.missed_sectors;
+        store_requests += more.store_requests;
+        store_sectors += more.store_sectors;
+        atomic_requests += more.atomic_requests;
+        atomic_sectors += more.atomic_sectors;
+    }
+};
+
+struct Spread {
+    Count sum = 0, count = 0, largest = 0;
+    void note(Count value) {
+        sum += value;
+        ++count;
+        largest = std::max(largest, value);
+    }
+    void add(const Spread& more) {
+        sum += more.sum;
+        count += more.count;
+        largest = std::max(largest, more.largest);
+    }
+};
+
+// Executions of a basic block: by warps, and by their threads.
+struct Executions {
+    Count warps = 0, lanes = 0;
+};
+
+struct SharedCounts {
+    Count requests[3] = {}, wavefronts[3] = {}; // by Ask
+};
+
+// Of one block.
+struct BlockCounts {
+    // By place in the program, which has less than 16 MiB; pages that nothing touches take no memory.
+    Executions* executed = static_cast<Executions*>(std::calloc(1 << 24, sizeof(Executions)));
+    std::vector<unsigned> places; // where it is not zero
+    TrafficCounts traffic[kMostBuffers + 1];
+    unsigned buffers = 0; // that there may be traffic of
+    SharedCounts shared;
+    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
+    Count events = 0, dropped = 0;
+    std::unordered_map<unsigned long long, Count> atomics; // by address
+    Spread barriers, requests, waits, instructions;
+    Count all_instructions = 0;
+
+    void execute(unsigned place, unsigned lanes) {
+        Executions& here = executed[place];
+        if (!here.warps++)
+            places.push_back(place);
+        here.lanes += lanes;
+    }
+    void clear() {
+        for (unsigned place : places)
+            executed[place] = {};
+        places.clear();
+        std::memset(static_cast<void*>(traffic), 0, sizeof(TrafficCounts) * (buffers + 1));
+        shared = {};
+        local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
+            all_instructions = 0;
+        atomics.clear();
+        barriers = requests = waits = instructions = {};
+    }
+};
+
+struct Hits {
+    Count count = 0;
+    unsigned long long first_group = 0;
+    bool of_many = false; // groups
+};
+
+struct Sum {
+    Count count = 0, read = 0, written = 0;
+};
+
+// Which blocks of a launch are recorded: groups of neighbours.
+struct Plan {
+    unsigned long long blocks = 0, group_blocks = 1;
+    std::vector<unsigned long long> groups; // first block of each, ascending
+    bool only_those = false;                // no others are run
+    bool trial = true;                      // before it is known what a block costs: block 0 alone
+
+    bool has(unsigned long long block) const {
+        auto after = std::upper_bound(groups.begin(), groups.end(), block);
+        return after != groups.begin() && block - after[-1] < group_blocks;
+    }
+};
+
+// One launch that is recorded.
+struct Launch {
+    Plan plan;
+    unsigned long long threads = 0;
+    size_t l1_bytes = 0;
+    std::vector<Range> ranges; // by address
+    std::vector<size_t> bytes; // by buffer
+
+    std::mutex mutex; // of what follows
+    Count traced = 0;
+    std::map<unsigned, Executions> executed;
+    std::map<unsigned, TrafficCounts> traffic;
+    SharedCounts shared;
+    Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
+          dropped = 0;
+    std::unordered_map<unsigned long long, Hits> atomics;
+    Spread barriers, requests, waits, instructions, block_instructions;
+    std::map<unsigned, Sum> of_block;             // lines by buffer
+    std::map<unsigned long long, LineSet> groups; // by first block
+    LineSet all;
+
+    void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);
+    std::string line(const Job& job) const; // JSON
+};
+
+} // namespace trace
+} // namespace executor

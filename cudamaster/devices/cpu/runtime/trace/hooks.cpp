@@ -1,0 +1,333 @@
+// Which blocks of which launch are recorded, and what is written of a call.
+//
+// Budgets count events and not seconds: the same call is sampled in the same way on every machine. The first block
+// says what a block costs. Blocks that are not recorded run too, where all of them together are cheap enough, so that
+// later launches find what they left; else they are left out, and the launch says so.
+#include "observe.h"
+#include "trace/trace.h"
+
+#include <link.h>
+#include <unistd.h>
+#include <cstdio>
+#include <cstdlib>
+
+namespace executor {
+namespace trace {
+
+namespace {
+
+constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are recorded in one call ...
+constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
+constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
+constexpr unsigned kGroups = 8, kGroupBlocks = 8;
+constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
+
+struct Recording {
+    bool on = false;
+    int output = -1;
+    Program program;
+    std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
+    unsigned numbers = 1;                                           // 0 are the program's own variables
+    std::vector<Range> own;
+    Count recorded = 0, executed = 0; // events of the call so far
+    std::unique_ptr<Launch> launch;
+    std::atomic<Count> waited{0};
+    std::map<std::string, unsigned> seen; // launches of each shape
+};
+
+Recording& state() {
+    static auto* only = new Recording;
+    return *only;
+}
+
+void write_all(const std::string& text) {
+    const char* at = text.data();
+    for (size_t left = text.size(); left > 0;) {
+        ssize_t written = write(state().output, at, left);
+        if (written <= 0)
+            std::abort();
+        at += written;
+        left -= static_cast<size_t>(written);
+    }
+}
+
+template <class... Values> void write_line(const char* format, Values... values) {
+    char line[256];
+    std::snprintf(line, sizeof line, format, values...);
+    write_all(line);
+}
+
+int look_at_program(dl_phdr_info* info, size_t, void*) {
+    program_base = reinterpret_cast<const char*>(info->dlpi_addr);
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        const auto& part = info->dlpi_phdr[i];
+        if (part.p_type == PT_LOAD && part.p_flags & PF_W)
+            state().own.push_back({info->dlpi_addr + part.p_vaddr,
+                                   info->dlpi_addr + part.p_vaddr + part.p_memsz, 0, part.p_memsz});
+    }
+    return 1; // the first entry is the program itself
+}
+
+int find_shared(dl_phdr_info* info, size_t, void* found) {
+    auto& shared = *static_cast<SharedMemory*>(found);
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+            shared.begin[0] = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
+            shared.end[0] = shared.begin[0] + info->dlpi_phdr[i].p_memsz;
+        }
+    return 1;
+}
+
+// The table of instructions: a line "place instructions" each, and the empty line that ends it.
+void read_program(int input) {
+    Program& program = state().program;
+    program.weights.assign(1 << 24, 0);
+    lseek(input, 0, SEEK_SET);
+    int copy = dup(input);
+    if (FILE* file = copy < 0 ? nullptr : fdopen(copy, "r")) {
+        char line[64];
+        unsigned place = 0, weight = 0;
+        while (std::fgets(line, sizeof line, file) && std::sscanf(line, "%x %u", &place, &weight) == 2)
+            program.weights[place & 0xffffffu] = static_cast<unsigned short>(std::min(weight, 65535u));
+        std::fclose(file);
+    }
+    lseek(input, 0, SEEK_END);
+}
+
+void prepare() {
+    Recording& recording = state();
+    const char* descriptor = std::getenv("CUDAMASTER_CPU_TRACE");
+    if (!descriptor || recording.output >= 0)
+        return;
+    recording.output = std::atoi(descriptor);
+    dl_iterate_phdr(&look_at_program, nullptr);
+    read_program(recording.output);
+}
+
+size_t share_of_l1(const Job& job) {
+    constexpr size_t kL1 = 256 << 10, kSharedMost = 228 << 10, kReserved = 1 << 10, kMultiprocessors = 132;
+    size_t shared = job.launch->shared_bytes + kReserved, warps = (job.threads + kWarp - 1) / kWarp;
+    size_t resident = std::max<size_t>(std::min({size_t{32}, 64 / warps, kSharedMost / shared}), 1);
+    resident = std::min<size_t>(resident, (job.blocks + kMultiprocessors - 1) / kMultiprocessors);
+    return (kL1 - std::min(resident * shared, kSharedMost)) / resident;
+}
+
+// So many blocks in groups of neighbours, spread over the grid: the first and the last are among them.
+Plan plan_of(unsigned long long blocks, Count wanted) {
+    Plan plan;
+    plan.blocks = blocks;
+    plan.trial = false;
+    wanted = std::max<Count>(wanted, 1);
+    if (wanted >= blocks || blocks <= kGroupBlocks) {
+        plan.group_blocks = std::min<unsigned long long>(blocks, kGroupBlocks);
+        wanted = blocks;
+        if (blocks <= kGroups * kGroupBlocks)
+            for (unsigned long long first = 0; first < blocks; first += plan.group_blocks)
+                plan.groups.push_back(first);
+        if (!plan.groups.empty())
+            return plan;
+    }
+    plan.group_blocks = kGroupBlocks;
+    while (plan.group_blocks > 1 && wanted / plan.group_blocks < 4)
+        plan.group_blocks /= 2;
+    unsigned long long groups = std::clamp<unsigned long long>(wanted / plan.group_blocks, 1, kGroups);
+    unsigned long long last =
+        (blocks - 1) / plan.group_blocks; // number of the last group, which may be cut short
+    if (blocks % plan.group_blocks && last)
+        --last;
+    for (unsigned long long i = 0; i < groups; ++i) {
+        unsigned long long number = groups == 1 ? 0 : last * i / (groups - 1);
+        if (plan.groups.empty() || plan.groups.back() < number * plan.group_blocks)
+            plan.groups.push_back(number * plan.group_blocks);
+    }
+    return plan;
+}
+
+} // namespace
+
+} // namespace trace
+
+namespace observe {
+
+using namespace trace;
+
+void launch_begins(const Job& job) {
+    Recording& recording = state();
+    recording.launch.reset();
+    if (!recording.on)
+        return;
+    auto launch = std::make_unique<Launch>();
+    launch->threads = job.threads;
+    launch->l1_bytes = share_of_l1(job);
+    launch->ranges = recording.own;
+    launch->bytes.resize(recording.numbers + 1);
+    for (const Range& range : recording.own)
+        launch->bytes[0] += range.bytes;
+    for (const auto& [base, allocation] : recording.allocations) {
+        auto begin = reinterpret_cast<uintptr_t>(base);
+        unsigned number = std::min(allocation.first, kMostBuffers);
+        launch->ranges.push_back({begin, begin + allocation.second, number, allocation.second});
+        launch->bytes.at(number) = allocation.second;
+    }
+    std::sort(launch->ranges.begin(), launch->ranges.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    launch->plan.blocks = job.blocks;
+    launch->plan.groups = {0};
+    recording.waited = 0;
+    recording.launch = std::move(launch);
+}
+
+// The first pass records one block, to see what it costs; the second one the others of the sample. Blocks of a
+// cooperative launch wait for each other: there is one pass.
+bool wants_pass(const Job& job, unsigned pass) {
+    Recording& recording = state();
+    Launch* launch = recording.launch.get();
+    if (!launch)
+        return pass == 0;
+    if (job.launch->cooperative) {
+        launch->plan = plan_of(job.blocks, 16);
+        return pass == 0;
+    }
+    if (pass == 0)
+        return true;
+    if (pass > 1 || job.blocks == 1)
+        return false;
+    Count each = std::max<Count>(launch->events + launch->dropped, 1);
+    const CudamasterCpuLaunch& shape = *job.launch;
+    char text[160];
+    std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
+                  shape.grid.x, shape.grid.y, shape.block.x, shape.block.y);
+    unsigned before = recording.seen[text]++;
+    Count left = kRecordedOfCall - std::min(recording.recorded, kRecordedOfCall);
+    Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
+    // What was launched often before is looked at less closely.
+    wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
+    launch->plan = plan_of(job.blocks, std::max<Count>(wanted, 4));
+    Count all = each * job.blocks, may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    launch->plan.only_those = all > may;
+    recording.executed += launch->plan.only_those ? 0 : all;
+    return true;
+}
+
+void launch_ends(const Job& job) {
+    Recording& recording = state();
+    std::unique_ptr<Launch> launch = std::move(recording.launch);
+    if (!launch)
+        return;
+    recording.recorded += launch->events;
+    if (job.failed.load() || !launch->traced)
+        write_line("{\"event\":\"failed\"}\n");
+    else
+        write_all(launch->line(job));
+}
+
+bool wants_block(const Job&, unsigned long long block) {
+    Launch* launch = state().launch.get();
+    if (!launch)
+        return true;
+    if (launch->plan.trial)
+        return block == 0;
+    if (block == 0)
+        return false; // it was the trial
+    return !launch->plan.only_those || launch->plan.has(block);
+}
+
+void block_begins(Worker& self, unsigned long long block) {
+    Recording& recording = state();
+    Launch* launch = recording.launch.get();
+    recorder = nullptr;
+    if (!launch || !launch->plan.has(block))
+        return;
+    if (!self.observer)
+        self.observer = new Tracer;
+    auto* tracer = static_cast<Tracer*>(self.observer);
+    SharedMemory shared;
+    dl_iterate_phdr(&find_shared, &shared);
+    shared.begin[1] = reinterpret_cast<uintptr_t>(cudamaster_cpu_dynamic_shared);
+    shared.end[1] = shared.begin[1] + (self.job->launch->shared_bytes + 127) / 128 * 128;
+    const void* variables[] = {&threadIdx, &blockIdx, &blockDim, &gridDim, &cudamaster_cpu_dynamic_shared};
+    for (int i = 0; i < 5; ++i)
+        shared.built_in[i] = reinterpret_cast<uintptr_t>(variables[i]);
+    tracer->begin_block(*self.job, *launch, recording.program, shared);
+    recorder = tracer;
+}
+
+void block_ends(Worker& self) {
+    Tracer* tracer = recorder;
+    if (!tracer)
+        return;
+    tracer->end_block();
+    recorder = nullptr;
+    unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
+    if (!self.block_failed)
+        state().launch->add(block, tracer->counts(), tracer->lines());
+}
+
+void thread_begins(Worker& self) {
+    if (recorder)
+        recorder->thread_begins(self.linear);
+}
+void thread_ends(Worker& self) {
+    if (recorder)
+        recorder->thread_ends(self.linear);
+}
+void barrier_arrives(Worker& self, int kind) {
+    if (recorder)
+        recorder->barrier_arrives(self.linear, kind);
+}
+void barrier_completes(Worker&, int) {
+    if (recorder)
+        recorder->barrier_completes();
+}
+void warp_arrives(Worker&, unsigned) {}
+void warp_completes(Worker&, unsigned warp, unsigned arrived) {
+    if (recorder)
+        recorder->warp_completes(warp, arrived);
+}
+
+void yields(Worker&) {
+    Recording& recording = state();
+    if (recording.launch && recording.launch->plan.only_those && ++recording.waited > kPatience)
+        fail_block("a block waits for one that is left out of the sample");
+}
+
+void allocated(const void* base, size_t bytes) {
+    Recording& recording = state();
+    recording.allocations[base] = {recording.numbers++, bytes};
+    if (recording.on)
+        write_line("{\"event\":\"alloc\",\"bytes\":%zu}\n", bytes);
+}
+void freed(const void* base) {
+    Recording& recording = state();
+    recording.allocations.erase(base);
+    if (recording.on)
+        write_line("{\"event\":\"free\"}\n");
+}
+void copied(const void*, const void*, size_t bytes) {
+    if (state().on)
+        write_line("{\"event\":\"copy\",\"bytes\":%zu}\n", bytes);
+}
+void filled(const void*, size_t bytes) {
+    if (state().on)
+        write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", bytes);
+}
+void synchronised() {
+    if (state().on)
+        write_line("{\"event\":\"synchronise\"}\n");
+}
+
+void recording(bool on) {
+    prepare();
+    Recording& recording = state();
+    if (recording.output < 0)
+        return;
+    recording.on = on;
+    if (on) {
+        recording.recorded = recording.executed = 0;
+        recording.seen.clear();
+    }
+    write_line("{\"event\":\"%s\"}\n", on ? "call" : "end");
+}
+
+} // namespace observe
+} // namespace executor

@@ -1,0 +1,120 @@
+// Global memory as a GPU's caches see it: lines of 128 bytes in sectors of 32.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace executor {
+namespace trace {
+
+enum class Ask : unsigned char { kLoad, kStore, kAtomic };
+
+// One line of a request: sectors, and whether it is the request's first.
+struct LineRequest {
+    unsigned long long line : 48;
+    unsigned long long sectors : 4;
+    unsigned long long first : 1;
+    unsigned long long ask : 2;
+    unsigned long long buffer : 9;
+};
+static_assert(sizeof(LineRequest) == 8, "there are many");
+
+constexpr unsigned kMostBuffers = 511;
+
+// Set-associative, least recently used goes first. Only loads stay in it.
+class L1 {
+  public:
+    void reset(size_t bytes) {
+        sets_ = std::max<size_t>(bytes / (128 * kWays), 1);
+        ways_.assign(sets_ * kWays, {});
+        time_ = 0;
+    }
+    // Sectors that were not there, and now are.
+    unsigned load(unsigned long long line, unsigned sectors) {
+        Way* set = &ways_[(line ^ line >> 11) % sets_ * kWays];
+        Way* oldest = set;
+        ++time_;
+        for (unsigned i = 0; i < kWays; ++i) {
+            if (set[i].line == line && set[i].sectors) {
+                unsigned missed = sectors & ~set[i].sectors;
+                set[i].sectors |= sectors;
+                set[i].used = time_;
+                return missed;
+            }
+            if (set[i].used < oldest->used)
+                oldest = &set[i];
+        }
+        *oldest = {line, sectors, time_};
+        return sectors;
+    }
+
+  private:
+    static constexpr unsigned kWays = 8;
+    struct Way {
+        unsigned long long line = 0;
+        unsigned sectors = 0;
+        unsigned long long used = 0;
+    };
+    std::vector<Way> ways_;
+    size_t sets_ = 1;
+    unsigned long long time_ = 0;
+};
+
+// Distinct lines, with the sectors that were read and written.
+class LineSet {
+  public:
+    struct Entry {
+        unsigned long long line; // + 1, 0 is free
+        unsigned char read, written;
+        unsigned short buffer;
+    };
+    void add(unsigned long long line, unsigned read, unsigned written, unsigned buffer) {
+        if ((used_.size() + 1) * 2 > entries_.size())
+            grow();
+        Entry& entry = entries_[place(line + 1)];
+        if (!entry.line) {
+            entry = {line + 1, 0, 0, static_cast<unsigned short>(buffer)};
+            used_.push_back(static_cast<unsigned>(&entry - entries_.data()));
+        }
+        entry.read = static_cast<unsigned char>(entry.read | read);
+        entry.written = static_cast<unsigned char>(entry.written | written);
+    }
+    void add(const LineSet& other) {
+        other.each(
+            [this](const Entry& entry) { add(entry.line - 1, entry.read, entry.written, entry.buffer); });
+    }
+    template <class Take> void each(Take take) const {
+        for (unsigned at : used_)
+            take(entries_[at]);
+    }
+    void clear() {
+        for (unsigned at : used_)
+            entries_[at] = {};
+        used_.clear();
+    }
+
+  private:
+    size_t place(unsigned long long key) const {
+        size_t at = key * 0x9e3779b97f4a7c15ull >> 20 & (entries_.size() - 1);
+        while (entries_[at].line && entries_[at].line != key)
+            at = (at + 1) & (entries_.size() - 1);
+        return at;
+    }
+    void grow() {
+        std::vector<Entry> old(std::max<size_t>(entries_.size() * 2, 1024));
+        old.swap(entries_);
+        std::vector<unsigned> before;
+        before.swap(used_);
+        for (unsigned at : before) {
+            size_t now = place(old[at].line);
+            entries_[now] = old[at];
+            used_.push_back(static_cast<unsigned>(now));
+        }
+    }
+    std::vector<Entry> entries_;
+    std::vector<unsigned> used_;
+};
+
+} // namespace trace
+} // namespace executor

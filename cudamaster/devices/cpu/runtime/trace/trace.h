@@ -1,0 +1,134 @@
+// Counts what a kernel does, as a GPU would see it: what the warps of a sample of its blocks execute and ask of memory.
+//
+//   call-outs (callouts.cpp)  each thread of a recorded block notes its basic blocks and accesses, in their order
+//   warps (warps.cpp)         the threads of a warp are brought together again: at each step, those whose next event
+//                             has the lowest address in the program go on, in step. As compilers lay code out, threads
+//                             that left a loop so wait for those that are still in it, as they do on a GPU.
+//   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
+//   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
+//   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
+//
+// The descriptor in CUDAMASTER_CPU_TRACE is read first: how many instructions each basic block has (building them
+// from the program is Python's), then written to.
+#pragma once
+
+#include "trace/counts.h"
+#include "trace/lines.h"
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace executor {
+namespace trace {
+
+enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal };
+
+// One step of a thread. `key` orders steps by place in the program, deeper calls first.
+struct Event {
+    unsigned key;
+    Act kind;
+    unsigned char bytes;
+    unsigned short unused;
+    unsigned long long address;
+};
+
+constexpr size_t kEventsOfLane = 1 << 16; // that are kept between two barriers; the others are counted
+
+struct Lane {
+    Event* next = nullptr;
+    Event* end = nullptr;
+    Event* begin = nullptr;
+    unsigned depth = 0; // of calls
+    unsigned long long dropped = 0;
+};
+
+// Room for the events of one warp.
+struct Room {
+    Event* memory = nullptr;
+    Room();
+    Event* of_lane(unsigned lane) const;
+};
+
+struct WarpTrace {
+    Room* room = nullptr;
+    unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
+    unsigned live = 0;
+    std::vector<LineRequest> requests; // since the last barrier of the block
+    unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0;
+};
+
+// Where a block's shared memory is: the program's thread-local variables, and the dynamic array.
+struct SharedMemory {
+    unsigned long long begin[2] = {}, end[2] = {};
+    // Built-in variables lie among the thread-local ones.
+    unsigned long long built_in[5] = {};
+    bool is_built_in(unsigned long long address) const {
+        for (unsigned long long variable : built_in)
+            if (address - variable < sizeof(dim3))
+                return true;
+        return false;
+    }
+    bool has(unsigned long long address) const {
+        return (address >= begin[0] && address < end[0]) || (address >= begin[1] && address < end[1]);
+    }
+};
+
+// What is recorded of the block that an OS thread runs.
+class Tracer {
+  public:
+    void begin_block(const Job& job, const Launch& launch, const Program& program,
+                     const SharedMemory& shared);
+    void end_block();
+    const BlockCounts& counts() const { return counts_; }
+    const LineSet& lines() const { return lines_; }
+    void thread_begins(unsigned thread);
+    void thread_ends(unsigned thread);
+    void barrier_arrives(unsigned thread, int kind);
+    void barrier_completes();
+    void warp_completes(unsigned warp, unsigned arrived);
+
+    void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
+              const void* site);
+    Lane& lane(unsigned thread) { return lanes_[thread]; }
+
+  private:
+    __attribute__((noinline)) bool make_room(Lane& lane, unsigned thread);
+    void arrive(unsigned warp);
+    void merge(unsigned warp); // warps.cpp
+    struct Step;
+    void take(WarpTrace& warp, const Step& step);
+    void take_shared(const Step& step);
+    void take_global(WarpTrace& warp, const Step& step, const Range& range);
+    const Range* range_of(unsigned long long address);
+    void drain();
+
+    Lane lanes_[kMaxThreads];
+    WarpTrace warps_[kMaxThreads / kWarp];
+    std::vector<std::unique_ptr<Room>> rooms_;
+    std::vector<Room*> free_rooms_;
+    unsigned threads_ = 0;
+    const Program* program_ = nullptr;
+    const Launch* launch_ = nullptr;
+    const Range* last_range_ = nullptr;
+    SharedMemory shared_;
+    BlockCounts counts_;
+    L1 l1_;
+    LineSet lines_;
+    bool asked_ = false; // a load since the last basic block
+};
+
+// The tracer of this OS thread's block, null where nothing is recorded.
+extern __thread Tracer* recorder;
+
+inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
+                         const void* site) {
+    if (__builtin_expect(lane.next == lane.end, 0) && !make_room(lane, thread))
+        return;
+    unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base);
+    unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (place & 0xffffffu);
+    *lane.next++ = {key, kind, static_cast<unsigned char>(bytes), 0, address};
+}
+
+} // namespace trace
+} // namespace executor

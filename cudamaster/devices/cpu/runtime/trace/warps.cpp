@@ -1,0 +1,349 @@
+// From the events of single threads to what their warp executes.
+#include "trace/trace.h"
+
+#include <sys/mman.h>
+#include <cstdlib>
+
+namespace executor {
+namespace trace {
+
+namespace {
+
+constexpr unsigned kDone = ~0u;
+// Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
+constexpr size_t kLaneStride = kEventsOfLane + 20;
+
+} // namespace
+
+Room::Room() {
+    void* pages = mmap(nullptr, kWarp * kLaneStride * sizeof(Event), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        std::abort();
+    memory = static_cast<Event*>(pages);
+}
+
+Event* Room::of_lane(unsigned lane) const {
+    return memory + lane * kLaneStride;
+}
+
+// Lanes that take part in a step, by their numbers, and where each goes.
+struct Tracer::Step {
+    Act kind;
+    unsigned bytes, count;
+    unsigned char lane[kWarp];
+    unsigned long long address[kWarp];
+};
+
+bool Tracer::make_room(Lane& lane, unsigned thread) {
+    if (lane.begin) {
+        ++lane.dropped;
+        return false;
+    }
+    WarpTrace& warp = warps_[thread / kWarp];
+    if (!warp.room) {
+        if (free_rooms_.empty()) {
+            rooms_.push_back(std::make_unique<Room>());
+            free_rooms_.push_back(rooms_.back().get());
+        }
+        warp.room = free_rooms_.back();
+        free_rooms_.pop_back();
+    }
+    lane.begin = lane.next = warp.room->of_lane(thread % kWarp);
+    lane.end = lane.begin + kEventsOfLane;
+    return true;
+}
+
+void Tracer::merge(unsigned number) {
+    WarpTrace& warp = warps_[number];
+    if (!warp.room)
+        return;
+    Lane* lanes = &lanes_[number * kWarp];
+    const Event* at[kWarp];
+    const Event* end[kWarp];
+    alignas(64) unsigned next[kWarp];
+    for (unsigned i = 0; i < kWarp; ++i) {
+        bool there = number * kWarp + i < threads_;
+        at[i] = there ? lanes[i].begin : nullptr;
+        end[i] = there ? lanes[i].next : nullptr;
+        next[i] = at[i] != end[i] ? at[i]->key : kDone;
+        if (!there)
+            continue;
+        counts_.events += static_cast<Count>(end[i] - at[i]);
+        counts_.dropped += lanes[i].dropped;
+        lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
+        lanes[i].dropped = 0;
+    }
+    for (;;) {
+        unsigned lowest = kDone;
+        for (unsigned i = 0; i < kWarp; ++i)
+            lowest = std::min(lowest, next[i]);
+        if (lowest == kDone)
+            break;
+        Step step;
+        step.count = 0;
+        const Event* first = nullptr;
+        for (unsigned i = 0; i < kWarp; ++i) {
+            if (next[i] != lowest)
+                continue;
+            const Event* event = at[i]++;
+            first = event;
+            step.lane[step.count] = static_cast<unsigned char>(i);
+            step.address[step.count++] = event->address;
+            next[i] = at[i] != end[i] ? at[i]->key : kDone;
+        }
+        if (first->kind == Act::kBlock) {
+            unsigned place = lowest & 0xffffffu;
+            counts_.execute(place, step.count);
+            warp.instructions += program_->weights[place];
+            asked_ = false;
+            continue;
+        }
+        step.kind = first->kind;
+        step.bytes = first->bytes;
+        take(warp, step);
+    }
+    free_rooms_.push_back(warp.room);
+    warp.room = nullptr;
+}
+
+void Tracer::take(WarpTrace& warp, const Step& step) {
+    if (step.kind == Act::kLocal) {
+        ++counts_.local_requests;
+        return;
+    }
+    unsigned long long address = step.address[0];
+    if (shared_.has(address)) {
+        if (!shared_.is_built_in(address))
+            take_shared(step);
+        return;
+    }
+    if (const Range* range = range_of(address))
+        take_global(warp, step, *range);
+}
+
+// Neither global nor shared memory, nor a thread's own: parameters and constants.
+const Range* Tracer::range_of(unsigned long long address) {
+    if (last_range_ && address >= last_range_->begin && address < last_range_->end)
+        return last_range_;
+    const auto& ranges = launch_->ranges;
+    auto after =
+        std::upper_bound(ranges.begin(), ranges.end(), address,
+                         [](unsigned long long wanted, const Range& range) { return wanted < range.begin; });
+    if (after == ranges.begin() || address >= after[-1].end)
+        return nullptr;
+    return last_range_ = &after[-1];
+}
+
+// 32 banks of 4 bytes. Lanes that read the same word share it; 8 bytes go in two halves of the warp, 16 in four.
+// Atomics share nothing.
+void Tracer::take_shared(const Step& step) {
+    unsigned words = std::max(step.bytes / 4, 1u), lanes_at_once = kWarp / words;
+    Count wavefronts = 0;
+    unsigned long long seen[kWarp][kWarp];
+    for (unsigned i = 0; i < step.count;) {
+        unsigned part = step.lane[i] / lanes_at_once, deepest = 1;
+        unsigned char count[kWarp] = {};
+        for (; i < step.count && step.lane[i] / lanes_at_once == part; ++i)
+            for (unsigned k = 0; k < words; ++k) {
+                unsigned long long word = step.address[i] / 4 + k;
+                unsigned bank = word % kWarp, known = 0;
+                if (step.kind != Act::kAtomic)
+                    while (known < count[bank] && seen[bank][known] != word)
+                        ++known;
+                else
+                    known = count[bank];
+                if (known == count[bank] && known < kWarp) {
+                    seen[bank][known] = word;
+                    deepest = std::max<unsigned>(deepest, ++count[bank]);
+                }
+            }
+        wavefronts += deepest;
+    }
+    unsigned kind = step.kind == Act::kLoad ? 0 : step.kind == Act::kStore ? 1 : 2;
+    ++counts_.shared.requests[kind];
+    counts_.shared.wavefronts[kind] += wavefronts;
+}
+
+void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) {
+    unsigned long long lines[2 * kWarp];
+    unsigned sectors[2 * kWarp], count = 0, last = 0;
+    for (unsigned i = 0; i < step.count; ++i) {
+        unsigned long long begin = step.address[i] >> 5,
+                           end = (step.address[i] + std::max(step.bytes, 1u) - 1) >> 5;
+        for (unsigned long long sector = begin; sector <= end; ++sector) {
+            unsigned long long line = sector >> 2;
+            if (!count || lines[last] != line) {
+                for (last = 0; last < count && lines[last] != line;)
+                    ++last;
+                if (last == count) {
+                    lines[count] = line;
+                    sectors[count++] = 0;
+                }
+            }
+            sectors[last] |= 1u << (sector & 3);
+        }
+    }
+    Ask ask = step.kind == Act::kLoad ? Ask::kLoad : step.kind == Act::kStore ? Ask::kStore : Ask::kAtomic;
+    Count touched = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        touched += static_cast<Count>(__builtin_popcount(sectors[i]));
+        warp.requests.push_back(
+            {lines[i], sectors[i], i == 0, static_cast<unsigned long long>(ask), range.buffer});
+    }
+    TrafficCounts& traffic = counts_.traffic[range.buffer];
+    ++warp.global_requests;
+    switch (ask) {
+    case Ask::kLoad:
+        ++traffic.load_requests;
+        traffic.load_sectors += touched;
+        warp.waits += !asked_;
+        asked_ = true;
+        break;
+    case Ask::kStore:
+        ++traffic.store_requests;
+        traffic.store_sectors += touched;
+        break;
+    case Ask::kAtomic: {
+        ++traffic.atomic_requests;
+        traffic.atomic_sectors += touched;
+        unsigned long long seen[kWarp];
+        unsigned distinct = 0;
+        for (unsigned i = 0; i < step.count; ++i) {
+            ++counts_.atomics[step.address[i]];
+            unsigned known = 0;
+            while (known < distinct && seen[known] != step.address[i])
+                ++known;
+            if (known == distinct)
+                seen[distinct++] = step.address[i];
+        }
+        ++counts_.atomic_requests;
+        counts_.atomic_lanes += step.count;
+        counts_.atomic_addresses += distinct;
+    }
+    }
+}
+
+// The warps of a block run side by side on a GPU: their requests take turns at the cache.
+void Tracer::drain() {
+    struct Place {
+        const LineRequest* at;
+        const LineRequest* end;
+    };
+    std::vector<Place> places;
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        if (auto& requests = warps_[warp].requests; !requests.empty())
+            places.push_back({requests.data(), requests.data() + requests.size()});
+    while (!places.empty()) {
+        size_t kept = 0;
+        for (Place place : places) {
+            do {
+                LineRequest request = *place.at++;
+                unsigned sectors = request.sectors;
+                switch (static_cast<Ask>(request.ask)) {
+                case Ask::kLoad:
+                    if (unsigned missed = l1_.load(request.line, sectors)) {
+                        counts_.traffic[request.buffer].missed_sectors +=
+                            static_cast<Count>(__builtin_popcount(missed));
+                        lines_.add(request.line, missed, 0, request.buffer);
+                    }
+                    break;
+                case Ask::kStore:
+                    lines_.add(request.line, 0, sectors, request.buffer);
+                    break;
+                case Ask::kAtomic:
+                    lines_.add(request.line, sectors, sectors, request.buffer);
+                    break;
+                }
+            } while (place.at != place.end && !place.at->first);
+            if (place.at != place.end)
+                places[kept++] = place;
+        }
+        places.resize(kept);
+    }
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        warps_[warp].requests.clear();
+}
+
+void Tracer::begin_block(const Job& job, const Launch& launch, const Program& program,
+                         const SharedMemory& shared) {
+    launch_ = &launch;
+    program_ = &program;
+    shared_ = shared;
+    threads_ = job.threads;
+    counts_.buffers = launch.bytes.empty()
+                          ? 0
+                          : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
+    counts_.clear();
+    l1_.reset(launch_->l1_bytes);
+    lines_.clear();
+    last_range_ = nullptr;
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
+        WarpTrace& trace = warps_[warp];
+        trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
+        trace.barriers = trace.global_requests = trace.instructions = trace.waits = 0;
+        trace.requests.clear();
+        if (trace.room)
+            free_rooms_.push_back(trace.room);
+        trace.room = nullptr;
+    }
+    for (unsigned i = 0; i < threads_; ++i)
+        lanes_[i] = {};
+}
+
+void Tracer::arrive(unsigned warp) {
+    if (--warps_[warp].pending == 0)
+        merge(warp);
+}
+
+void Tracer::thread_begins(unsigned thread) {
+    lanes_[thread].depth = 0;
+}
+
+void Tracer::thread_ends(unsigned thread) {
+    --warps_[thread / kWarp].live;
+    arrive(thread / kWarp);
+}
+
+void Tracer::barrier_arrives(unsigned thread, int) {
+    WarpTrace& warp = warps_[thread / kWarp];
+    if (warp.pending == 1)
+        ++warp.barriers;
+    arrive(thread / kWarp);
+}
+
+void Tracer::barrier_completes() {
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        warps_[warp].pending = warps_[warp].live;
+    drain();
+}
+
+// Where the whole warp meets, what it did so far need not be kept.
+void Tracer::warp_completes(unsigned number, unsigned arrived) {
+    WarpTrace& warp = warps_[number];
+    if (static_cast<unsigned>(__builtin_popcount(arrived)) != warp.live || !warp.room ||
+        warp.pending != warp.live)
+        return;
+    const Lane& lane = lanes_[number * kWarp + static_cast<unsigned>(__builtin_ctz(arrived))];
+    if (lane.next - lane.begin > static_cast<long>(kEventsOfLane / 8))
+        merge(number);
+}
+
+void Tracer::end_block() {
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+        merge(warp);
+    drain();
+    Count instructions = 0;
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
+        const WarpTrace& trace = warps_[warp];
+        counts_.barriers.note(trace.barriers);
+        counts_.requests.note(trace.global_requests);
+        counts_.waits.note(trace.waits);
+        counts_.instructions.note(trace.instructions);
+        instructions += trace.instructions;
+    }
+    counts_.all_instructions = instructions;
+}
+
+} // namespace trace
+} // namespace executor

@@ -1,0 +1,296 @@
+"""Counts what one call of a candidate does at given cases: its traced worker is run, and what that writes is folded.
+
+The worker counts executions of basic blocks; which instructions those are is read from its executable
+(devices/cpu/instructions.py). What the observer writes, a line of JSON for each event, is in runtime/trace/hooks.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from cudamaster.devices.cpu import instructions
+from cudamaster.devices.protocol import Observing, worker_words
+from cudamaster.modelling.counts import (
+    CallCounts,
+    Contention,
+    Footprint,
+    Instructions,
+    Launch,
+    Other,
+    Shared,
+    Spread,
+    Traffic,
+)
+from cudamaster.profiling.ptxas import Usage
+
+VERSION = 1  # of what is counted, and how
+_KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
+
+
+@dataclass(frozen=True)
+class NoTrace:
+    """Why the counts of a call are not known, a clause."""
+
+    reason: str
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Mark(_Line):
+    event: Literal["call", "end", "failed"]
+
+
+class _Event(_Line):
+    event: Literal["alloc", "free", "memset", "copy", "synchronise"]
+    bytes: int = 0
+
+
+class _Traffic(_Line):
+    buffer: int
+    bytes: int
+    load: tuple[int, int, int]  # requests, sectors, missed sectors
+    store: tuple[int, int]
+    atomic: tuple[int, int]
+    footprints: list[tuple[int, float, float]]
+
+
+_Sums = tuple[int, int, int]  # sum, count, largest
+
+
+class _Launch(_Line):
+    """A launch as the observer writes it: sums over the traced blocks."""
+
+    event: Literal["launch"]
+    kernel: str
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    cooperative: bool
+    blocks: int
+    traced: int
+    left_out: bool
+    events: int
+    dropped: int
+    executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
+    traffic: list[_Traffic]
+    shared: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # requests, wavefronts of load, store, atomic
+    local_requests: int
+    atomics: tuple[int, int, int, int, int]  # requests, lanes, addresses, the hottest of one group and of several
+    barriers: _Sums
+    requests: _Sums
+    waits: _Sums
+    warp_instructions: _Sums
+    block_instructions: _Sums
+
+
+_ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
+
+
+def trace(
+    device: Observing,
+    judge: Path,
+    worker: Path,
+    cases: Sequence[str],
+    *,
+    seed: int,
+    limit_s: float = 120.0,
+    usage: Sequence[Usage] = (),
+) -> tuple[CallCounts | NoTrace, ...]:
+    """What a call does at each case, by their labels, in one process. `usage` is what ptxas says of the kernels."""
+    if not cases:
+        return ()
+    started = monotonic()
+    blocks = _blocks_of(worker)
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
+        table = "".join(f"{place:x} {sum(kinds.values())}\n" for place, kinds in blocks.items())
+        notes.write(f"{table}\n".encode())
+        notes.flush()
+        after = notes.tell()
+        command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
+        command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
+        command += [word for label in cases for word in ("--case", label)]
+        ran = device.run_observed(command, Path(folder) / "report.jsonl", limit_s * len(cases), notes)
+        notes.seek(after)
+        calls = list(_calls(notes.read().decode(errors="replace")))
+    why = _why_not(ran.stderr, expired=ran.expired)
+    seconds = (monotonic() - started) / len(cases)
+    found: list[CallCounts | NoTrace] = []
+    for number, label in enumerate(cases):
+        call = calls[number] if number < len(calls) else None
+        if call is None or call.reason is not None:
+            reason = why if call is None or ran.exit_code != 0 else call.reason
+            found.append(NoTrace(reason or why))
+            continue
+        found.append(_counts(call.lines, label, seconds, blocks, usage))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Lines of a call; `reason` where it did not come to its end."""
+
+    lines: tuple[_Launch | _Event, ...]
+    reason: str | None
+
+
+def _calls(text: str) -> Iterator[_Call]:
+    lines: list[_Launch | _Event] = []
+    inside, reason = False, "the call did not come to its end"
+    for line in text.splitlines():
+        try:
+            read = _ANY.validate_json(line)
+        except ValidationError:
+            reason = "a kernel wrote where only the observer may"
+            continue
+        if not isinstance(read, _Mark):
+            lines.append(read)
+        elif read.event == "call":
+            lines, inside, reason = [], True, "the call did not come to its end"
+        elif read.event == "failed":
+            reason = "a launch failed"
+            yield _Call(tuple(lines), reason)
+            inside = False
+        elif inside:
+            yield _Call(tuple(lines), None)
+            inside = False
+    if inside:
+        yield _Call(tuple(lines), reason)
+
+
+def _why_not(stderr: str, *, expired: bool) -> str:
+    if expired:
+        return "the traced call took too long"
+    told = [line for line in stderr.splitlines() if line.startswith("cuda device")]
+    return told[-1] if told else "the traced call failed"
+
+
+def _blocks_of(worker: Path) -> dict[int, dict[str, int]]:
+    """Basic blocks of a traced worker, read from it once."""
+    kept = worker.with_name("blocks.json")
+    if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
+        return {int(place): kinds for place, kinds in json.loads(kept.read_text()).items()}
+    blocks = instructions.blocks_of(worker)
+    making = kept.with_suffix(".making")
+    making.write_text(json.dumps(blocks))
+    making.replace(kept)
+    return blocks
+
+
+def _counts(
+    lines: Sequence[_Launch | _Event],
+    label: str,
+    seconds: float,
+    blocks: Mapping[int, Mapping[str, int]],
+    usage: Sequence[Usage],
+) -> CallCounts:
+    events: list[Launch | Other] = []
+    notes: list[str] = []
+    for line in lines:
+        if isinstance(line, _Launch):
+            events.append(_launch(line, blocks, usage))
+            if line.left_out:
+                notes.append("blocks that are not traced were left out: later launches may find less than they would")
+            if line.dropped:
+                notes.append("of long threads the first part was traced")
+        else:
+            events.append(Other(event=line.event, bytes=line.bytes))
+    merged = [
+        first.model_copy(update={"count": sum(1 for _ in same) + 1})
+        for _, same in groupby(events)
+        if (first := next(same))
+    ]
+    return CallCounts(
+        version=VERSION,
+        case=label,
+        seconds=round(seconds, 3),
+        events=tuple(merged),
+        note="; ".join(dict.fromkeys(notes)),
+    )
+
+
+def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, int]], usage: Sequence[Usage]) -> Launch:
+    """Counts of the whole launch, of those of the traced blocks."""
+    # Threads of which only a part was kept stand for the whole.
+    longer = (line.events + line.dropped) / line.events if line.events else 1.0
+    scale = line.blocks / line.traced * longer
+    kinds = dict.fromkeys(_KINDS, 0.0)
+    warps = lanes = 0.0
+    for place, by_warps, by_lanes in line.executed:
+        block = blocks.get(place, {})
+        size = sum(block.values())
+        warps += size * by_warps
+        lanes += size * by_lanes
+        for kind, count in block.items():
+            kinds[kind] += count * by_warps * scale
+    (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
+    _, atomic_lanes, addresses, of_one, of_many = line.atomics
+    found = _usage_of(line.kernel, usage)
+    return Launch(
+        kernel=line.kernel,
+        grid=line.grid,
+        block=line.block,
+        dynamic_shared_bytes=line.dynamic_shared_bytes,
+        static_shared_bytes=None if found is None else found.shared_bytes,
+        registers=None if found is None else found.registers,
+        cooperative=line.cooperative,
+        traced_blocks=line.traced,
+        instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
+        traffic=tuple(_traffic(traffic, scale) for traffic in line.traffic),
+        shared=Shared(
+            load_requests=loads * scale,
+            load_wavefronts=load_waves * scale,
+            store_requests=stores * scale,
+            store_wavefronts=store_waves * scale,
+            atomic_requests=atomics * scale,
+            atomic_wavefronts=atomic_waves * scale,
+        ),
+        local_requests=line.local_requests * scale,
+        contention=Contention(
+            hottest=max(of_many * scale, of_one),
+            all=atomic_lanes * scale,
+            same_address=atomic_lanes / addresses if addresses else 1,
+        ),
+        barriers=_spread(line.barriers, longer),
+        requests_of_warp=_spread(line.requests, longer),
+        waits_of_warp=_spread(line.waits, longer),
+        instructions_of_warp=_spread(line.warp_instructions, longer),
+        instructions_of_block=_spread(line.block_instructions, longer),
+    )
+
+
+def _traffic(line: _Traffic, scale: float) -> Traffic:
+    return Traffic(
+        buffer=line.buffer,
+        bytes=line.bytes,
+        load_requests=line.load[0] * scale,
+        load_sectors=line.load[1] * scale,
+        missed_sectors=line.load[2] * scale,
+        store_requests=line.store[0] * scale,
+        store_sectors=line.store[1] * scale,
+        atomic_requests=line.atomic[0] * scale,
+        atomic_sectors=line.atomic[1] * scale,
+        footprints=tuple(Footprint(blocks=n, read=read, written=written) for n, read, written in line.footprints),
+    )
+
+
+def _spread(sums: _Sums, longer: float) -> Spread:
+    total, count, largest = sums
+    return Spread(mean=longer * total / count if count else 0, largest=longer * largest)
+
+
+def _usage_of(kernel: str, usage: Sequence[Usage]) -> Usage | None:
+    """ptxas names kernels as they are mangled, by length and name. A template's first one stands for all."""
+    name = kernel.split("<")[0].split("::")[-1].strip()
+    return next((found for found in usage if f"{len(name)}{name}" in found.symbol or found.symbol == name), None)
