@@ -53,7 +53,7 @@ def doctor(as_json: bool) -> None:
         for finding in findings:
             if not finding.found and finding.fix:
                 out.print(f"{finding.what}: {finding.fix}")
-        device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are emulated"
+        device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are modelled"
         out.print(f"Device that `--device auto` takes: {device if cpu else 'none'}")
         again = ourselves("optimize", "spmv_csr", "--precision", "bf16")
         out.print(f"Next: {again}" if cpu else "Next: install a C++ compiler")
@@ -87,7 +87,7 @@ def examine() -> list[Finding]:
         Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
         Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
-                "None was listed by nvidia-smi; without one kernels run on the CPU device."),
+                "None was listed by nvidia-smi; without one kernels run on the CPU device, and times are modelled."),
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
         Finding("ncu", ncu is not None, str(ncu or ""), "hardware profiles",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from cudamaster.cli.search_options import (
     search_options,
 )
 from cudamaster.models.playbook import NAME as PLAYBOOK
+from cudamaster.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result, Round
     from cudamaster.values import Candidate, Findings, Hardware, Plan, Role, Verdict
+
+_PLAN_LINES = 4
 
 
 @click.command()
@@ -175,14 +179,19 @@ class Progress:
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """Say that the baseline stands."""
         self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
+        self._findings(findings)
 
     def round_started(self, number: int, rounds: int) -> None:
         """Open a round."""
         self._out.print(f"\nRound {number} of {rounds}", style="bold")
 
     def planned(self, number: int, plan: Plan) -> None:
-        """Show the idea and the scheme."""
+        """Show the idea and how the scheme begins."""
         self._out.print(f"  plan: {plan.idea}")
+        # Unwrapped text of a plan would be one long line.
+        words = textwrap.wrap(visible(plan.text), min(self._out.width, 120) - 6)
+        for line in [*words[:_PLAN_LINES], *(["..."] if len(words) > _PLAN_LINES else [])]:
+            self._out.print(f"    {line}", style="dim")
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """Show the build command that the Compiler chose."""
@@ -205,6 +214,18 @@ class Progress:
         """Announce a new best."""
         profile = "" if findings.bottleneck is None else f" {findings_line(findings)}"
         self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}.{profile}", style="green")
+        self._findings(findings)
+
+    def _findings(self, findings: Findings) -> None:
+        """What a model of a GPU says of where the time goes, and the metrics that the filter kept."""
+        if findings.modelled is None or findings.bottleneck is None:
+            return
+        parts = ", ".join(f"{name} {time_us:.3g}" for name, time_us in findings.breakdown.items())
+        kept = ", ".join(f"{name} {value:.3g} {findings.units.get(name, '')}".rstrip()
+                         for name, value in findings.metrics.items())  # fmt: skip
+        for told in (f"modelled µs: {parts}" if parts else "", f"findings: {kept}" if kept else ""):
+            for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
+                self._out.print(f"    {line}", style="dim")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""

@@ -152,7 +152,8 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     for case in sweep:
         times, comparison = case.times_us, case.speed
         if times is None or comparison is None:
-            why = f"skipped: {case.skipped}" if case.skipped else case.not_modelled or str(case.status)
+            left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
             rows.append([case.label, why, *["-"] * (len(columns) - 1)])
             continue
         row: list[str | Text] = [case.label, _pair(*times)]

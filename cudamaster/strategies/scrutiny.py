@@ -3,8 +3,8 @@
 Too good is a new best that is more than a factor above the best so far, or above a set score. The CUDA-L1 paper has
 both rules (section 2.4.4, "strict verification"), and takes such a score when a second measurement agrees. Here
 - it is measured again in fresh processes with fresh inputs, and the lower of both counts. Where the two lie further
-  apart than their intervals and AGREEMENT allow, neither counts, and the kernel stays without a score. Emulated times
-  are not measured again: they claim nothing.
+  apart than their intervals and AGREEMENT allow, neither counts, and the kernel stays without a score. Times of
+  the CPU device are not looked at again: a model says the same of the same kernel, and emulated ones claim nothing.
 - a reviewer, where one is named, is asked whether the kernel is a trick (section 3.2 there: a model that checks
   rewards, with known cases). A kernel that it calls one counts as rejected, with its reason.
 

@@ -32,6 +32,7 @@ from cudamaster.values import (
     CaseVerdict,
     Findings,
     Hardware,
+    Modelled,
     Precision,
     Role,
     Status,
@@ -57,7 +58,8 @@ class TimedBench(ScriptedWorkbench):
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         """The scripted verdict with times."""
         verdict = super().evaluate(candidate, to_beat=to_beat)
-        verdict = replace(verdict, emulated=self.hardware.emulated, device="stand-in")
+        model = self.hardware.modelled
+        verdict = replace(verdict, emulated=self.hardware.emulated, device="stand-in", modelled=model)
         if not verdict.correct:
             return replace(verdict, cases=(CaseVerdict("N=1024", True, 1024.0, verdict.status, detail="wrong"),))
         assert verdict.score is not None
@@ -75,6 +77,8 @@ class TimedBench(ScriptedWorkbench):
             )
             for n, before, after in timed
         ]
+        if model is not None:
+            cases = [replace(case, timing=None, modelled=model_of(case)) for case in cases]
         untimed = CaseVerdict("N=7", False, 7.0, Status.CORRECT)
         speed = overall(timed)
         return replace(verdict, cases=(untimed, *cases), speed=speed, score=speed.speedup, notes=("a NOTE",))
@@ -92,6 +96,12 @@ class TimedBench(ScriptedWorkbench):
             measured.setdefault(name, 20.0 * (at + 1) * (1.5 if fast else 1.0))
         described = load_thresholds().described
         return Findings(candidate.id, "ncu", moved, "some_kernel", 0.9, {}, measured, described)
+
+
+def model_of(case: CaseVerdict) -> Modelled:
+    """A model that says what was measured."""
+    assert case.times_us is not None
+    return Modelled(*case.times_us, *case.times_us, "latency")
 
 
 def samples(baseline_us: float, score: float) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -24,7 +24,7 @@ from cudamaster.report.tables import authorities
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
 from cudamaster.suitefolder import Entry, SuiteFolder
-from cudamaster.values import Bottleneck, Candidate, Precision, ProfileMode, Role, Status
+from cudamaster.values import Bottleneck, Candidate, GpuModel, Precision, ProfileMode, Role, Status
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ROOT / "results" / "h200"
@@ -205,6 +205,24 @@ def test_emulated_results_make_no_speedup(tmp_path: Path) -> None:
     assert (measured.success, measured.curve, measured.spread) == (before[0].success, before[0].curve, before[0].spread)
     assert measured.missing == ()
     assert any("emulated" in problem.what for problem in report.problems)
+
+
+def test_modelled_results_make_no_speedup_either(tmp_path: Path) -> None:
+    """Nor do they stand in a group with emulated ones of the same machine."""
+    model = GpuModel("v1", "NVIDIA H200", 1.25)
+    modelled = replace(HARDWARE, name=f"{HARDWARE.name} with a model", modelled=model)
+    runs(tmp_path / "gpu", {"gelu": (2.0,)})
+    before = groups(load([tmp_path / "gpu"]))
+    runs(tmp_path / "model", {"gelu": (50.0,)}, hardware=modelled)
+    runs(tmp_path / "cpu", {"gelu": (60.0,)}, hardware=HARDWARE)
+    report = load([tmp_path])
+    told = {group.hardware.mark: group for group in groups(report)}
+    assert set(told) == {"", "modelled", "emulated"}
+    assert (told[""].success, told[""].spread) == (before[0].success, before[0].spread)
+    assert (told["modelled"].curve, told["modelled"].spread) == ((), None)
+    (result,) = told["modelled"].results
+    assert (result.mark, result.hardware.modelled) == ("modelled", model)
+    assert result.score == pytest.approx(50.0, rel=0.01)
 
 
 def test_two_gpus_are_told_and_kept_apart(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cudamaster import resources
 from cudamaster.errors import UsageError
 from cudamaster.report import drawing, highlighting, page, size_plots
 from cudamaster.report.data import Configuration, Missing, Problem, Progress, Report
-from cudamaster.values import Precision, ProfileMode, Status
+from cudamaster.values import GpuModel, Precision, ProfileMode, Status
 
 HOSTILE = (
     "</pre></script><script>document.title='taken'</script><img src=x onerror=alert(1)> &amp; "
@@ -206,6 +206,16 @@ def test_a_task_has_all_that_is_known_of_it() -> None:
         assert told is not None
         assert " ".join(told.split()) in text
     assert " ".join(one.best.code.split()) in text
+
+
+def test_a_modelled_score_stands_within_the_fence_with_its_error() -> None:
+    """And among the details of its task alone."""
+    one = result("fft", hardware=replace(CPU, modelled=GpuModel("v1", "NVIDIA H200", 1.25)))
+    before, fenced = page.page(report([one, result("softmax")])).split('<section id="emulated">')
+    assert f"P (modelled)</dt><dd>{one.score:.2f}; gpu-model v1 of an NVIDIA H200" in fenced
+    assert "no GPU measured it" in fenced
+    assert '<svg class="sizes' not in fenced
+    assert "modelled" not in Parsed(before).text
 
 
 def test_emulated_results_are_fenced_off() -> None:

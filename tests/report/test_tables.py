@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from report_runs import H200, run, runs, script
 from search_stand_ins import HARDWARE
-from told_results import CPU, FULL, SINGLE, change, report, told, view
+from told_results import CPU, FULL, MODELLED, SINGLE, change, report, told, view
 
 from cudamaster.cli import main
 from cudamaster.report import tables
@@ -235,6 +235,23 @@ def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
     assert not any("77" in cell for table in (measured, spreads, emulated) for row in table.rows for cell in row)
     assert [table.title for table in tables.tasks(both)] == ["Tasks on NVIDIA H200", "Tasks on CPU"]
     assert "P (emulated)" in tables.tasks(both)[1].columns
+
+
+def test_modelled_tables_stand_apart_with_the_models_error() -> None:
+    """P is told in its own list alone, marked; it is in no threshold, mean or class table."""
+    both = report(told("a", 2.0), told("b", 77.0, hardware=MODELLED), told("c", 5.5, hardware=CPU))
+    overview = tables.overview(both)
+    assert not any("77" in cell for table in overview for row in table.rows for cell in row)
+    assert any("modelled times make no speedup" in table.note for table in overview)
+    (modelled,) = [table for table in tables.tasks(both) if table.title == "Tasks on CPU with a model"]
+    assert "P (modelled)" in modelled.columns
+    assert modelled.rows[0][1] == "77.0"
+    assert "gpu-model v1 of an NVIDIA H200; 9 of 10 speedups within a factor of 1.25" in modelled.note
+    lines = {line["task"]: line for line in csv.DictReader(io.StringIO(as_csv(both)))}
+    told_in = [lines["b"][name] for name in ("p", "p_low", "p_emulated", "p_modelled")]
+    assert told_in == ["", "", "", "77.0"]
+    assert "gpu-model v1" in lines["b"]["gpu_model"]
+    assert (lines["c"]["p_emulated"], lines["c"]["p_modelled"]) == ("5.5", "")
 
 
 # ---- for programs

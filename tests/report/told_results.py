@@ -16,10 +16,11 @@ from cudamaster.report.data import (
     TaskResult,
 )
 from cudamaster.speed import Change, Comparison, Interval
-from cudamaster.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.values import Bottleneck, GpuModel, Hardware, Precision, ProfileMode, Role, Status
 
 H200 = Hardware("NVIDIA H200", {"driver": "580", "CUDA toolkit": "13.0"}, emulated=False)
 CPU = Hardware("CPU", {}, emulated=True)
+MODELLED = Hardware("CPU with a model", {}, emulated=True, modelled=GpuModel("v1", "NVIDIA H200", 1.25, 0.9))
 FULL = Configuration("cudamaster", 3, 3, ProfileMode.FILTERED, "cudamaster, R = 3, D = 3, filtered profile")
 SINGLE = Configuration("cudamaster", 1, 0, ProfileMode.FILTERED, "cudamaster, R = 1, D = 0, filtered profile")
 
