@@ -214,7 +214,7 @@ class Builder:
             return _failed(Status.REJECTED, str(flags))
         started = monotonic()
         with self.using(candidate):
-            folder = self._folder(candidate) / observer
+            folder = self._folder(candidate) / f"{observer}-{device.observer_fingerprint(observer)}"
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
             with _alone(folder / "lock"):

@@ -66,6 +66,30 @@ def find_nvcc() -> Path | None:
     return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
 
 
+def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
+    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return ""
+    if any("sm_90a" in flag for flag in flags):
+        architecture = "sm_90a"
+    kept = [flag for flag in flags if not flag.startswith(("-arch=", "-gencode="))]
+    with tempfile.TemporaryDirectory(dir=folder) as building:
+        (Path(building) / f"{name}.cu").write_text(source)
+        command = [
+            str(nvcc),
+            *kept,
+            f"-arch={architecture}",
+            "-Xptxas=-v",
+            "-cubin",
+            f"{name}.cu",
+            "-o",
+            f"{name}.cubin",
+        ]
+        ran = run_limited(command, _COMPILE_LIMIT_S, folder=Path(building))
+    return ran.stderr if ran.exit_code == 0 else ""
+
+
 def _packaged_nvcc() -> str | None:
     spec = importlib.util.find_spec("nvidia")
     folders = list(spec.submodule_search_locations or []) if spec else []

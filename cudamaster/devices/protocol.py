@@ -82,6 +82,10 @@ def worker_words(who: str, command: Sequence[str]) -> list[str]:
 class Observing(Protocol):
     """A device that can look on while it executes: the CPU device."""
 
+    def observer_fingerprint(self, observer: Literal["trace", "check"]) -> str:
+        """Hash of what observed builds have beside the device's fingerprint."""
+        ...
+
     def compile_observed(
         self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Literal["trace", "check"]
     ) -> Compiled:

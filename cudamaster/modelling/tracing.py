@@ -30,6 +30,7 @@ from cudamaster.modelling.counts import (
     Spread,
     Traffic,
 )
+from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how
@@ -106,13 +107,14 @@ def trace(
     *,
     seed: int,
     limit_s: float = 120.0,
-    usage: Sequence[Usage] = (),
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """What a call does at each case, by their labels, in one process. `usage` is what ptxas says of the kernels."""
+    """What a call does at each case, by their labels, in one process."""
     if not cases:
         return ()
     started = monotonic()
     blocks = _blocks_of(worker)
+    assembled = worker.with_name("candidate.ptxas")
+    usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
         table = "".join(f"{place:x} {sum(kinds.values())}\n" for place, kinds in blocks.items())
         notes.write(f"{table}\n".encode())

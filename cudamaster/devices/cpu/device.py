@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from cudamaster import keys, resources
 from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
+from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, linker_options
 from cudamaster.profiling.ncu import NoProfile
@@ -97,10 +99,17 @@ class CpuDevice:
         unsupported = None if ok else unsupported_in(log)
         return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
 
+    def observer_fingerprint(self, observer: toolchain.Observer) -> str:
+        """Hash over the observer's sources."""
+        return toolchain.observer_fingerprint(observer)
+
     def compile_observed(
         self, source: str, flags: Sequence[str], name: str, folder: Path, observer: toolchain.Observer
     ) -> Compiled:
-        """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`."""
+        """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`.
+
+        Of a build to trace, <name>.ptxas is what ptxas says of the kernels' resources, where nvcc is there.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         rewritten, target = folder / f"{name}.cpp", folder / f"{name}.o"
@@ -111,16 +120,30 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shlex.join(command), log, time.monotonic() - start, str(error))
-        ok, log = False, ""
-        # g++ says no where its own pragma stands before something else than a loop.
-        for tried in [_unrolled(text), text] if observer == "trace" else [text]:
-            rewritten.write_text(f'#line 1 "{name}.cu"\n{tried}')
-            ok, log = _call(command)
-            if ok:
-                break
+        if observer == "trace":
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(resource_usage, source, flags, name, folder)
+                compiled = self._compile_observed(command, rewritten, text, observer)
+                (folder / f"{name}.ptxas").write_text(asked.result())
+        else:
+            compiled = self._compile_observed(command, rewritten, text, observer)
+        ok, log = compiled
         if not ok:
             target.unlink(missing_ok=True)
         return Compiled(target if ok else None, shlex.join(command), log, time.monotonic() - start)
+
+    @staticmethod
+    def _compile_observed(
+        command: Sequence[str], rewritten: Path, text: str, observer: toolchain.Observer
+    ) -> tuple[bool, str]:
+        ok, log = False, ""
+        # g++ says no where its own pragma stands before something else than a loop.
+        for tried in [_unrolled(text), text] if observer == "trace" else [text]:
+            rewritten.write_text(f'#line 1 "{rewritten.stem}.cu"\n{tried}')
+            ok, log = _call(command)
+            if ok:
+                break
+        return ok, log
 
     def link_observed(self, objects: Sequence[Path], executable: Path, observer: toolchain.Observer) -> Compiled:
         """Link objects, an observed one among them, with the executor and the observer."""

@@ -198,7 +198,8 @@ def link_command(
 def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     home = resources.cache() / "cpu-runtime"
-    target = home / f"{fingerprint()}{'-debug' if debug else f'-{observer}' if observer else ''}.o"
+    kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
+    target = home / f"{fingerprint()}{kind}.o"
     if not target.is_file():
         home.mkdir(parents=True, exist_ok=True)
         # Another process may build the same meanwhile: whoever comes last replaces a file by an equal one.
@@ -247,8 +248,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
 @cache
 def _own_sources() -> str:
     digest = hashlib.sha256()
-    for folder in (INCLUDE, RUNTIME, _HERE):
-        pattern = "*.py" if folder == _HERE else "**/*"
+    for folder, pattern in ((INCLUDE, "**/*"), (RUNTIME, "*"), (_HERE, "*.py")):
         for file in sorted(path for path in folder.glob(pattern) if path.is_file()):
             digest.update(file.relative_to(_HERE).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -273,6 +273,15 @@ def _instruction_set() -> str:
     except OSError:
         return platform.machine()
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.machine())
+
+
+@cache
+def observer_fingerprint(observer: Observer) -> str:
+    """Hash over what an observed build has beside `fingerprint`: the observer's sources."""
+    digest = hashlib.sha256()
+    for file in sorted((RUNTIME / observer).iterdir()):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def fingerprint() -> str:
