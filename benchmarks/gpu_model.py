@@ -1,9 +1,11 @@
 """The model of the GPU: counts of kernels, the fit of its constants, and how far it is off (docs/gpu_model.md).
 
+    python benchmarks/gpu_model.py counts TASK-PRECISION [FILE.cu] [--case heaviest|all|LABEL]
     python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
     python benchmarks/gpu_model.py pack FOLDER
     python benchmarks/gpu_model.py fit | validate | draw
 
+`counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
 `count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import gpu_model_counting as counting
 import gpu_model_data as data
 import gpu_model_validation as validation
 
@@ -20,6 +23,10 @@ def main() -> None:
     """Run one subcommand."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
+    shown = commands.add_parser("counts", help="print what one kernel does")
+    shown.add_argument("task", help="TASK-PRECISION")
+    shown.add_argument("file", type=Path, nargs="?", help="a kernel; by default the baseline")
+    shown.add_argument("--case", default="heaviest", help="heaviest, all, or a label")
     every = commands.add_parser("count-all", help="count baselines and playbook kernels")
     every.add_argument("--out", type=Path, required=True, help="folder, which later runs go on in")
     every.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
@@ -41,6 +48,8 @@ def main() -> None:
     commands.add_parser("draw", help="draw what validate found")
     given = parser.parse_args()
     match given.command:
+        case "counts":
+            counting.show(given.task, given.file, given.case)
         case "count-all":
             if given.again:
                 data.forget_failed(given.out)
