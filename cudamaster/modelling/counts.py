@@ -123,8 +123,10 @@ class Launch(_Counted):
     contention: Contention = Contention()
     barriers: Spread
     requests_of_warp: Spread  # to global memory
-    # Global loads of a warp that come one after another because each waits for the one before, where that is known.
+    # Global loads of a warp that come one after another because each waits for the one before, where that is known, and
+    # those of them that ask for something which the warp has not had lately.
     waits_of_warp: Spread | None = None
+    cold_waits_of_warp: Spread | None = None
     instructions_of_warp: Spread
     instructions_of_block: Spread
 

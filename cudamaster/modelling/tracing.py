@@ -92,6 +92,7 @@ class _Launch(_Line):
     barriers: _Sums
     requests: _Sums
     waits: _Sums
+    cold_waits: _Sums
     warp_instructions: _Sums
     block_instructions: _Sums
 
@@ -267,6 +268,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, int]], usage: Seque
         barriers=_spread(line.barriers, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
+        cold_waits_of_warp=_spread(line.cold_waits, longer),
         instructions_of_warp=_spread(line.warp_instructions, longer),
         instructions_of_block=_spread(line.block_instructions, longer),
     )

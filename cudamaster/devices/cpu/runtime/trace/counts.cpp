@@ -73,6 +73,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     barriers.add(counts.barriers);
     requests.add(counts.requests);
     waits.add(counts.waits);
+    cold_waits.add(counts.cold_waits);
     instructions.add(counts.instructions);
     block_instructions.note(counts.all_instructions);
     lines.each([this](const LineSet::Entry& entry) {
@@ -159,6 +160,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("barriers", barriers);
     text.spread("requests", requests);
     text.spread("waits", waits);
+    text.spread("cold_waits", cold_waits);
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
     text.put("}\n");

@@ -10,6 +10,8 @@ namespace trace {
 namespace {
 
 constexpr unsigned kDone = ~0u;
+// Passes of a loop of one basic block that a compiler for GPUs makes into one.
+constexpr unsigned kUnrolled = 4;
 // Lanes are apart by more than a page, or all would compete for the same lines of the host's cache.
 constexpr size_t kLaneStride = kEventsOfLane + 20;
 
@@ -74,6 +76,7 @@ void Tracer::merge(unsigned number) {
         lanes[i].begin = lanes[i].next = lanes[i].end = nullptr;
         lanes[i].dropped = 0;
     }
+    unsigned last_place = kDone, pass = 0;
     for (;;) {
         unsigned lowest = kDone;
         for (unsigned i = 0; i < kWarp; ++i)
@@ -96,11 +99,15 @@ void Tracer::merge(unsigned number) {
             unsigned place = lowest & 0xffffffu;
             counts_.execute(place, step.count);
             warp.instructions += program_->weights[place];
-            asked_ = false;
+            pass = place == last_place && !stored_ ? (pass + 1) % kUnrolled : 0;
+            last_place = place;
+            if (pass == 0)
+                asked_ = asked_cold_ = stored_ = false;
             continue;
         }
         step.kind = first->kind;
         step.bytes = first->bytes;
+        stored_ |= step.kind == Act::kStore || step.kind == Act::kAtomic;
         take(warp, step);
     }
     free_rooms_.push_back(warp.room);
@@ -186,8 +193,10 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     Ask ask = step.kind == Act::kLoad ? Ask::kLoad : step.kind == Act::kStore ? Ask::kStore : Ask::kAtomic;
     Count touched = 0;
+    bool cold = false;
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));
+        cold |= ask == Ask::kLoad && warp.lately.fresh(lines[i], sectors[i]);
         warp.requests.push_back(
             {lines[i], sectors[i], i == 0, static_cast<unsigned long long>(ask), range.buffer});
     }
@@ -198,7 +207,9 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         ++traffic.load_requests;
         traffic.load_sectors += touched;
         warp.waits += !asked_;
+        warp.cold_waits += cold && !asked_cold_;
         asked_ = true;
+        asked_cold_ |= cold;
         break;
     case Ask::kStore:
         ++traffic.store_requests;
@@ -281,7 +292,8 @@ void Tracer::begin_block(const Job& job, const Launch& launch, const Program& pr
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
-        trace.barriers = trace.global_requests = trace.instructions = trace.waits = 0;
+        trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
+        trace.lately.clear();
         trace.requests.clear();
         if (trace.room)
             free_rooms_.push_back(trace.room);
@@ -339,6 +351,7 @@ void Tracer::end_block() {
         counts_.barriers.note(trace.barriers);
         counts_.requests.note(trace.global_requests);
         counts_.waits.note(trace.waits);
+        counts_.cold_waits.note(trace.cold_waits);
         counts_.instructions.note(trace.instructions);
         instructions += trace.instructions;
     }
