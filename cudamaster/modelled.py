@@ -16,8 +16,8 @@ from dataclasses import replace
 from time import monotonic
 
 from cudamaster.building import Builder
-from cudamaster.devices.protocol import Device
-from cudamaster.modelling import constants, gpu, model
+from cudamaster.devices.protocol import Device, Observing
+from cudamaster.modelling import constants, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.speed import modelled as modelled_speed
@@ -91,7 +91,8 @@ class Modeller:
             "empty launch": f"{figures.empty_call_us:g} us for a whole call",
         }
         name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.name}"
-        return replace(host, name=name, figures={**told, **host.figures}, modelled=self.model)
+        of_host = {name: figure for name, figure in host.figures.items() if name != "device"}
+        return replace(host, name=name, figures={**told, **of_host}, modelled=self.model)
 
     def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
         """The modelled profile of a candidate's kernels at a timed case; why there is none, otherwise."""
@@ -166,9 +167,16 @@ def _scored(verdict: Verdict, seconds: float) -> Verdict:
 
 
 def counter(builder: Builder, device: Device) -> Count:
-    """Counts calls on a device that has a traced build."""
+    """Counts calls by the traced build of a device that can look on while it executes."""
 
     def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
-        return dict.fromkeys(labels, "the traced build is not there yet")
+        if not isinstance(device, Observing):
+            return dict.fromkeys(labels, f"the {device.name} device cannot look on while it executes")
+        build = builder.traced_worker(candidate)
+        if build.worker is None:
+            return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
+        found = tracing.trace(device, builder.judge(), build.worker, labels, seed=seed)
+        told = (one.reason if isinstance(one, tracing.NoTrace) else one for one in found)
+        return dict(zip(labels, told, strict=True))
 
     return count

@@ -113,7 +113,10 @@ def speed(score: float | None, *, mark: str) -> str:
 def say_speed(comparison: Comparison, *, mark: str) -> str:
     """A speedup with what it amounts to, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
     of = "by the model's known error" if mark == "modelled" else "typical turn"
-    return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({of} {_interval(comparison)})"
+    reach = f"{of} {_interval(comparison)}"
+    if mark == "modelled" and comparison.interval.high == float("inf"):
+        reach = "the model's error is not known"
+    return f"{speed(comparison.speedup, mark=mark)}, {comparison.change.value} ({reach})"
 
 
 def score_column(mark: str) -> str:
