@@ -8,13 +8,14 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cudamaster import floors, held_out, sanitizers
+from cudamaster import faults, floors, held_out, sanitizers
 from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
-from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Observing, worker_words
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
@@ -40,6 +41,18 @@ _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
 _VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What a run of the build that looks for faults came to, and what was found."""
+
+    judgement: Judgement
+    reports: tuple[SanitizerReport, ...]
+
+    @property
+    def found(self) -> tuple[SanitizerReport, ...]:
+        return tuple(report for report in self.reports if report.findings)
 
 
 class Workbench:
@@ -133,7 +146,8 @@ class Workbench:
             if build.status is not None:
                 return verdict
             quiet = not check_only and self._builder.asks_driver(candidate)
-            told = self._judged(verdict, build, seed, check_only=check_only, first_failure=first_failure, quiet=quiet)
+            stop = ["--first-failure"] if first_failure else []
+            told = self._judged(verdict, candidate, build, seed, stop, check_only=check_only, quiet=quiet)
             if self._modeller is not None and told.score is not None:
                 told = self._modeller.verdict(told, candidate, self.baseline)
             if to_beat is None:
@@ -157,11 +171,24 @@ class Workbench:
         )
 
     def _judged(
-        self, verdict: Verdict, build: Build, seed: int, *, check_only: bool, first_failure: bool, quiet: bool
+        self,
+        verdict: Verdict,
+        candidate: Candidate,
+        build: Build,
+        seed: int,
+        stop: Sequence[str],
+        *,
+        check_only: bool,
+        quiet: bool,
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
-        stop = ["--first-failure"] if first_failure else []
-        checked = self._check_memory(build, seed, stop)
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(self._look_for_faults, candidate, seed, stop)
+            checked = self._check_memory(build, seed, stop)
+            looked = looking.result()
+        right = checked is None or checked.status is Status.CORRECT
+        if looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
+            return self._with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
         assert build.worker is not None
@@ -174,6 +201,40 @@ class Workbench:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
         return self._with_floors(self._told(verdict, judgement))
+
+    def _look_for_faults(self, candidate: Candidate, seed: int, options: Sequence[str]) -> _Looked | None:
+        """Verification cases under the checker of races and other faults, where the device has that.
+
+        A candidate that the other builds took and this one does not take is judged by what its compiler says.
+        """
+        if not isinstance(self.device, Observing):
+            return None
+        build = self._builder.checked_worker(candidate)
+        if build.worker is None:
+            assert build.status is not None
+            failed = Judgement(build.status, build.detail, build.log, (), Seconds(build=build.seconds), {})
+            return _Looked(failed, ())
+        cases = [*(case for case in self.card.cases if not case.sweep), *held_out.draw(self.card, seed)]
+        workers = self._workers([str(build.worker), "--exact"])
+        command = self._command(workers, cases, ["--cases", "verify", "--calls", "0", *options], seed)
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            report = Path(folder) / "report.jsonl"
+            ran = self.device.run(command, report, _CHECK_LIMIT_S, alone=False)
+            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
+        reports = faults.reports(ran.stderr, build.worker, candidate.code)
+        return _Looked(judge(lines, replace(ran, stderr=faults.without_findings(ran.stderr)), cases), reports)
+
+    def _with_faults(
+        self, verdict: Verdict, looked: _Looked, candidate: Candidate, checked: Judgement | None
+    ) -> Verdict:
+        """The verdict on a candidate with the faults that were found, and what else is wrong with it."""
+        if not looked.found:
+            return verdict
+        detail = "; ".join(report.summary for report in looked.found)
+        logs = [report.explain(candidate.code) for report in looked.found]
+        if checked is not None and checked.status is not Status.CORRECT:
+            logs.append(f"Besides, {checked.detail}\n{checked.log}".rstrip())
+        return replace(verdict, status=Status.FAULT, detail=detail, log="\n\n".join(logs), score=None, speed=None)
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
@@ -246,13 +307,14 @@ class Workbench:
             return self._with_floors(self._told(verdict, judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
-        """What compute-sanitizer's tools say of a candidate at the verification sizes.
+        """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
+        of its own, what that says.
 
-        Raises DeviceError where there is no such tool, as on a device that emulates, and UsageError for a candidate
-        that does not build.
+        Raises DeviceError where there is no such tool, and UsageError for a candidate that does not build.
         """
         path = sanitizers.find()
-        if self.device.emulated or path is None:
+        looks = isinstance(self.device, Observing)
+        if not looks and (self.device.emulated or path is None):
             reason = f"the {self.device.name} device has none" if self.device.emulated else sanitizers.NOT_INSTALLED
             raise DeviceError(f"compute-sanitizer cannot be run: {reason}.", "`cudamaster doctor` says what is there.")
         with self._builder.using(candidate):
@@ -261,6 +323,11 @@ class Workbench:
                 fix = "`cudamaster evaluate` shows the whole log."
                 raise UsageError(f"The kernel does not build: {build.detail}", fix)
             seed = secrets.randbits(63) if self._seed is None else self._seed
+            if (looked := self._look_for_faults(candidate, seed, ())) is not None:
+                failed = looked.judgement.status is not Status.CORRECT and not looked.found
+                why = looked.judgement.detail if failed else None
+                return tuple(replace(report, failure=why) for report in looked.reports if report.tool in tools)
+            assert path is not None
             return tuple(self._sanitize_with(path, tool, build.worker, seed) for tool in tools)
 
     def _sanitize_with(self, path: Path, tool: Tool, worker: Path, seed: int) -> SanitizerReport:
@@ -375,6 +442,18 @@ class Workbench:
         reversed_threads: bool = False,
         quiet: bool = False,
     ) -> Judgement:
+        command = self._command(workers, cases, options, seed)
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            report = Path(folder) / "report.jsonl"
+            alone = command[command.index("--calls") + 1] != "0"
+            ran = self.device.run(
+                command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
+            )
+            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
+        return judge(lines, ran, cases, rivalled="--rival" in workers)
+
+    def _command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:
+        """The judge's command for those cases."""
         command = [str(self._builder.judge()), *workers]
         command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
         command += ["--pairs", str(self._protocol.pairs)]
@@ -386,14 +465,7 @@ class Workbench:
         for case in cases:
             if case.held_out:
                 command += ["--case", held_out.argument(case)]
-        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
-            report = Path(folder) / "report.jsonl"
-            alone = command[command.index("--calls") + 1] != "0"
-            ran = self.device.run(
-                command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
-            )
-            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
-        return judge(lines, ran, cases, rivalled="--rival" in workers)
+        return command
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says of a correct candidate."""

@@ -104,7 +104,7 @@ SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "ru
           "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages", "suite",
           "suiteboard", "suitefolder", "report"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
-         "guards", "profiling", "modelling", "modelled", "sanitizers", "expressions", "toollogs", "vendor",
+         "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "expressions", "toollogs", "vendor",
          "libraries")  # fmt: skip
 WRITING = {
     "write_text",

@@ -10,9 +10,9 @@ namespace check {
 
 namespace {
 
-// Of the accesses that nothing orders before the newest one, so many are kept: any writer then finds one that is
-// neither its own nor of its own lane's past. More would only name the same fault again.
-constexpr unsigned kKeptOfWarp = 2, kKeptOfOtherBlocks = 4;
+// Of the accesses that nothing orders before the newest one, so many are kept: a writer of whatever lane, warp or block
+// then finds one that is not its own. More would only name the same fault again.
+constexpr unsigned kKeptOfWarp = 2, kKeptOfBlock = 4, kKeptOfOthers = 2;
 
 bool conflict(const Access& a, const Access& b) {
     return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
@@ -22,18 +22,23 @@ void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& ac
     if (!cell.more)
         cell.more = new std::vector<Access>;
     auto& more = *cell.more;
-    more.erase(std::remove_if(more.begin(), more.end(),
-                              [&](const Access& one) { return state().clock.ordered(clock, thread, one); }),
-               more.end());
-    unsigned of_warp = 0, others = 0;
+    unsigned of_warp = 0, of_block = 0, others = 0;
+    size_t left = 0;
     for (const Access& one : more) {
-        of_warp += one.segment == access.segment && one.thread / kWarp == access.thread / kWarp &&
-                   (one.kind & kWrite) == (access.kind & kWrite);
-        others += one.segment != clock.segment;
+        bool other = one.segment != clock.segment;
+        if (state().clock.ordered(clock, thread, one) || (other && others == kKeptOfOthers))
+            continue;
+        others += other;
+        bool same_kind = (one.kind & kWrite) == (access.kind & kWrite);
+        of_block += !other && same_kind;
+        of_warp += !other && same_kind && one.thread / kWarp == access.thread / kWarp;
+        more[left++] = one;
     }
-    if (of_warp >= kKeptOfWarp || (access.segment != clock.segment && others >= kKeptOfOtherBlocks))
-        return;
-    more.push_back(access);
+    more.resize(left);
+    bool full = access.segment != clock.segment ? others >= kKeptOfOthers
+                                                : of_warp >= kKeptOfWarp || of_block >= kKeptOfBlock;
+    if (!full)
+        more.push_back(access);
 }
 
 struct Found {

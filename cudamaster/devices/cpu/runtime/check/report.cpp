@@ -34,6 +34,13 @@ std::string three(unsigned long long number, unsigned x, unsigned y) {
     return text;
 }
 
+std::string dimensions() {
+    const dim3& block = state().launch->block;
+    char text[64];
+    std::snprintf(text, sizeof text, "[%u, %u, %u]", block.x, block.y, block.z);
+    return text;
+}
+
 std::string party(const Access& access) {
     const CudamasterCpuLaunch& launch = *state().launch;
     const char* what = access.kind & kAtomic ? "atomic" : access.kind & kWrite ? "write" : "read";
@@ -74,8 +81,9 @@ void tell(const char* kind, const Range* range, uintptr_t address, const Access*
         return;
     std::string line = std::string(kFindingMark) + "{\"kind\": \"" + kind +
                        "\", \"kernel\": " + quoted(state().launch->kernel) +
-                       ", \"memory\": " + memory(range, address) + ", \"here\": " + party(now) +
-                       (before ? ", \"other\": " + party(*before) : "") + more + "}\n";
+                       ", \"block_dim\": " + dimensions() + ", \"memory\": " + memory(range, address) +
+                       ", \"here\": " + party(now) + (before ? ", \"other\": " + party(*before) : "") + more +
+                       "}\n";
     ssize_t written = write(STDERR_FILENO, line.data(), line.size());
     (void)written;
     if (++state().findings >= kMostFindings)
