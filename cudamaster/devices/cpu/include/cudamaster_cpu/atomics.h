@@ -16,7 +16,7 @@ template <class Type> struct BitsOf {
 };
 
 // Replaces *address by change(old) in one step and returns the old value.
-template <class Type, class Change> Type atomic_update(Type* address, Change change) {
+template <class Type, class Change> CUDAMASTER_CPU_ONE Type atomic_update(Type* address, Change change) {
     using Bits = typename BitsOf<Type>::type;
     Bits* bits = reinterpret_cast<Bits*>(address);
     Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
@@ -35,7 +35,7 @@ template <class Type, class Change> Type atomic_update(Type* address, Change cha
     }
 }
 
-template <class Type> Type atomic_add_integer(Type* address, Type value) {
+template <class Type> CUDAMASTER_CPU_ONE Type atomic_add_integer(Type* address, Type value) {
     if (!value)
         spun();
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
@@ -55,7 +55,8 @@ template <class Type> Type atomic_add_integer(Type* address, Type value) {
         return name(address, value);                                                                         \
     }
 #define CUDAMASTER_CPU_UPDATE(expression)                                                                    \
-    return cudamaster_cpu::atomic_update(address, [value](auto old) -> decltype(old) { return expression; });
+    return cudamaster_cpu::atomic_update(                                                                    \
+        address, [value](auto old) CUDAMASTER_CPU_ONE -> decltype(old) { return expression; });
 
 CUDAMASTER_CPU_ATOMIC(atomicAdd, int, return cudamaster_cpu::atomic_add_integer(address, value);)
 CUDAMASTER_CPU_ATOMIC(atomicAdd, unsigned int, return cudamaster_cpu::atomic_add_integer(address, value);)
@@ -107,15 +108,17 @@ CUDAMASTER_CPU_CAS(unsigned short)
 // Vectors are added element by element, each in one step of its own.
 CUDAMASTER_CPU_ONE inline float2 atomicAdd(float2* address, float2 value) {
     CUDAMASTER_CPU_SEES_ATOMIC(address);
-    auto add = [](float* element, float more) {
-        return cudamaster_cpu::atomic_update(element, [more](float old) { return old + more; });
+    auto add = [](float* element, float more) CUDAMASTER_CPU_PART {
+        return cudamaster_cpu::atomic_update(element,
+                                             [more](float old) CUDAMASTER_CPU_PART { return old + more; });
     };
     return {add(&address->x, value.x), add(&address->y, value.y)};
 }
 CUDAMASTER_CPU_ONE inline float4 atomicAdd(float4* address, float4 value) {
     CUDAMASTER_CPU_SEES_ATOMIC(address);
-    auto add = [](float* element, float more) {
-        return cudamaster_cpu::atomic_update(element, [more](float old) { return old + more; });
+    auto add = [](float* element, float more) CUDAMASTER_CPU_PART {
+        return cudamaster_cpu::atomic_update(element,
+                                             [more](float old) CUDAMASTER_CPU_PART { return old + more; });
     };
     return {add(&address->x, value.x), add(&address->y, value.y), add(&address->z, value.z),
             add(&address->w, value.w)};
