@@ -3,7 +3,7 @@
     python benchmarks/timing.py same [TASK-PRECISION...] [--processes 5] [--blocks 20]   a kernel against itself
     python benchmarks/timing.py all [TASK-PRECISION...]                      every baseline against itself, once
     python benchmarks/timing.py more                    a kernel that does 5 % more work against the original
-    python benchmarks/timing.py runs                    the playbook's kernels in three separately started runs
+    python benchmarks/timing.py runs [TASK-PRECISION...]     the playbook's kernels in three separately started runs
     python benchmarks/timing.py clocks                  host clock, events and device clock, by length of the kernel
 
 `same` starts both sides as new processes PROCESSES times, and judges the lightest and the heaviest case of a task
@@ -246,11 +246,11 @@ def padded(code: str) -> str:
     return code
 
 
-def runs(device: CudaDevice) -> dict[str, object]:
+def runs(names: Sequence[str], device: CudaDevice) -> dict[str, object]:
     """The last playbook step of some tasks, evaluated three times: P each time, and the spread of cases over 20 µs."""
     result: dict[str, object] = {}
     pairs = []
-    for name in TASKS.split():
+    for name in names:
         each = bench(name, device, TURNS)
         steps = PlaybookModel().steps(each.card.name, each.precision.value)
         if steps:
@@ -294,7 +294,7 @@ def main() -> None:
     """Run one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["same", "all", "more", "runs", "clocks"])
-    parser.add_argument("tasks", nargs="*", default=[], help="TASK-PRECISION, of `same` and `all`")
+    parser.add_argument("tasks", nargs="*", default=[], help="TASK-PRECISION, of `same`, `all` and `runs`")
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file for the figures as JSON")
@@ -305,7 +305,7 @@ def main() -> None:
         "same": lambda: same(given.tasks or TASKS.split(), device, given.processes, given.blocks, lines),
         "all": lambda: every(given.tasks or EVERY, device, lines),
         "more": lambda: more(device),
-        "runs": lambda: runs(device),
+        "runs": lambda: runs(given.tasks or TASKS.split(), device),
         "clocks": lambda: clocks(device),
     }
     figures = measure[given.what]()
