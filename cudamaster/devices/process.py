@@ -28,13 +28,14 @@ def run_limited(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     held: Sequence[int] = (),
+    largest_file_bytes: int = _LARGEST_FILE_BYTES,
 ) -> Ran:
     """Run `command` for at most `limit_s` seconds; `stderr` of the result holds both streams, cut in the middle.
 
     Output goes to a file rather than a pipe, so that a program that prints without end cannot fill our memory; a
-    limit on file size bounds that. `held` are descriptors that stay open in the child: a lock held through one is
-    held for as long as the child lives, even when we are killed. Without an `environment` it gets that of
-    tools (keys.py). DeviceError where the program cannot be started.
+    limit on file size bounds that, and with it the memory that processes share. `held` are descriptors that stay open
+    in the child: a lock held through one is held for as long as the child lives, even when we are killed. Without an
+    `environment` it gets that of tools (keys.py). DeviceError where the program cannot be started.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -53,7 +54,7 @@ def run_limited(
             reason = f"{command[0]} cannot be started: {error.strerror}."
             raise DeviceError(reason, "Build or install it again.") from error
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
         expired = False
         try:
             process.wait(limit_s)

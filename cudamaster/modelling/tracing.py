@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cudamaster.devices.cpu import instructions
-from cudamaster.devices.protocol import Observing, worker_words
+from cudamaster.devices.protocol import Observing, Ran, worker_words
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -110,21 +110,28 @@ def trace(
     limit_s: float = 120.0,
 ) -> tuple[CallCounts | NoTrace, ...]:
     """What a call does at each case, by their labels, in one process."""
+    command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
+    command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
+    command += [word for label in cases for word in ("--case", label)]
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+        report = Path(folder) / "report.jsonl"
+        return recorded(lambda notes: device.run_observed(command, report, limit_s * len(cases), notes), worker, cases)
+
+
+def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str]) -> tuple[CallCounts | NoTrace, ...]:
+    """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable."""
     if not cases:
         return ()
     started = monotonic()
     blocks = _blocks_of(worker)
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
-    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, tempfile.TemporaryFile() as notes:
+    with tempfile.TemporaryFile() as notes:
         table = "".join(f"{place:x} {sum(kinds.values())}\n" for place, kinds in blocks.items())
         notes.write(f"{table}\n".encode())
         notes.flush()
         after = notes.tell()
-        command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
-        command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
-        command += [word for label in cases for word in ("--case", label)]
-        ran = device.run_observed(command, Path(folder) / "report.jsonl", limit_s * len(cases), notes)
+        ran = run(notes)
         notes.seek(after)
         calls = list(_calls(notes.read().decode(errors="replace")))
     why = _why_not(ran.stderr, expired=ran.expired)
@@ -133,10 +140,9 @@ def trace(
     for number, label in enumerate(cases):
         call = calls[number] if number < len(calls) else None
         if call is None or call.reason is not None:
-            reason = why if call is None or ran.exit_code != 0 else call.reason
-            found.append(NoTrace(reason or why))
-            continue
-        found.append(_counts(call.lines, label, seconds, blocks, usage))
+            found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
+        else:
+            found.append(_counts(call.lines, label, seconds, blocks, usage))
     return tuple(found)
 
 
@@ -173,10 +179,11 @@ def _calls(text: str) -> Iterator[_Call]:
 
 
 def _why_not(stderr: str, *, expired: bool) -> str:
+    """The executor's own words, empty where it has none."""
     if expired:
         return "the traced call took too long"
     told = [line for line in stderr.splitlines() if line.startswith("cuda device")]
-    return told[-1] if told else "the traced call failed"
+    return told[-1] if told else ""
 
 
 def _blocks_of(worker: Path) -> dict[int, dict[str, int]]:
@@ -200,11 +207,13 @@ def _counts(
 ) -> CallCounts:
     events: list[Launch | Other] = []
     notes: list[str] = []
+    left_out = False
     for line in lines:
         if isinstance(line, _Launch):
             events.append(_launch(line, blocks, usage))
-            if line.left_out:
-                notes.append("blocks that are not traced were left out: later launches may find less than they would")
+            if left_out:
+                notes.append(f"{line.kernel} was traced after launches of which most blocks were left out")
+            left_out = left_out or line.left_out
             if line.dropped:
                 notes.append("of long threads the first part was traced")
         else:

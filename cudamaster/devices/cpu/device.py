@@ -31,6 +31,7 @@ from cudamaster.values import Hardware, Hold
 _STATIC_SHARED_BYTES = 48 * 1024
 _COMPILE_LIMIT_S = 300.0
 _LOG_CHARACTERS = 20_000
+_MOST_SHARED_BYTES = 64 << 30  # of memory that the judge and an observed worker share
 # A candidate sees none of the user's environment: keys of models are in there.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
 # Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
@@ -206,7 +207,9 @@ class CpuDevice:
         with _device_lock(alone=False) as lock:
             started = time.time()
             held = [lock, notes.fileno()]
-            ran = run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=held)
+            words = [*command, "--report", str(report)]
+            # The largest cases of all, which are too long to be run here otherwise.
+            ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
         if self.on_hold is not None:
             self.on_hold(Hold(self.unit, started, ran.seconds, False))
         return ran

@@ -1,8 +1,8 @@
 """What the basic blocks of a traced executable consist of, in instructions of a GPU, by kind.
 
-A traced build calls out at the start of each basic block (runtime/trace). The host's instructions behind such a call,
-up to the next one in the order of addresses, are the block; they are told apart here by name. It is the code of x86-64
-without vector instructions, compiled as devices/cpu/toolchain.py says, and near what nvcc makes of the same source:
+A traced build calls out once in each basic block (runtime/trace). The host's instructions around such a call, from one
+jump or place that is jumped to up to the next, are the block; they are told apart here by name. It is the code of
+x86-64 without vector instructions, compiled as toolchain.py says, and near what nvcc makes of the same source:
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
 - a product and a sum of one block are one fused instruction
@@ -26,7 +26,8 @@ Kinds = Mapping[str, int]  # instructions by kind, as fields of counts.Instructi
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
-_CALLED = re.compile(r"<([^>+]+)(?:@plt)?>")
+_CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
+_TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
 
 # Functions, by what their mangled names have in them; the first that fits counts.
@@ -51,10 +52,10 @@ _CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
         (r"_Z\d+h2?(?:exp|log|sin|cos|tanh|sqrt|rsqrt|rcp)", {"special": 1, "conversion": 2}),
         (r"_Z\d+h2?(?:ceil|floor|rint|trunc)", {"conversion": 1}),
         # mathematics: what the special function unit does, with what leads to it
-        (r"_Z\d+(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanhf)", {"special": 1, "fp32": 1}),
-        (r"_Z\d+(?:__powf|__tanf|__sincosf)", {"special": 2, "fp32": 2}),
-        (r"_Z\d+(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
-        (r"_Z\d+(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
+        (r"(?:_Z\d+)?(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanhf)", {"special": 1, "fp32": 1}),
+        (r"(?:_Z\d+)?(?:__powf|__tanf|__sincosf)", {"special": 2, "fp32": 2}),
+        (r"(?:_Z\d+)?(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
+        (r"(?:_Z\d+)?(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
         (r"^(?:expf|exp2f|exp10f)$", {"special": 1, "fma": 4}),
         (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 8, "integer": 3}),
         (r"^sqrtf$", {"special": 1, "fma": 4}),
@@ -113,31 +114,33 @@ def blocks_of(executable: Path) -> dict[int, dict[str, int]]:
         raise DeviceError("objdump is missing.", "Install GNU binutils.") from error
     if done.returncode != 0:
         raise DeviceError(f"objdump cannot read a traced build: {done.stderr.strip()[:300]}.", "Build it again.")
-    return _blocks(done.stdout)
+    return blocks_in(done.stdout)
 
 
-def _blocks(listing: str) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
+def blocks_in(listing: str) -> dict[int, dict[str, int]]:
+    """The same of objdump's listing."""
+    found: dict[int, Counter[str]] = {}
     for lines in _functions(listing):
-        start, block = None, Counter[str]()
-        starts_next = False
+        targets = {int(to[1], 16) for _, name, operands in lines if name[0] == "j" and (to := _TARGET.match(operands))}
+        last: int | None = None  # the call-out before, in the order of addresses
+        own: int | None = None  # that of the stretch without jumps that instructions are in
+        stretch: Counter[str] = Counter()
+        called = jumped = False
         for address, name, operands in lines:
-            if starts_next:
-                start, block, starts_next = address, Counter(), False
-            if name.startswith("call"):
-                called = _CALLED.search(operands)
-                target = called[1] if called else ""
-                if target == _BLOCK:
-                    if start is not None:
-                        found[start] = _fused(block)
-                    starts_next = True
-                    continue
-                block.update(_of_call(target))
-            else:
-                block.update(_of_instruction(name, operands))
-        if start is not None and not starts_next:
-            found[start] = _fused(block)
-    return found
+            if jumped or address in targets or (called and own is not None):
+                if (place := last if own is None else own) is not None:
+                    found.setdefault(place, Counter()).update(stretch)
+                own, stretch = None, Counter()
+            if called:
+                own = last = address
+            target = _CALLED.search(operands) if name.startswith("call") else None
+            called = target is not None and target[1] == _BLOCK
+            jumped = name[0] == "j"
+            if not called:
+                stretch.update(_of_call(target[1]) if target is not None else _of_instruction(name, operands))
+        if (place := last if own is None else own) is not None:
+            found.setdefault(place, Counter()).update(stretch)
+    return {place: _fused(block) for place, block in found.items()}
 
 
 def _functions(listing: str) -> Iterator[list[tuple[int, str, str]]]:

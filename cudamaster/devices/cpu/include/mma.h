@@ -55,30 +55,30 @@ template <int m, int n, int k, class Type> constexpr bool known_shape() {
     return (halves || tf32) && (std::is_same<Type, float>::value || std::is_same<Type, int>::value);
 }
 
-inline double number(double value) {
+CUDAMASTER_CPU_PART inline double number(double value) {
     return value;
 }
-inline double number(float value) {
+CUDAMASTER_CPU_PART inline double number(float value) {
     return value;
 }
-inline double number(int value) {
+CUDAMASTER_CPU_PART inline double number(int value) {
     return value;
 }
-inline double number(signed char value) {
+CUDAMASTER_CPU_PART inline double number(signed char value) {
     return value;
 }
-inline double number(unsigned char value) {
+CUDAMASTER_CPU_PART inline double number(unsigned char value) {
     return value;
 }
-inline double number(__half value) {
+CUDAMASTER_CPU_PART inline double number(__half value) {
     return __half2float(value);
 }
-inline double number(__nv_bfloat16 value) {
+CUDAMASTER_CPU_PART inline double number(__nv_bfloat16 value) {
     return __bfloat162float(value);
 }
 
 // A tensor core reads the upper 19 bits of a tf32 operand.
-inline float truncate_tf32(float value) {
+CUDAMASTER_CPU_PART inline float truncate_tf32(float value) {
     return __uint_as_float(__float_as_uint(value) & 0xffffe000u);
 }
 
@@ -180,7 +180,8 @@ template <class D, class A, class B, class C> struct Product {
     const C* c;
 };
 
-template <int m, int n, int k, class D, class A, class B, class C> void multiply(CudamasterCpuExchange* all) {
+template <int m, int n, int k, class D, class A, class B, class C>
+CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
     using Part = Product<D, A, B, C>;
     constexpr bool is_tf32 = std::is_same<typename A::element_type, precision::tf32>::value;
     if (all->arrived != 0xffffffffu)

@@ -59,12 +59,13 @@ inline unsigned int __activemask() {
 
 namespace cudamaster_cpu {
 
-inline CudamasterCpuExchange* exchange(unsigned int mask, const char* operation, unsigned long long value,
-                                       CudamasterCpuCombine combine = nullptr) {
+CUDAMASTER_CPU_PART inline CudamasterCpuExchange* exchange(unsigned int mask, const char* operation,
+                                                           unsigned long long value,
+                                                           CudamasterCpuCombine combine = nullptr) {
     return cudamaster_cpu_warp(mask, operation, value, combine);
 }
 
-template <class Type> unsigned long long pack(Type value) {
+template <class Type> CUDAMASTER_CPU_PART inline unsigned long long pack(Type value) {
     static_assert(sizeof(Type) <= 8 && std::is_trivially_copyable<Type>::value,
                   "a warp moves values of up to 8 bytes");
     unsigned long long bits = 0;
@@ -72,29 +73,30 @@ template <class Type> unsigned long long pack(Type value) {
     return bits;
 }
 
-template <class Type> Type unpack(unsigned long long bits) {
+template <class Type> CUDAMASTER_CPU_PART inline Type unpack(unsigned long long bits) {
     Type value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
     return value;
 }
 
 template <class Type>
-Type shuffle(unsigned int mask, const char* operation, Type value, unsigned int source) {
+CUDAMASTER_CPU_PART inline Type shuffle(unsigned int mask, const char* operation, Type value,
+                                        unsigned int source) {
     CudamasterCpuExchange* all = exchange(mask, operation, pack(value));
     Type result = unpack<Type>(all->values[source & 31]);
     --all->unread;
     return result;
 }
 
-inline unsigned long long vote(unsigned int mask, const char* operation, unsigned long long value,
-                               CudamasterCpuCombine combine) {
+CUDAMASTER_CPU_PART inline unsigned long long vote(unsigned int mask, const char* operation,
+                                                   unsigned long long value, CudamasterCpuCombine combine) {
     CudamasterCpuExchange* all = exchange(mask, operation, value, combine);
     unsigned long long result = all->result;
     --all->unread;
     return result;
 }
 
-inline void combine_ballot(CudamasterCpuExchange* all) {
+CUDAMASTER_CPU_UNSEEN inline void combine_ballot(CudamasterCpuExchange* all) {
     unsigned int votes = 0;
     for (unsigned int lane = 0; lane < 32; ++lane)
         if (all->arrived >> lane & 1)
@@ -102,7 +104,7 @@ inline void combine_ballot(CudamasterCpuExchange* all) {
     all->result = votes;
 }
 
-template <class Type, class Operator> void combine_reduce(CudamasterCpuExchange* all) {
+template <class Type, class Operator> CUDAMASTER_CPU_UNSEEN void combine_reduce(CudamasterCpuExchange* all) {
     bool first = true;
     Type sum{};
     for (unsigned int lane = 0; lane < 32; ++lane)
@@ -116,20 +118,20 @@ template <class Type, class Operator> void combine_reduce(CudamasterCpuExchange*
 
 // The lane that a shuffle of width `width` reads: a source outside the caller's own part is the caller
 // itself.
-inline unsigned int source_up(unsigned int delta, int width) {
+CUDAMASTER_CPU_PART inline unsigned int source_up(unsigned int delta, int width) {
     unsigned int lane = cudamaster_cpu_lane(), first = lane & ~static_cast<unsigned int>(width - 1);
     return delta <= lane - first ? lane - delta : lane;
 }
-inline unsigned int source_down(unsigned int delta, int width) {
+CUDAMASTER_CPU_PART inline unsigned int source_down(unsigned int delta, int width) {
     unsigned int lane = cudamaster_cpu_lane(), inside = lane & static_cast<unsigned int>(width - 1);
     return delta < static_cast<unsigned int>(width) - inside ? lane + delta : lane;
 }
-inline unsigned int source_xor(int bits, int width) {
+CUDAMASTER_CPU_PART inline unsigned int source_xor(int bits, int width) {
     unsigned int lane = cudamaster_cpu_lane(), source = lane ^ static_cast<unsigned int>(bits);
     unsigned int last = lane | static_cast<unsigned int>(width - 1);
     return source <= last ? source : lane;
 }
-inline unsigned int source_index(int index, int width) {
+CUDAMASTER_CPU_PART inline unsigned int source_index(int index, int width) {
     unsigned int inside = static_cast<unsigned int>(width - 1);
     return (cudamaster_cpu_lane() & ~inside) | (static_cast<unsigned int>(index) & inside);
 }
@@ -207,7 +209,7 @@ CUDAMASTER_CPU_ONE unsigned int __match_all_sync(unsigned int mask, Type value, 
 #define CUDAMASTER_CPU_REDUCE(name, type, expression)                                                        \
     CUDAMASTER_CPU_ONE inline type name(unsigned int mask, type value) {                                     \
         struct Operator {                                                                                    \
-            type operator()(type a, type b) const { return expression; }                                     \
+            CUDAMASTER_CPU_PART type operator()(type a, type b) const { return expression; }                 \
         };                                                                                                   \
         return cudamaster_cpu::unpack<type>(cudamaster_cpu::vote(                                            \
             mask, #name, cudamaster_cpu::pack(value), cudamaster_cpu::combine_reduce<type, Operator>));      \

@@ -11,7 +11,7 @@
 
 namespace cudamaster_cpu {
 
-template <class To, class From> To bit_cast(From value) {
+template <class To, class From> CUDAMASTER_CPU_PART inline To bit_cast(From value) {
     static_assert(sizeof(To) == sizeof(From), "same size");
     To result;
     std::memcpy(static_cast<void*>(&result), &value, sizeof result);
@@ -30,13 +30,14 @@ template <class Integer, class Real> CUDAMASTER_CPU_ONE Integer saturate(Real ro
 }
 
 // A value that the compiler does not know, read at this point of the program.
-template <class Type> Type opaque(Type value) {
+template <class Type> CUDAMASTER_CPU_PART inline Type opaque(Type value) {
     asm volatile("" : "+m"(value));
     return value;
 }
 
 // Evaluates with another rounding mode. Operands are opaque: nothing may be folded or moved across.
-template <class Operation> auto with_rounding(int mode, Operation operation) -> decltype(operation()) {
+template <class Operation>
+CUDAMASTER_CPU_PART inline auto with_rounding(int mode, Operation operation) -> decltype(operation()) {
     int before = std::fegetround();
     std::fesetround(mode);
     volatile auto result = operation();
@@ -221,16 +222,16 @@ CUDAMASTER_CPU_TO_INTEGER(__double2ull, unsigned long long, double)
         return static_cast<type>(expression);                                                                \
     }                                                                                                        \
     CUDAMASTER_CPU_ONE inline type name##_rz parameters {                                                    \
-        return cudamaster_cpu::with_rounding(FE_TOWARDZERO,                                                  \
-                                             [&]() -> type { return static_cast<type>(expression); });       \
+        return cudamaster_cpu::with_rounding(                                                                \
+            FE_TOWARDZERO, [&]() CUDAMASTER_CPU_PART -> type { return static_cast<type>(expression); });     \
     }                                                                                                        \
     CUDAMASTER_CPU_ONE inline type name##_ru parameters {                                                    \
-        return cudamaster_cpu::with_rounding(FE_UPWARD,                                                      \
-                                             [&]() -> type { return static_cast<type>(expression); });       \
+        return cudamaster_cpu::with_rounding(                                                                \
+            FE_UPWARD, [&]() CUDAMASTER_CPU_PART -> type { return static_cast<type>(expression); });         \
     }                                                                                                        \
     CUDAMASTER_CPU_ONE inline type name##_rd parameters {                                                    \
-        return cudamaster_cpu::with_rounding(FE_DOWNWARD,                                                    \
-                                             [&]() -> type { return static_cast<type>(expression); });       \
+        return cudamaster_cpu::with_rounding(                                                                \
+            FE_DOWNWARD, [&]() CUDAMASTER_CPU_PART -> type { return static_cast<type>(expression); });       \
     }
 CUDAMASTER_CPU_ROUNDED(__fadd, float, (float x, float y),
                        cudamaster_cpu::opaque(x) + cudamaster_cpu::opaque(y))

@@ -41,7 +41,8 @@ CUDAMASTER_CPU_ONE inline double fma_odd(double a, double b, double c) {
 }
 
 // The upper bits of a magnitude, rounded: `drop` bits go.
-inline unsigned int round_off(unsigned int magnitude, unsigned int drop, bool negative, Rounding rounding) {
+CUDAMASTER_CPU_PART inline unsigned int round_off(unsigned int magnitude, unsigned int drop, bool negative,
+                                                  Rounding rounding) {
     unsigned int kept = magnitude >> drop, rest = magnitude & ((1u << drop) - 1), half = 1u << (drop - 1);
     bool up = false;
     switch (rounding) {

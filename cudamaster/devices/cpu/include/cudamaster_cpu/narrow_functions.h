@@ -314,11 +314,13 @@ CUDAMASTER_CPU_SHUFFLES(__narrow2)
 
 CUDAMASTER_CPU_ONE inline __narrow atomicAdd(__narrow* address, __narrow value) {
     CUDAMASTER_CPU_SEES_ATOMIC(address);
-    return cudamaster_cpu::atomic_update(address, [value](__narrow old) { return __hadd(old, value); });
+    return cudamaster_cpu::atomic_update(address, [value](__narrow old)
+                                                      CUDAMASTER_CPU_PART { return __hadd(old, value); });
 }
 CUDAMASTER_CPU_ONE inline __narrow2 atomicAdd(__narrow2* address, __narrow2 value) {
     CUDAMASTER_CPU_SEES_ATOMIC(address);
-    return cudamaster_cpu::atomic_update(address, [value](__narrow2 old) { return __hadd2(old, value); });
+    return cudamaster_cpu::atomic_update(address, [value](__narrow2 old)
+                                                      CUDAMASTER_CPU_PART { return __hadd2(old, value); });
 }
 
 #undef __narrow

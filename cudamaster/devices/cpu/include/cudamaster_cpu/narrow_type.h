@@ -96,16 +96,16 @@ namespace __narrow_ops {
 using One = __narrow;
 using Two = __narrow2;
 
-inline One raw(unsigned short bits) {
+CUDAMASTER_CPU_PART inline One raw(unsigned short bits) {
     return One(__narrow_raw{bits});
 }
-inline One from(double value) {
+CUDAMASTER_CPU_PART inline One from(double value) {
     return raw(__narrow_bits(to_float_odd(value)));
 }
-inline float value(One a) {
+CUDAMASTER_CPU_PART inline float value(One a) {
     return __narrow_value(a.__x);
 }
-inline bool nan(One a) {
+CUDAMASTER_CPU_PART inline bool nan(One a) {
     return (a.__x & 0x7fff) > __narrow_infinity;
 }
 // Sums are exact in double or far from a tie; products are exact; a quotient is never near a tie.

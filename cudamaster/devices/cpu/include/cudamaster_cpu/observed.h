@@ -13,20 +13,24 @@ void cudamaster_cpu_observe_fence(int scope);
 #endif
 }
 
-// One instruction on a GPU, or a subroutine that is counted as a whole: an observed build sees a call of it and
-// nothing inside.
+// ONE: one instruction on a GPU, or a subroutine that is counted as a whole. An observed build sees a call of it and
+// nothing inside. PART: a part of such functions, taken into them. UNSEEN: what the executor calls, and no kernel.
 #if defined(CUDAMASTER_CPU_OBSERVED)
 #if defined(__clang__)
-#define CUDAMASTER_CPU_ONE __attribute__((noinline, no_sanitize("thread", "coverage")))
+#define CUDAMASTER_CPU_UNSEEN __attribute__((no_sanitize("thread", "coverage")))
+#define CUDAMASTER_CPU_ONE __attribute__((noinline)) CUDAMASTER_CPU_UNSEEN
 #else
-#define CUDAMASTER_CPU_ONE                                                                                   \
-    __attribute__((noinline, noclone, noipa, no_sanitize("thread"), no_sanitize_coverage))
+#define CUDAMASTER_CPU_UNSEEN __attribute__((no_sanitize("thread"), no_sanitize_coverage))
+#define CUDAMASTER_CPU_ONE __attribute__((noinline, noclone, noipa)) CUDAMASTER_CPU_UNSEEN
 #endif
+#define CUDAMASTER_CPU_PART __attribute__((always_inline))
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
 #define CUDAMASTER_CPU_SEES_FENCE(scope) cudamaster_cpu_observe_fence(scope)
 #else
+#define CUDAMASTER_CPU_UNSEEN
 #define CUDAMASTER_CPU_ONE
+#define CUDAMASTER_CPU_PART
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)
 #define CUDAMASTER_CPU_SEES_FENCE(scope)
 #endif

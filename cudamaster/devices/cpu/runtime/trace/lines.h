@@ -10,12 +10,13 @@ namespace trace {
 
 enum class Ask : unsigned char { kLoad, kStore, kAtomic };
 
-// One line of a request: sectors, and whether it is the request's first.
+// One line of a request: sectors, whether it is the request's first, and whether the warp waits anew for that.
 struct LineRequest {
-    unsigned long long line : 48;
+    unsigned long long line : 40; // of addresses of 47 bits
     unsigned long long sectors : 4;
     unsigned long long first : 1;
     unsigned long long ask : 2;
+    unsigned long long waits : 1;
     unsigned long long buffer : 9;
 };
 static_assert(sizeof(LineRequest) == 8, "there are many");
@@ -30,8 +31,9 @@ class L1 {
         ways_.assign(sets_ * kWays, {});
         time_ = 0;
     }
-    // Sectors that were not there, and now are.
-    unsigned load(unsigned long long line, unsigned sectors) {
+    // Sectors that were not there, and now are. `comes` if there are any, or if what was asked for came in with one of the
+    // last `lately` requests.
+    unsigned load(unsigned long long line, unsigned sectors, unsigned lately, bool& comes) {
         Way* set = &ways_[(line ^ line >> 11) % sets_ * kWays];
         Way* oldest = set;
         ++time_;
@@ -40,12 +42,16 @@ class L1 {
                 unsigned missed = sectors & ~set[i].sectors;
                 set[i].sectors |= sectors;
                 set[i].used = time_;
+                if (missed)
+                    set[i].came = time_;
+                comes = time_ - set[i].came <= lately;
                 return missed;
             }
             if (set[i].used < oldest->used)
                 oldest = &set[i];
         }
-        *oldest = {line, sectors, time_};
+        *oldest = {line, sectors, time_, time_};
+        comes = true;
         return sectors;
     }
 
@@ -54,7 +60,7 @@ class L1 {
     struct Way {
         unsigned long long line = 0;
         unsigned sectors = 0;
-        unsigned long long used = 0;
+        unsigned long long used = 0, came = 0;
     };
     std::vector<Way> ways_;
     size_t sets_ = 1;

@@ -50,32 +50,12 @@ struct Room {
     Event* of_lane(unsigned lane) const;
 };
 
-// Lines that a warp has asked for lately, each in the one place that it can have.
-class Lately {
-  public:
-    void clear() { std::memset(lines_, 0, sizeof lines_); }
-    // Whether sectors of a line are new to the warp.
-    bool fresh(unsigned long long line, unsigned sectors) {
-        unsigned long long& here = lines_[(line ^ line >> 8) % kLines];
-        if (here >> 4 != line + 1)
-            here = (line + 1) << 4;
-        bool missing = (sectors & ~here) != 0;
-        here |= sectors;
-        return missing;
-    }
-
-  private:
-    static constexpr unsigned kLines = 256;
-    unsigned long long lines_[kLines] = {}; // its number + 1, and its sectors
-};
-
 struct WarpTrace {
     Room* room = nullptr;
     unsigned pending = 0; // threads that are still on their way to the next barrier, or their end
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
     unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0, cold_waits = 0;
-    Lately lately;
 };
 
 // Where a block's shared memory is: the program's thread-local variables, and the dynamic array.
@@ -137,7 +117,7 @@ class Tracer {
     LineSet lines_;
     // Loads of a basic block are on their way together; so are those of a short loop that is run through without a
     // store in between, as compilers for GPUs unroll it.
-    bool asked_ = false, asked_cold_ = false, stored_ = false;
+    bool asked_ = false, stored_ = false;
 };
 
 // The tracer of this OS thread's block, null where nothing is recorded.

@@ -102,7 +102,7 @@ void Tracer::merge(unsigned number) {
             pass = place == last_place && !stored_ ? (pass + 1) % kUnrolled : 0;
             last_place = place;
             if (pass == 0)
-                asked_ = asked_cold_ = stored_ = false;
+                asked_ = stored_ = false;
             continue;
         }
         step.kind = first->kind;
@@ -193,12 +193,16 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     Ask ask = step.kind == Act::kLoad ? Ask::kLoad : step.kind == Act::kStore ? Ask::kStore : Ask::kAtomic;
     Count touched = 0;
-    bool cold = false;
     for (unsigned i = 0; i < count; ++i) {
         touched += static_cast<Count>(__builtin_popcount(sectors[i]));
-        cold |= ask == Ask::kLoad && warp.lately.fresh(lines[i], sectors[i]);
-        warp.requests.push_back(
-            {lines[i], sectors[i], i == 0, static_cast<unsigned long long>(ask), range.buffer});
+        LineRequest request = {};
+        request.line = lines[i];
+        request.sectors = sectors[i];
+        request.first = i == 0;
+        request.ask = static_cast<unsigned>(ask);
+        request.waits = ask == Ask::kLoad && i == 0 && !asked_;
+        request.buffer = range.buffer;
+        warp.requests.push_back(request);
     }
     TrafficCounts& traffic = counts_.traffic[range.buffer];
     ++warp.global_requests;
@@ -207,9 +211,7 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         ++traffic.load_requests;
         traffic.load_sectors += touched;
         warp.waits += !asked_;
-        warp.cold_waits += cold && !asked_cold_;
         asked_ = true;
-        asked_cold_ |= cold;
         break;
     case Ask::kStore:
         ++traffic.store_requests;
@@ -240,24 +242,32 @@ void Tracer::drain() {
     struct Place {
         const LineRequest* at;
         const LineRequest* end;
+        WarpTrace* warp;
+        bool cold; // the wait at hand is counted already
     };
     std::vector<Place> places;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         if (auto& requests = warps_[warp].requests; !requests.empty())
-            places.push_back({requests.data(), requests.data() + requests.size()});
+            places.push_back({requests.data(), requests.data() + requests.size(), &warps_[warp], false});
+    // What another warp has just asked for is still on its way.
+    unsigned on_its_way = 2 * static_cast<unsigned>(places.size());
     while (!places.empty()) {
         size_t kept = 0;
         for (Place place : places) {
             do {
                 LineRequest request = *place.at++;
                 unsigned sectors = request.sectors;
+                bool comes = false;
                 switch (static_cast<Ask>(request.ask)) {
                 case Ask::kLoad:
-                    if (unsigned missed = l1_.load(request.line, sectors)) {
+                    place.cold &= !request.waits;
+                    if (unsigned missed = l1_.load(request.line, sectors, on_its_way, comes)) {
                         counts_.traffic[request.buffer].missed_sectors +=
                             static_cast<Count>(__builtin_popcount(missed));
                         lines_.add(request.line, missed, 0, request.buffer);
                     }
+                    place.warp->cold_waits += comes && !place.cold;
+                    place.cold |= comes;
                     break;
                 case Ask::kStore:
                     lines_.add(request.line, 0, sectors, request.buffer);
@@ -293,7 +303,6 @@ void Tracer::begin_block(const Job& job, const Launch& launch, const Program& pr
         WarpTrace& trace = warps_[warp];
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
         trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
-        trace.lately.clear();
         trace.requests.clear();
         if (trace.room)
             free_rooms_.push_back(trace.room);

@@ -1,0 +1,288 @@
+"""Holds counts of a traced build to what small kernels do by construction, worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cudamaster.devices.cpu import CpuDevice, instructions
+from cudamaster.devices.process import run_limited
+from cudamaster.modelling.counts import CallCounts, Launch, Other
+from cudamaster.modelling.tracing import NoTrace, recorded
+
+CALLS = (
+    "copy",
+    "every second",
+    "every 32nd",
+    "shifted",
+    "tail",
+    "broadcast",
+    "vectors",
+    "shared",
+    "shared, stride 2",
+    "shared, stride 32",
+    "transposed",
+    "transposed, padded",
+    "atomics on one address",
+    "atomics on many addresses",
+    "half a warp",
+    "rows of all lengths",
+    "barriers",
+    "shuffles",
+    "product",
+    "bf16",
+    "exp",
+    "device variable",
+    "large copy",
+    "cooperative",
+    "several events",
+    "waiting for left out",
+)
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CallCounts | NoTrace]:
+    """Counts of each call of traced_kernels.cu."""
+    folder = tmp_path_factory.mktemp("traced")
+    device = CpuDevice()
+    source = Path(__file__).with_name("traced_kernels.cu").read_text()
+    compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
+    assert compiled.object is not None, compiled.log
+    linked = device.link_observed([compiled.object], folder / "run", "trace")
+    assert linked.object is not None, linked.log
+    found = recorded(
+        lambda notes: run_limited(
+            [str(folder / "run")],
+            120,
+            environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())},
+            held=[notes.fileno()],
+        ),
+        folder / "run",
+        CALLS,
+    )
+    return dict(zip(CALLS, found, strict=True))
+
+
+def only(calls: Mapping[str, CallCounts | NoTrace], name: str) -> Launch:
+    """The one launch of a call."""
+    found = calls[name]
+    assert isinstance(found, CallCounts), found
+    (launch,) = found.events
+    assert isinstance(launch, Launch)
+    return launch
+
+
+def loads(launch: Launch) -> tuple[float, float, float]:
+    return (
+        sum(traffic.load_requests for traffic in launch.traffic),
+        sum(traffic.load_sectors for traffic in launch.traffic),
+        sum(traffic.missed_sectors for traffic in launch.traffic),
+    )
+
+
+def stores(launch: Launch) -> tuple[float, float]:
+    return (
+        sum(traffic.store_requests for traffic in launch.traffic),
+        sum(traffic.store_sectors for traffic in launch.traffic),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sectors"),
+    [("copy", 128), ("every second", 256), ("every 32nd", 1024), ("shifted", 160), ("broadcast", 32), ("vectors", 512)],
+)
+def test_sectors_of_requests(calls: Mapping[str, CallCounts | NoTrace], name: str, sectors: int) -> None:
+    """32 warps with a load each: 4 sectors next to each other, 8 at every second float, one a lane at every 32nd."""
+    launch = only(calls, name)
+    assert loads(launch)[:2] == (32, sectors)
+    assert stores(launch) == (32, 512 if name == "vectors" else 128)
+    assert launch.requests_of_warp.mean == launch.requests_of_warp.largest == 2
+
+
+def test_an_l1_catches_what_a_block_reads_again(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Each of 8 blocks fetches one sector for its four warps. Shifted by a float, it shares sectors between warps."""
+    assert loads(only(calls, "broadcast"))[2] == 8
+    assert loads(only(calls, "copy"))[2] == 128
+    assert loads(only(calls, "shifted"))[2] == 8 * 17
+
+
+def test_a_tail_is_not_counted_as_whole(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """900 elements are 28 whole warps and 4 lanes, whose 16 bytes are in one sector."""
+    launch = only(calls, "tail")
+    assert loads(launch)[:2] == stores(launch) == (29, 28 * 4 + 1)
+    assert launch.instructions.active_share < 1
+
+
+@pytest.mark.parametrize(("name", "wavefronts"), [("shared", 1), ("shared, stride 2", 2), ("shared, stride 32", 32)])
+def test_bank_conflicts(calls: Mapping[str, CallCounts | NoTrace], name: str, wavefronts: int) -> None:
+    shared = only(calls, name).shared
+    assert (shared.load_requests, shared.load_wavefronts) == (1, wavefronts)
+    assert (shared.store_requests, shared.store_wavefronts) == (1, wavefronts)
+
+
+def test_padding_takes_conflicts_away(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """32 rows are written along and read across: 32 banks deep without padding."""
+    plain, padded = only(calls, "transposed").shared, only(calls, "transposed, padded").shared
+    assert (plain.store_requests, plain.store_wavefronts) == (32, 32)
+    assert (plain.load_requests, plain.load_wavefronts) == (32, 32 * 32)
+    assert (padded.load_requests, padded.load_wavefronts) == (32, 32)
+
+
+def test_atomics_and_who_meets(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    one, many = only(calls, "atomics on one address"), only(calls, "atomics on many addresses")
+    for launch, same, hottest, sectors in ((one, 32, 64 * 128, 256), (many, 1, 1, 1024)):
+        assert launch.contention.all == 64 * 128
+        assert launch.contention.hottest == hottest
+        assert launch.contention.same_address == same
+        assert sum(traffic.atomic_requests for traffic in launch.traffic) == 256
+        assert sum(traffic.atomic_sectors for traffic in launch.traffic) == sectors
+        assert loads(launch)[0] == 0
+
+
+def test_divergence_shows_in_active_lanes(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Half of the lanes load and store two sectors; the product and the sum are one instruction of each warp."""
+    launch = only(calls, "half a warp")
+    assert loads(launch)[:2] == stores(launch) == (2, 4)
+    assert launch.instructions.fma == 2
+    assert 0.5 < launch.instructions.active_share < 1
+
+
+def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Of rows with 1 to 32 entries the longest counts for the warp, and half of its lanes have something to do."""
+    launch = only(calls, "rows of all lengths")
+    assert loads(launch)[0] == 32
+    assert stores(launch) == (1, 4)
+    assert 32 <= launch.instructions.fp32 <= 34
+    assert 0.5 < launch.instructions.active_share < 0.6
+    assert launch.waits_of_warp is not None
+    assert launch.waits_of_warp.mean == 32 / 4  # a GPU's compiler takes four passes together
+
+
+def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "barriers")
+    assert launch.barriers.mean == launch.barriers.largest == 10
+    assert launch.shared.load_requests == 8 * 10
+    assert launch.shared.store_requests == 8 * 11
+
+
+def test_warp_collectives_are_shuffles(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "shuffles")
+    assert launch.instructions.shuffle == 2 * 5
+    assert launch.instructions.fp32 == 2 * 5
+    assert launch.barriers.mean == 0
+    assert launch.instructions.active_share == 1
+
+
+def test_a_product_of_matrices(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """128 x 128 x 128 in blocks of 16 x 16: a warp is two rows of 16: a sector of `a` each a step, and two of `b`.
+
+    Each block fetches what it reads just once: 16 rows of `a` and 128 rows of `b`, of 64 bytes each.
+    """
+    launch = only(calls, "product")
+    steps = 64 * 8 * 128
+    assert launch.instructions.fma == steps
+    requests, sectors, missed = loads(launch)
+    assert requests == 2 * steps
+    assert sectors == steps * (2 + 2)
+    assert missed == 64 * (16 * 16 + 128 * 2)
+    assert stores(launch) == (64 * 8, 64 * 8 * 4)
+    footprints = launch.traffic[0].footprints
+    assert [print_.blocks for print_ in footprints] == [1, 8, 64]
+    # Eight blocks in a row share their rows of `a`, and need all of `b`; all blocks need all of both.
+    assert [print_.read for print_ in footprints] == [512, 16 * 16 + 128 * 16, 2 * 128 * 16]
+
+
+def test_conversions_and_special_functions(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    narrow = only(calls, "bf16")
+    assert narrow.instructions.conversion == 2 * 16
+    assert narrow.instructions.fma == 16
+    assert loads(narrow)[:2] == (16, 32)
+    special = only(calls, "exp")
+    assert special.instructions.special == 16
+    assert special.instructions.slow == 0
+
+
+def test_variables_of_the_device_are_global_memory(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "device variable")
+    assert stores(launch) == (32, 128)
+    assert [traffic.buffer for traffic in launch.traffic] == [0]
+
+
+def test_a_sample_stands_for_the_whole(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """64 blocks of 16384 are traced; what they do, times 256, is what all do."""
+    launch = only(calls, "large copy")
+    warps = (1 << 22) / 32
+    assert launch.traced_blocks == 64
+    assert loads(launch) == (warps, 4 * warps, 4 * warps)
+    assert stores(launch) == (warps, 4 * warps)
+    read = {print_.blocks: print_.read for traffic in launch.traffic for print_ in traffic.footprints if print_.read}
+    assert read == {1: 32, 8: 256, 64: 2048}
+
+
+def test_blocks_of_a_cooperative_launch_run_together(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "cooperative")
+    assert launch.cooperative
+    assert launch.barriers.mean == 1
+    assert stores(launch)[0] == 2 * 12
+
+
+def test_events_come_in_their_order(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Launches that do the same are one entry with their number; the first of them is no different."""
+    found = calls["several events"]
+    assert isinstance(found, CallCounts)
+    told = [(event.event, event.count, event.bytes if isinstance(event, Other) else 0) for event in found.events]
+    assert told == [
+        ("alloc", 1, 4096),
+        ("memset", 1, 4096),
+        ("launch", 5, 0),
+        ("launch", 1, 0),
+        ("copy", 1, 2048),
+        ("synchronise", 1, 0),
+        ("free", 1, 0),
+    ]
+    assert found.note == ""
+
+
+def test_a_block_that_waits_for_one_left_out_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    found = calls["waiting for left out"]
+    assert isinstance(found, NoTrace)
+    assert "waits for one that is left out" in found.reason
+
+
+LISTING = """
+0000000000001000 <_Z3sumPf>:
+    1000:\tcall   2000 <__tsan_func_entry>
+    1003:\tcall   3000 <__sanitizer_cov_trace_pc>
+    1004:\timul   %esi,%ecx
+    1005:\tadd    $0x1,%ecx
+    1008:\tcall   3000 <__sanitizer_cov_trace_pc>
+    100a:\tlea    0x4(%rbx),%rdi
+    100e:\tlea    (%rbx,%rax,4),%rdi
+    1012:\tcall   2010 <__tsan_read4>
+    1017:\tmulss  (%rbx),%xmm0
+    101b:\taddss  %xmm0,%xmm1
+    101f:\taddss  %xmm1,%xmm2
+    1023:\txor    %eax,%eax
+    1028:\tcmp    %ecx,%edx
+    102a:\tjne    1005 <_Z3sumPf+0x5>
+    102c:\tcall   3000 <__sanitizer_cov_trace_pc>
+    1031:\tcall   4000 <_ZN14cudamaster_cpu9bf16_bitsEfNS_8RoundingE>
+    1036:\tcall   4010 <expf@plt>
+    103b:\tcall   4020 <erff@plt>
+    1040:\tmovss  %xmm0,(%rbx)
+    1044:\tret
+0000000000001100 <main>:
+    1100:\taddss  %xmm1,%xmm2
+"""
+
+
+def test_instructions_of_blocks() -> None:
+    """An index is one instruction, an offset none; a loop begins where it is jumped to."""
+    blocks = instructions.blocks_in(LISTING)
+    assert blocks == {
+        0x1004: {"integer": 1},
+        0x100A: {"integer": 3, "fma": 1, "fp32": 1, "control": 1},
+        0x1031: {"conversion": 1, "special": 1, "fma": 4, "slow": 1},
+    }

@@ -1,0 +1,172 @@
+// Kernels whose counts can be worked out by hand: calls of test_tracing.py, in the order of its CALLS.
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+extern "C" void cudamaster_cpu_record(int on);
+
+__global__ void copy_kernel(const float* in, float* out, int n, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i * stride < n)
+        out[i] = in[i * stride];
+}
+
+__global__ void broadcast_kernel(const float* in, float* out) {
+    out[blockIdx.x * blockDim.x + threadIdx.x] = in[0];
+}
+
+__global__ void vector_kernel(const float4* in, float4* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float4 v = in[i];
+    v.x += 1.0f;
+    out[i] = v;
+}
+
+template <int Stride> __global__ void shared_kernel(float* out) {
+    __shared__ float tile[32 * Stride];
+    int i = threadIdx.x;
+    tile[i * Stride] = i;
+    __syncthreads();
+    out[i] = tile[(31 - i) * Stride];
+}
+
+__global__ void transposed_kernel(float* out, int pitch) {
+    extern __shared__ float tile[];
+    int x = threadIdx.x % 32, y = threadIdx.x / 32;
+    for (int row = y; row < 32; row += blockDim.x / 32)
+        tile[row * pitch + x] = row;
+    __syncthreads();
+    for (int row = y; row < 32; row += blockDim.x / 32)
+        out[row * 32 + x] = tile[x * pitch + row];
+}
+
+__global__ void count_kernel(int* counters, int apart) {
+    atomicAdd(&counters[(blockIdx.x * blockDim.x + threadIdx.x) * apart], 1);
+}
+
+__global__ void half_kernel(float* out) {
+    int i = threadIdx.x;
+    if (i % 32 < 16)
+        out[i] = out[i] * 3.0f + 1.0f;
+}
+
+__global__ void rows_kernel(const float* in, float* out) {
+    float sum = 0;
+    for (int k = 0; k <= threadIdx.x; ++k)
+        sum += in[k];
+    out[threadIdx.x] = sum;
+}
+
+__global__ void barrier_kernel(float* out, int rounds) {
+    __shared__ float sums[64];
+    sums[threadIdx.x] = threadIdx.x;
+    for (int i = 0; i < rounds; ++i) {
+        __syncthreads();
+        sums[threadIdx.x] += 1.0f;
+    }
+    out[threadIdx.x] = sums[threadIdx.x];
+}
+
+__global__ void shuffle_kernel(float* out) {
+    float sum = threadIdx.x;
+    for (int step = 16; step > 0; step /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    out[threadIdx.x] = sum;
+}
+
+__global__ void product_kernel(const float* a, const float* b, float* c, int n) {
+    int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < n; ++k)
+        sum += a[row * n + k] * b[k * n + column];
+    c[row * n + column] = sum;
+}
+
+__global__ void narrow_kernel(const __nv_bfloat16* in, __nv_bfloat16* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = __float2bfloat16(__bfloat162float(in[i]) * 3.0f + 1.0f);
+}
+
+__global__ void special_kernel(const float* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = __expf(in[i]);
+}
+
+__device__ float scratch[1024];
+__global__ void scratch_kernel() {
+    scratch[threadIdx.x] = 1.0f;
+}
+
+__global__ void grid_kernel(float* out) {
+    out[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+    cooperative_groups::this_grid().sync();
+    out[blockIdx.x * blockDim.x + threadIdx.x] += 1.0f;
+}
+
+__global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
+    if (threadIdx.x == 0) {
+        while (blockIdx.x > 0 && flags[blockIdx.x - 1] == 0)
+            __nanosleep(100);
+        for (int i = 0; i < steps; ++i)
+            work[i % 16] += i;
+        __threadfence();
+        flags[blockIdx.x] = 1;
+    }
+}
+
+template <class Call> void recorded(const Call& call) {
+    cudamaster_cpu_record(1);
+    call();
+    cudamaster_cpu_record(0);
+}
+
+int main() {
+    const int n = 1 << 22;
+    float *in, *out;
+    int* counters;
+    if (cudaMalloc(&in, n * 4) || cudaMalloc(&out, n * 4) || cudaMalloc(&counters, n * 4))
+        return 1;
+    cudaMemset(in, 0, n * 4);
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 1024, 1); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 2048, 2); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 32768, 32); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in + 1, out, 1024, 1); });
+    recorded([&] { copy_kernel<<<8, 128>>>(in, out, 900, 1); });
+    recorded([&] { broadcast_kernel<<<8, 128>>>(in, out); });
+    recorded([&] { vector_kernel<<<8, 128>>>((float4*)in, (float4*)out); });
+    recorded([&] { shared_kernel<1><<<1, 32>>>(out); });
+    recorded([&] { shared_kernel<2><<<1, 32>>>(out); });
+    recorded([&] { shared_kernel<32><<<1, 32>>>(out); });
+    recorded([&] { transposed_kernel<<<1, 256, 32 * 32 * 4>>>(out, 32); });
+    recorded([&] { transposed_kernel<<<1, 256, 32 * 33 * 4>>>(out, 33); });
+    recorded([&] { count_kernel<<<64, 128>>>(counters, 0); });
+    recorded([&] { count_kernel<<<64, 128>>>(counters, 1); });
+    recorded([&] { half_kernel<<<1, 64>>>(out); });
+    recorded([&] { rows_kernel<<<1, 32>>>(in, out); });
+    recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
+    recorded([&] { shuffle_kernel<<<1, 64>>>(out); });
+    recorded([&] { product_kernel<<<dim3(8, 8), dim3(16, 16)>>>(in, in + 16384, out, 128); });
+    recorded([&] { narrow_kernel<<<4, 128>>>((__nv_bfloat16*)in, (__nv_bfloat16*)out); });
+    recorded([&] { special_kernel<<<4, 128>>>(in, out); });
+    recorded([&] { scratch_kernel<<<1, 1024>>>(); });
+    recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
+    recorded([&] {
+        void* arguments[] = {&out};
+        cudaLaunchCooperativeKernel(grid_kernel, dim3(6), dim3(64), arguments);
+    });
+    recorded([&] {
+        float* more = nullptr;
+        cudaMalloc(&more, 4096);
+        cudaMemset(more, 0, 4096);
+        for (int i = 0; i < 5; ++i)
+            copy_kernel<<<8, 128>>>(more, out, 1024, 1);
+        copy_kernel<<<4, 128>>>(more, out, 512, 1);
+        cudaMemcpy(out, more, 2048, cudaMemcpyDeviceToDevice);
+        cudaDeviceSynchronize();
+        cudaFree(more);
+    });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
+    return 0;
+}
