@@ -9,6 +9,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -196,7 +197,9 @@ class Workbench:
         if check_only:
             return self._told(verdict, self._verify(workers, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
-        judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S, quiet=quiet)
+        preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
+        with preparing:
+            judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S, quiet=quiet)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)

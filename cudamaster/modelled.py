@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
 
@@ -93,6 +95,15 @@ class Modeller:
         name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.name}"
         of_host = {name: figure for name, figure in host.figures.items() if name != "device"}
         return replace(host, name=name, figures={**told, **of_host}, modelled=self.model)
+
+    @contextmanager
+    def preparing(self, *candidates: Candidate) -> Iterator[None]:
+        """Builds what counting `candidates` takes, beside what is done meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
+                # What is wrong with a build is told where it is counted.
+                pool.submit(self._builder.traced_worker, candidate)
+            yield
 
     def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
         """The modelled profile of a candidate's kernels at a timed case; why there is none, otherwise."""

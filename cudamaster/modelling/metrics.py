@@ -6,6 +6,7 @@ as stalls by reason and what the cycles of single warps would tell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from cudamaster.modelling.counts import Launch
@@ -30,8 +31,9 @@ def kernels(pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> tuple[Kerne
 
 
 def _kernel(name: str, pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> KernelProfile:
-    """A kernel over all its launches; metrics are their means by time, as those of a profile of several launches."""
+    """A kernel over all its launches; metrics are their means by time, and the shape is that of the longest."""
     total_us = sum(time.device_us * time.count for _, time in pairs)
+    shape = _shape(*max(pairs, key=lambda pair: pair[1].device_us))
     sums: dict[str, float] = {}
     for launch, time in pairs:
         for metric, value in metrics(launch, time, gpu).items():
@@ -40,8 +42,26 @@ def _kernel(name: str, pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> 
         kernel=name,
         launches=sum(time.count for _, time in pairs),
         duration_us=total_us,
-        metrics={metric: value / total_us for metric, value in sums.items()} if total_us > 0 else {},
+        metrics={metric: value / total_us for metric, value in sums.items()} | shape if total_us > 0 else {},
     )
+
+
+def _shape(launch: Launch, time: LaunchTime) -> dict[str, float]:
+    """How a launch lies on the GPU, as far as its counts say it: what a compiler did not tell is absent."""
+    found = {
+        "launch__grid_size": float(math.prod(launch.grid)),
+        "launch__block_size": float(math.prod(launch.block)),
+        "launch__shared_mem_per_block_dynamic": float(launch.dynamic_shared_bytes),
+    }
+    if launch.static_shared_bytes is not None:
+        found["launch__shared_mem_per_block_static"] = float(launch.static_shared_bytes)
+    if launch.registers is not None:
+        found["launch__registers_per_thread"] = float(launch.registers)
+    if not time.assumed:
+        found["sm__maximum_warps_per_active_cycle_pct"] = 100.0 * time.occupancy.share
+        if time.occupancy.waves is not None:
+            found["launch__waves_per_multiprocessor"] = time.occupancy.waves
+    return found
 
 
 def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
