@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Launch
+from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.memory import L2, SECTOR_BYTES, Moved, moved
+from cudamaster.modelling.memory import L2, Moved, moved
 from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
@@ -223,41 +223,41 @@ def _latency(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, byte
 def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_moved: Moved, *, largest: bool) -> float:
     """Cycles of one warp from its block's start to its end, alone on the GPU: what it waits for, one after another."""
     figures, warps = gpu.figures, shape.blocks * shape.warps_of_block
-    instructions = _instructions(launch, constants) / warps
-    loads = sum(each.load_requests for each in launch.traffic) / warps
-    shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps
-    barriers = launch.barriers.mean
-    waits = loads / constants.loads_in_flight
-    if launch.waits_of_warp is not None:
-        waits = launch.waits_of_warp.mean
-    if largest:
-        longer = _ratio(launch.instructions_of_warp.largest, launch.instructions_of_warp.mean)
-        instructions, shared = instructions * longer, shared * longer
-        barriers = launch.barriers.largest
-        waits *= _ratio(launch.requests_of_warp.largest, launch.requests_of_warp.mean)
-        loads *= _ratio(launch.requests_of_warp.largest, launch.requests_of_warp.mean)
-        if launch.waits_of_warp is not None:
-            waits = launch.waits_of_warp.largest
-    if loads > 0:
-        waits = max(waits, min(1.0, loads))
-    asked = sum(each.load_sectors for each in launch.traffic)
-    missed = min(1.0, bytes_moved.l2_read / (SECTOR_BYTES * asked)) if asked > 0 else 0.0
-    latency = figures.l1_latency_cycles + missed * (
-        figures.l2_latency_cycles
-        - figures.l1_latency_cycles
-        + bytes_moved.missed_share * (figures.memory_latency_cycles - figures.l2_latency_cycles)
+    longer = _ratio(launch.instructions_of_warp) if largest else 1.0
+    instructions = _instructions(launch, constants) / warps * longer
+    shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
+    barriers = launch.barriers.largest if largest else launch.barriers.mean
+    waits, cold = _waits(launch, constants, warps, largest=largest)
+    cold_latency = figures.l2_latency_cycles + bytes_moved.missed_share * (
+        figures.memory_latency_cycles - figures.l2_latency_cycles
     )
     return (
         constants.block_cycles
         + instructions * constants.cycles_per_instruction
-        + waits * latency
+        + cold * cold_latency
+        + (waits - cold) * figures.l1_latency_cycles
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * constants.barrier_cycles
     )
 
 
-def _ratio(largest: float, mean: float) -> float:
-    return max(1.0, largest / mean) if mean > 0 else 1.0
+def _waits(launch: Launch, constants: Constants, warps: int, *, largest: bool) -> tuple[float, float]:
+    """How often a warp waits for loads from global memory, and how often of these for what L1 does not have."""
+    loads = sum(each.load_requests for each in launch.traffic) / warps
+    asked = sum(each.load_sectors for each in launch.traffic)
+    missed = min(1.0, sum(each.missed_sectors for each in launch.traffic) / asked) if asked > 0 else 0.0
+    if launch.waits_of_warp is not None:
+        waits = launch.waits_of_warp.largest if largest else launch.waits_of_warp.mean
+    else:
+        together = loads / constants.loads_in_flight * (_ratio(launch.requests_of_warp) if largest else 1.0)
+        waits = max(together, min(1.0, loads))
+    if launch.cold_waits_of_warp is not None:
+        return waits, launch.cold_waits_of_warp.largest if largest else launch.cold_waits_of_warp.mean
+    return waits, waits * missed
+
+
+def _ratio(of: Spread) -> float:
+    return max(1.0, of.largest / of.mean) if of.mean > 0 else 1.0
 
 
 def _joined(parts: tuple[float, ...], power: float) -> float:
