@@ -60,6 +60,9 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
         cell = {};
     }
     bool writes = now.kind & kWrite, strong = now.strong();
+    if (!now.kind && cell.twice_segment == now.segment && cell.twice_count == now.count &&
+        cell.twice_warp == thread / kWarp)
+        return;
     const Access& last = writes ? cell.write : cell.read;
     if (last.thread == thread && last.segment == now.segment && last.count == now.count &&
         last.kind == now.kind && !cell.more && !cell.strong.segment && (!writes || !cell.read.segment))
@@ -84,11 +87,19 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
     if (!writes) {
-        if (cell.read.segment && !order.ordered(clock, thread, cell.read))
+        if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
+            if (cell.read.segment == now.segment && cell.read.count == now.count &&
+                cell.read.thread / kWarp == thread / kWarp) {
+                cell.twice_segment = now.segment;
+                cell.twice_count = now.count;
+                cell.twice_warp = static_cast<uint16_t>(thread / kWarp);
+            }
+        }
         cell.read = now;
         return;
     }
+    cell.twice_segment = 0;
     cell.written = true;
     if (strong) {
         if (cell.strong.segment && !order.ordered(clock, thread, cell.strong))
@@ -103,9 +114,13 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
 }
 
 // Memory that belongs to no range: an access outside of one where it is near, or where nothing is at all.
-void look_around(const Worker& self, const BlockState& block, uintptr_t address, const Access& now) {
+void look_around(const Worker& self, BlockState& block, uintptr_t address, const Access& now) {
     const char* byte = reinterpret_cast<const char*>(address);
     if (byte >= block.tls_begin && byte < block.tls_end)
+        return;
+    // A launch's arguments lie with the host, and every thread copies them.
+    uintptr_t& harmless = block.harmless[address >> kPageBits & (std::size(block.harmless) - 1)];
+    if (harmless == address >> kPageBits)
         return;
     auto [before, after] = state().ranges.neighbours(address);
     constexpr size_t kNear = 2 * kGuardBytes;
@@ -135,6 +150,8 @@ void look_around(const Worker& self, const BlockState& block, uintptr_t address,
         unsigned char resident;
         if (mincore(reinterpret_cast<void*>(address & ~4095ull), 1, &resident) != 0)
             report_outside(nullptr, address, now);
+        else
+            harmless = address >> kPageBits;
     }
 }
 
@@ -156,7 +173,7 @@ void settle_doubts(BlockState& block) {
 
 void observe_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
     Worker* self = worker;
-    if (!self || !self->running || !bytes)
+    if (!self || !self->running || !bytes || state().resting)
         return;
     const char* byte = static_cast<const char*>(pointer);
     const Fibre* fibre = self->current;
@@ -177,30 +194,44 @@ void observe_access(const void* pointer, size_t bytes, unsigned kind, const void
     now.thread = static_cast<uint16_t>(thread);
     now.kind = static_cast<uint8_t>(kind);
     now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
-    Range* range = all.ranges.find(address);
-    if (!range) {
-        if (!on_a_stack(*self, byte))
-            look_around(*self, block, address, now);
-        return;
-    }
-    if (address + bytes > range->base + range->bytes) {
-        report_outside(range, address, now);
-        return;
+    size_t offset = 0, end = bytes;
+    Found found;
+    Ranges::Part& part = all.ranges.recent(address);
+    Range* range = part.range;
+    if (address < part.begin || address + bytes > part.end) {
+        range = all.ranges.find(address);
+        if (!range) {
+            if (!on_a_stack(*self, byte))
+                look_around(*self, block, address, now);
+            return;
+        }
+        if (address + bytes > range->base + range->bytes) {
+            report_outside(range, address, now);
+            return;
+        }
     }
     if (!range->shared())
         clock.unfenced[thread] = true;
     if (now.strong())
         all.clock.acquire(clock, thread, address);
-    size_t offset = address - range->base, end = offset + bytes;
-    unsigned shift = static_cast<unsigned>(__builtin_ctzll(offset | bytes | 4));
-    Found found;
     while (offset < end) {
-        Page& page = range->page(offset, shift);
-        size_t begin = offset >> kPageBits << kPageBits;
-        size_t last = (std::min(end, begin + (1 << kPageBits)) - 1 - begin) >> page.shift;
-        for (size_t i = (offset - begin) >> page.shift; i <= last; ++i)
+        uintptr_t at = address + offset, in_range = at - range->base;
+        unsigned shift = static_cast<unsigned>(__builtin_ctzll(in_range | (end - offset) | 4));
+        if (at < part.begin || at >= part.end) {
+            size_t begin = in_range >> kPageBits << kPageBits;
+            part.page = &range->page(in_range, shift);
+            part.range = range;
+            part.begin = part.page_begin = range->base + begin;
+            part.end = range->base + std::min(range->bytes, begin + (1 << kPageBits));
+        }
+        Page& page = *part.page;
+        if (page.shift > shift)
+            Range::refine(page, shift);
+        uintptr_t stop = std::min(address + end, part.end);
+        size_t last = (stop - 1 - part.page_begin) >> page.shift;
+        for (size_t i = (at - part.page_begin) >> page.shift; i <= last; ++i)
             touch(clock, *range, page.cells[i], now, found);
-        offset = begin + (1 << kPageBits);
+        offset = stop - address;
     }
     if (found.race) {
         report_race(*range, address, found.before, now);

@@ -40,22 +40,29 @@ struct BlockState {
     size_t free_bytes = 0;
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
+    uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch
+    unsigned long long launch = 0;
     const char* tls_begin = nullptr;
     const char* tls_end = nullptr;
 };
 
 struct State {
     std::mutex lock;
+    bool resting = false;    // what runs now was looked at before
     bool concurrent = false; // several OS threads run blocks
     LaunchClock clock;
     Ranges ranges;
     const CudamasterCpuLaunch* launch = nullptr;
+    unsigned long long launches = 0;
     unsigned long long grid_generation = 0;
     uintptr_t image = 0; // where the program was loaded
     unsigned findings = 0;
 };
 
-State& state();
+extern State* the_state;
+inline State& state() {
+    return *the_state;
+}
 extern __thread BlockState* block_state;
 
 // Holds the lock where it is needed.

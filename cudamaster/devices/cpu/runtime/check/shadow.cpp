@@ -29,7 +29,11 @@ Page& Range::page(size_t offset, unsigned shift) {
         for (Cell& cell : slot.page->cells)
             cell.written = slot.written;
     }
-    Page& page = *slot.page;
+    refine(*slot.page, shift);
+    return *slot.page;
+}
+
+void Range::refine(Page& page, unsigned shift) {
     while (page.shift > shift) {
         std::vector<Cell> finer;
         finer.reserve(page.cells.size() * 2);
@@ -42,7 +46,6 @@ Page& Range::page(size_t offset, unsigned shift) {
         page.cells.swap(finer);
         --page.shift;
     }
-    return page;
 }
 
 void Range::set_written(size_t offset, size_t count, bool written) {
@@ -68,25 +71,26 @@ void Range::set_written(size_t offset, size_t count, bool written) {
     }
 }
 
+void Ranges::forget() {
+    std::fill(std::begin(recent_), std::end(recent_), Part());
+}
+
 Range* Ranges::find(uintptr_t address) {
-    Range*& recent = recent_[address >> 8 & 63];
-    if (recent && recent->holds(address))
-        return recent;
     auto after = all_.upper_bound(address);
     if (after == all_.begin() || !std::prev(after)->second->holds(address))
         return nullptr;
-    return recent = std::prev(after)->second.get();
+    return std::prev(after)->second.get();
 }
 
 Range& Ranges::add(const void* base, size_t bytes, Space space, bool written) {
-    std::fill(std::begin(recent_), std::end(recent_), nullptr);
+    forget();
     auto& slot = all_[reinterpret_cast<uintptr_t>(base)];
     slot = std::make_unique<Range>(base, bytes, space, written);
     return *slot;
 }
 
 void Ranges::remove(const void* base) {
-    std::fill(std::begin(recent_), std::end(recent_), nullptr);
+    forget();
     all_.erase(reinterpret_cast<uintptr_t>(base));
 }
 

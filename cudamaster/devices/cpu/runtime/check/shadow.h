@@ -15,6 +15,9 @@ struct Cell {
     Access read;
     std::vector<Access>* more =
         nullptr; // reads and strong writes beside these that nothing orders before them
+    // Two lanes of this warp have read since the last write: what a third one reads tells nothing new.
+    uint32_t twice_segment = 0, twice_count = 0;
+    uint16_t twice_warp = 0;
     bool written = false;
 };
 
@@ -39,12 +42,14 @@ class Range {
     uintptr_t base;
     size_t bytes;
     Space space;
+    unsigned called = 0;       // calls that it was an output of
     const void* key = nullptr; // of a static shared variable
 
     bool shared() const { return space == Space::kDynamicShared || space == Space::kStaticShared; }
     bool holds(uintptr_t address) const { return address - base < bytes; }
-    // The page of an offset, fine enough for an access there.
+    // The page of an offset; its cells are fine enough for an access there.
     Page& page(size_t offset, unsigned shift);
+    static void refine(Page& page, unsigned shift);
     // The host's work on a part: nothing before it matters any more.
     void set_written(size_t offset, size_t count, bool written);
 
@@ -59,6 +64,16 @@ class Range {
 // All ranges; a kernel's threads look for few of them again and again.
 class Ranges {
   public:
+    // A stretch of one page, as it was looked up last.
+    struct Part {
+        uintptr_t begin = 1, end = 0;
+        Range* range = nullptr;
+        Page* page = nullptr;
+        uintptr_t page_begin = 0;
+    };
+    Part& recent(uintptr_t address) { return recent_[address >> 8 & (kParts - 1)]; }
+    void forget();
+
     Range* find(uintptr_t address);
     Range& add(const void* base, size_t bytes, Space space, bool written);
     void remove(const void* base);
@@ -67,7 +82,8 @@ class Ranges {
 
   private:
     std::map<uintptr_t, std::unique_ptr<Range>> all_;
-    Range* recent_[64] = {};
+    static constexpr size_t kParts = 1024;
+    Part recent_[kParts];
 };
 
 } // namespace check
