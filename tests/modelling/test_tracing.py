@@ -36,8 +36,10 @@ CALLS = (
     "exp",
     "device variable",
     "large copy",
+    "prefix sums",
     "cooperative",
     "several events",
+    "waiting",
     "waiting for left out",
 )
 
@@ -219,6 +221,21 @@ def test_a_sample_stands_for_the_whole(calls: Mapping[str, CallCounts | NoTrace]
     assert stores(launch) == (warps, 4 * warps)
     read = {print_.blocks: print_.read for traffic in launch.traffic for print_ in traffic.footprints if print_.read}
     assert read == {1: 32, 8: 256, 64: 2048}
+
+
+def test_blocks_that_cost_more_and_more(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """The first block says little of the others: what three say is near, and the launch is not run as a whole."""
+    launch = only(calls, "prefix sums")
+    threads = 1024 * 128
+    assert loads(launch)[0] == pytest.approx(threads * threads / 2 / 32, rel=0.1)
+    assert launch.traced_blocks < 64
+
+
+def test_a_block_may_wait_for_the_one_before(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """A trial of the last block, which waits for all others, is given up: they run in their order, and are traced."""
+    launch = only(calls, "waiting")
+    assert launch.traced_blocks == 64
+    assert stores(launch)[0] == pytest.approx(300 * 11, rel=0.05)
 
 
 def test_blocks_of_a_cooperative_launch_run_together(calls: Mapping[str, CallCounts | NoTrace]) -> None:

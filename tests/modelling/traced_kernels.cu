@@ -114,6 +114,14 @@ __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     }
 }
 
+__global__ void prefix_kernel(const float* in, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k <= i; ++k)
+        sum += in[k];
+    out[i] = sum;
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -151,6 +159,7 @@ int main() {
     recorded([&] { special_kernel<<<4, 128>>>(in, out); });
     recorded([&] { scratch_kernel<<<1, 1024>>>(); });
     recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
+    recorded([&] { prefix_kernel<<<1024, 128>>>(in, out); });
     recorded([&] {
         void* arguments[] = {&out};
         cudaLaunchCooperativeKernel(grid_kernel, dim3(6), dim3(64), arguments);
@@ -166,6 +175,8 @@ int main() {
         cudaDeviceSynchronize();
         cudaFree(more);
     });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
     return 0;

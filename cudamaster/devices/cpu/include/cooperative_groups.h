@@ -23,7 +23,7 @@ CUDAMASTER_CPU_ONE Type move(unsigned int mask, const char* operation, const Typ
     return result;
 }
 
-inline unsigned int lane() {
+CUDAMASTER_CPU_PART inline unsigned int lane() {
     return cudamaster_cpu_lane();
 }
 inline unsigned int lanes_below(unsigned int mask) {

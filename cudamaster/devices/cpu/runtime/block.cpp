@@ -116,7 +116,8 @@ void run_block(Worker& self, unsigned long long block) {
     self.running = false;
     observe::block_ends(self);
     if (self.block_failed) {
-        job.failed.store(true);
+        if (!observe::gave_up(self))
+            job.failed.store(true);
         abandon_threads(self);
         self.block_failed = false;
     }

@@ -39,6 +39,9 @@ CUDAMASTER_CPU_HOOK(void block_begins([[maybe_unused]] Worker& self,
                                       [[maybe_unused]] unsigned long long block))
 CUDAMASTER_CPU_HOOK(void block_ends([[maybe_unused]] Worker& self)) // given up too: self.block_failed
 
+// Whether a block that was given up is no failure of the launch: an observer gave it up.
+CUDAMASTER_CPU_HOOK_BOOL(bool gave_up([[maybe_unused]] Worker& self), false)
+
 // A device thread: the one with number self.linear in its block.
 CUDAMASTER_CPU_HOOK(void thread_begins([[maybe_unused]] Worker& self))
 CUDAMASTER_CPU_HOOK(void thread_ends([[maybe_unused]] Worker& self))

@@ -2,13 +2,13 @@
 // functions. Included once per format, after narrow_type.h, whose head names the macros; undefines them.
 
 // Conversions.
-inline __narrow __narrow_name(__float2, )(float value) {
+CUDAMASTER_CPU_PART inline __narrow __narrow_name(__float2, )(float value) {
     return __narrow(value);
 }
 inline __narrow __narrow_name(__double2, )(double value) {
     return __narrow(value);
 }
-inline __narrow __narrow_name(__float2, _rn)(float value) {
+CUDAMASTER_CPU_PART inline __narrow __narrow_name(__float2, _rn)(float value) {
     return __narrow(value);
 }
 inline __narrow __narrow_name(__float2, _rz)(float value) {
@@ -20,7 +20,7 @@ inline __narrow __narrow_name(__float2, _ru)(float value) {
 inline __narrow __narrow_name(__float2, _rd)(float value) {
     return __narrow_ops::raw(__narrow_bits(value, cudamaster_cpu::Rounding::kDown));
 }
-inline float __narrow_name(__, 2float)(__narrow value) {
+CUDAMASTER_CPU_PART inline float __narrow_name(__, 2float)(__narrow value) {
     return __narrow_value(value.__x);
 }
 inline __narrow2 __narrow_name(__float2, 2_rn)(float value) {
@@ -106,7 +106,7 @@ inline __narrow __narrow_name(__ushort_as_, )(unsigned short bits) {
 
 // Arithmetic.
 #define CUDAMASTER_CPU_BINARY(name, operation)                                                               \
-    inline __narrow __h##name(__narrow a, __narrow b) {                                                      \
+    CUDAMASTER_CPU_PART inline __narrow __h##name(__narrow a, __narrow b) {                                  \
         return __narrow_ops::operation(a, b);                                                                \
     }                                                                                                        \
     CUDAMASTER_CPU_ONE inline __narrow2 __h##name##2(__narrow2 a, __narrow2 b) {                             \
@@ -117,7 +117,7 @@ CUDAMASTER_CPU_BINARY(sub, sub)
 CUDAMASTER_CPU_BINARY(mul, mul)
 CUDAMASTER_CPU_BINARY(min, min)
 CUDAMASTER_CPU_BINARY(max, max)
-inline __narrow __hdiv(__narrow a, __narrow b) {
+CUDAMASTER_CPU_PART inline __narrow __hdiv(__narrow a, __narrow b) {
     return __narrow_ops::div(a, b);
 }
 CUDAMASTER_CPU_ONE inline __narrow2 __h2div(__narrow2 a, __narrow2 b) {
@@ -125,7 +125,7 @@ CUDAMASTER_CPU_ONE inline __narrow2 __h2div(__narrow2 a, __narrow2 b) {
 }
 #undef CUDAMASTER_CPU_BINARY
 #define CUDAMASTER_CPU_VARIANT(name, expression)                                                             \
-    inline __narrow __h##name(__narrow a, __narrow b) {                                                      \
+    CUDAMASTER_CPU_PART inline __narrow __h##name(__narrow a, __narrow b) {                                  \
         return expression;                                                                                   \
     }
 CUDAMASTER_CPU_VARIANT(add_rn, __hadd(a, b))
@@ -150,13 +150,13 @@ CUDAMASTER_CPU_VARIANT2(mul2_sat, __hmul_sat)
 CUDAMASTER_CPU_VARIANT2(min2_nan, __hmin_nan)
 CUDAMASTER_CPU_VARIANT2(max2_nan, __hmax_nan)
 #undef CUDAMASTER_CPU_VARIANT2
-inline __narrow __hfma(__narrow a, __narrow b, __narrow c) {
+CUDAMASTER_CPU_PART inline __narrow __hfma(__narrow a, __narrow b, __narrow c) {
     return __narrow_ops::fma(a, b, c);
 }
-inline __narrow __hfma_sat(__narrow a, __narrow b, __narrow c) {
+CUDAMASTER_CPU_PART inline __narrow __hfma_sat(__narrow a, __narrow b, __narrow c) {
     return __narrow_ops::sat(__hfma(a, b, c));
 }
-inline __narrow __hfma_relu(__narrow a, __narrow b, __narrow c) {
+CUDAMASTER_CPU_PART inline __narrow __hfma_relu(__narrow a, __narrow b, __narrow c) {
     return __narrow_ops::max_nan(__hfma(a, b, c), __narrow_ops::raw(0));
 }
 CUDAMASTER_CPU_ONE inline __narrow2 __hfma2(__narrow2 a, __narrow2 b, __narrow2 c) {
@@ -168,10 +168,10 @@ CUDAMASTER_CPU_ONE inline __narrow2 __hfma2_sat(__narrow2 a, __narrow2 b, __narr
 CUDAMASTER_CPU_ONE inline __narrow2 __hfma2_relu(__narrow2 a, __narrow2 b, __narrow2 c) {
     return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};
 }
-inline __narrow __hneg(__narrow a) {
+CUDAMASTER_CPU_PART inline __narrow __hneg(__narrow a) {
     return __narrow_ops::neg(a);
 }
-inline __narrow __habs(__narrow a) {
+CUDAMASTER_CPU_PART inline __narrow __habs(__narrow a) {
     return __narrow_ops::abs(a);
 }
 CUDAMASTER_CPU_ONE inline __narrow2 __hneg2(__narrow2 a) {

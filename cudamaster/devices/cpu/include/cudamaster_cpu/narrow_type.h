@@ -15,11 +15,11 @@ struct __align__(2) __narrow {
     unsigned short __x;
 
     __narrow() = default;
-    constexpr __narrow(__narrow_raw raw) : __x(raw.x) {}
-    __narrow(float value) : __x(__narrow_bits(value)) {}
-    __narrow(double value) : __x(__narrow_bits(cudamaster_cpu::to_float_odd(value))) {}
-    __narrow(int value) : __narrow(static_cast<double>(value)) {}
-    __narrow(unsigned int value) : __narrow(static_cast<double>(value)) {}
+    CUDAMASTER_CPU_PART constexpr __narrow(__narrow_raw raw) : __x(raw.x) {}
+    CUDAMASTER_CPU_PART __narrow(float value) : __x(__narrow_bits(value)) {}
+    CUDAMASTER_CPU_PART __narrow(double value) : __x(__narrow_bits(cudamaster_cpu::to_float_odd(value))) {}
+    CUDAMASTER_CPU_PART __narrow(int value) : __narrow(static_cast<double>(value)) {}
+    CUDAMASTER_CPU_PART __narrow(unsigned int value) : __narrow(static_cast<double>(value)) {}
     __narrow(short value) : __narrow(static_cast<double>(value)) {}
     __narrow(unsigned short value) : __narrow(static_cast<double>(value)) {}
     __narrow(long value) : __narrow(static_cast<long long>(value)) {}
@@ -29,8 +29,8 @@ struct __align__(2) __narrow {
                              : from_magnitude(static_cast<unsigned long long>(value))) {}
     __narrow(unsigned long long value) : __narrow(from_magnitude(value)) {}
 
-    operator __narrow_raw() const { return {__x}; }
-    operator float() const { return __narrow_value(__x); }
+    CUDAMASTER_CPU_PART operator __narrow_raw() const { return {__x}; }
+    CUDAMASTER_CPU_PART operator float() const { return __narrow_value(__x); }
     explicit operator bool() const { return (__x & 0x7fff) != 0; }
     explicit operator double() const { return __narrow_value(__x); }
     explicit operator char() const { return cudamaster_cpu::saturate<signed char>(::truncf(float(*this))); }
@@ -86,9 +86,10 @@ struct __align__(4) __narrow2 {
     __narrow x, y;
 
     __narrow2() = default;
-    __narrow2(const __narrow& x_, const __narrow& y_) : x(x_), y(y_) {}
-    __narrow2(const __narrow2_raw& raw) : x(__narrow_raw{raw.x}), y(__narrow_raw{raw.y}) {}
-    operator __narrow2_raw() const { return {x.__x, y.__x}; }
+    CUDAMASTER_CPU_PART __narrow2(const __narrow& x_, const __narrow& y_) : x(x_), y(y_) {}
+    CUDAMASTER_CPU_PART __narrow2(const __narrow2_raw& raw)
+        : x(__narrow_raw{raw.x}), y(__narrow_raw{raw.y}) {}
+    CUDAMASTER_CPU_PART operator __narrow2_raw() const { return {x.__x, y.__x}; }
 };
 
 namespace __narrow_ops {

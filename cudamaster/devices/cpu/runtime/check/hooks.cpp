@@ -93,6 +93,9 @@ void launch_ends(const Job&) {
     end_after_findings();
 }
 
+bool gave_up(Worker&) {
+    return false;
+}
 bool wants_block(const Job&, unsigned long long) {
     return true;
 }

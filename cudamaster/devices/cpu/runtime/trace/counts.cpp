@@ -45,6 +45,8 @@ Sum sectors_of(Sum sum, const LineSet::Entry& entry) {
 void Launch::add(unsigned long long block, const BlockCounts& counts, const LineSet& lines) {
     std::lock_guard<std::mutex> lock(mutex);
     ++traced;
+    if (stage != Stage::kAll)
+        tried.push_back(block);
     for (unsigned place : counts.places) {
         executed[place].warps += counts.executed[place].warps;
         executed[place].lanes += counts.executed[place].lanes;

@@ -115,23 +115,30 @@ struct Plan {
     unsigned long long blocks = 0, group_blocks = 1;
     std::vector<unsigned long long> groups; // first block of each, ascending
     bool only_those = false;                // no others are run
-    bool trial = true;                      // before it is known what a block costs: block 0 alone
 
     bool has(unsigned long long block) const {
         auto after = std::upper_bound(groups.begin(), groups.end(), block);
         return after != groups.begin() && block - after[-1] < group_blocks;
     }
+    // Says first what a block costs: the first, and one in the middle and at the end.
+    bool tries(unsigned long long block) const {
+        return block == groups.front() || block == groups[groups.size() / 2] || block == groups.back();
+    }
 };
+
+enum class Stage { kFirstBlock, kOtherTrials, kAll };
 
 // One launch that is recorded.
 struct Launch {
     Plan plan;
+    Stage stage = Stage::kFirstBlock;
     unsigned long long threads = 0;
     size_t l1_bytes = 0;
     std::vector<Range> ranges; // by address
     std::vector<size_t> bytes; // by buffer
 
-    std::mutex mutex; // of what follows
+    std::mutex mutex;                      // of what follows
+    std::vector<unsigned long long> tried; // blocks that need not be run again
     Count traced = 0;
     std::map<unsigned, Executions> executed;
     std::map<unsigned, TrafficCounts> traffic;

@@ -1,7 +1,7 @@
 // Which blocks of which launch are recorded, and what is written of a call.
 //
-// Budgets count events and not seconds: the same call is sampled in the same way on every machine. The first block
-// says what a block costs. Blocks that are not recorded run too, where all of them together are cheap enough, so that
+// Budgets count events and not seconds: the same call is sampled in the same way on every machine. A block at the start,
+// one in the middle and one at the end of the grid say what a block costs. Blocks that are not recorded run too, where all of them together are cheap enough, so that
 // later launches find what they left; else they are left out, and the launch says so.
 #include "observe.h"
 #include "trace/trace.h"
@@ -20,6 +20,8 @@ constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are r
 constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
+constexpr unsigned kTogether = 16; // blocks of a cooperative launch that are recorded
+constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 
 struct Recording {
@@ -112,34 +114,31 @@ size_t share_of_l1(const Job& job) {
     return (kL1 - std::min(resident * shared, kSharedMost)) / resident;
 }
 
-// So many blocks in groups of neighbours, spread over the grid: the first and the last are among them.
+// About so many blocks in groups of neighbours, spread over the grid: the first and the last are among them.
 Plan plan_of(unsigned long long blocks, Count wanted) {
     Plan plan;
     plan.blocks = blocks;
-    plan.trial = false;
-    wanted = std::max<Count>(wanted, 1);
-    if (wanted >= blocks || blocks <= kGroupBlocks) {
-        plan.group_blocks = std::min<unsigned long long>(blocks, kGroupBlocks);
-        wanted = blocks;
-        if (blocks <= kGroups * kGroupBlocks)
-            for (unsigned long long first = 0; first < blocks; first += plan.group_blocks)
-                plan.groups.push_back(first);
-        if (!plan.groups.empty())
-            return plan;
+    plan.group_blocks = std::min<unsigned long long>(blocks, kGroupBlocks);
+    unsigned long long whole = blocks / plan.group_blocks;
+    std::vector<unsigned long long> groups;
+    for (unsigned i = 0; i < std::min<unsigned long long>(kGroups, whole); ++i)
+        groups.push_back((whole <= kGroups ? i : (whole - 1) * i / (kGroups - 1)) * plan.group_blocks);
+    if (whole < kGroups && blocks % plan.group_blocks)
+        groups.push_back(whole * plan.group_blocks); // one that is cut short
+    if (wanted >= std::min<Count>(blocks, kGroups * kGroupBlocks)) {
+        plan.groups = groups;
+        return plan;
     }
-    plan.group_blocks = kGroupBlocks;
     while (plan.group_blocks > 1 && wanted / plan.group_blocks < 4)
         plan.group_blocks /= 2;
-    unsigned long long groups = std::clamp<unsigned long long>(wanted / plan.group_blocks, 1, kGroups);
-    unsigned long long last =
-        (blocks - 1) / plan.group_blocks; // number of the last group, which may be cut short
-    if (blocks % plan.group_blocks && last)
-        --last;
-    for (unsigned long long i = 0; i < groups; ++i) {
-        unsigned long long number = groups == 1 ? 0 : last * i / (groups - 1);
-        if (plan.groups.empty() || plan.groups.back() < number * plan.group_blocks)
-            plan.groups.push_back(number * plan.group_blocks);
-    }
+    size_t most = std::max<size_t>(wanted / plan.group_blocks, 3);
+    std::vector<size_t> chosen = {0, groups.size() / 2, groups.size() - 1}; // those of the trials
+    for (size_t i = 1; i < groups.size() && chosen.size() < most; ++i)
+        chosen.push_back(i);
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    for (size_t i : chosen)
+        plan.groups.push_back(groups[i]);
     return plan;
 }
 
@@ -171,28 +170,30 @@ void launch_begins(const Job& job) {
     }
     std::sort(launch->ranges.begin(), launch->ranges.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    launch->plan.blocks = job.blocks;
-    launch->plan.groups = {0};
+    launch->plan = plan_of(job.blocks, kGroups * kGroupBlocks);
     recording.waited = 0;
     recording.launch = std::move(launch);
 }
 
-// The first pass records one block, to see what it costs; the second one the others of the sample. Blocks of a
-// cooperative launch wait for each other: there is one pass.
+// Blocks of a cooperative launch wait for each other: there is one pass.
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
     if (!launch)
         return pass == 0;
     if (job.launch->cooperative) {
-        launch->plan = plan_of(job.blocks, 16);
+        launch->plan = plan_of(job.blocks, kTogether);
+        launch->stage = Stage::kAll;
         return pass == 0;
     }
-    if (pass == 0)
+    if (pass < 2) {
+        launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
         return true;
-    if (pass > 1 || job.blocks == 1)
+    }
+    if (pass > 2 || launch->tried.size() == job.blocks)
         return false;
-    Count each = std::max<Count>(launch->events + launch->dropped, 1);
+    launch->stage = Stage::kAll;
+    Count each = std::max<Count>((launch->events + launch->dropped) / std::max<Count>(launch->traced, 1), 1);
     const CudamasterCpuLaunch& shape = *job.launch;
     char text[160];
     std::snprintf(text, sizeof text, "%p %u %u %u %u", reinterpret_cast<const void*>(shape.invoke),
@@ -202,7 +203,7 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
     // What was launched often before is looked at less closely.
     wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
-    launch->plan = plan_of(job.blocks, std::max<Count>(wanted, 4));
+    launch->plan = plan_of(job.blocks, std::max<Count>(wanted, 3));
     Count all = each * job.blocks, may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
     launch->plan.only_those = all > may;
     recording.executed += launch->plan.only_those ? 0 : all;
@@ -225,10 +226,12 @@ bool wants_block(const Job&, unsigned long long block) {
     Launch* launch = state().launch.get();
     if (!launch)
         return true;
-    if (launch->plan.trial)
+    if (launch->stage == Stage::kFirstBlock)
         return block == 0;
-    if (block == 0)
-        return false; // it was the trial
+    if (launch->stage == Stage::kOtherTrials)
+        return block != 0 && launch->plan.tries(block);
+    if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
+        return false;
     return !launch->plan.only_those || launch->plan.has(block);
 }
 
@@ -263,6 +266,12 @@ void block_ends(Worker& self) {
         state().launch->add(block, tracer->counts(), tracer->lines());
 }
 
+// A trial that waits for a block before it is run again with the others, in their order.
+bool gave_up(Worker&) {
+    const Launch* launch = state().launch.get();
+    return launch && launch->stage == Stage::kOtherTrials;
+}
+
 void thread_begins(Worker& self) {
     if (recorder)
         recorder->thread_begins(self.linear);
@@ -285,9 +294,14 @@ void warp_completes(Worker&, unsigned warp, unsigned arrived) {
         recorder->warp_completes(warp, arrived);
 }
 
-void yields(Worker&) {
+void yields(Worker& self) {
     Recording& recording = state();
-    if (recording.launch && recording.launch->plan.only_those && ++recording.waited > kPatience)
+    Launch* launch = recording.launch.get();
+    if (!launch || !self.running)
+        return;
+    if (launch->stage == Stage::kOtherTrials && ++recording.waited > kPatienceOfTrials)
+        abandon_block(self);
+    if (launch->stage == Stage::kAll && launch->plan.only_those && ++recording.waited > kPatience)
         fail_block("a block waits for one that is left out of the sample");
 }
 
