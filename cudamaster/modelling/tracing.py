@@ -7,6 +7,7 @@ The worker counts executions of basic blocks; which instructions those are is re
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from cudamaster.devices.cpu import instructions
+from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.protocol import Observing, Ran, worker_words
 from cudamaster.modelling.counts import (
     CallCounts,
@@ -123,12 +124,11 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
     if not cases:
         return ()
     started = monotonic()
-    blocks = _blocks_of(worker)
+    code = _code_of(worker)
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        table = "".join(f"{place:x} {sum(kinds.values())}\n" for place, kinds in blocks.items())
-        notes.write(f"{table}\n".encode())
+        notes.write(_table(code).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -142,7 +142,7 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
         if call is None or call.reason is not None:
             found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
         else:
-            found.append(_counts(call.lines, label, seconds, blocks, usage))
+            found.append(_counts(call.lines, label, seconds, code.blocks, usage))
     return tuple(found)
 
 
@@ -186,23 +186,32 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     return told[-1] if told else ""
 
 
-def _blocks_of(worker: Path) -> dict[int, dict[str, int]]:
-    """Basic blocks of a traced worker, read from it once."""
-    kept = worker.with_name("blocks.json")
+def _code_of(worker: Path) -> Code:
+    """What a traced worker consists of, read from it once."""
+    kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        return {int(place): kinds for place, kinds in json.loads(kept.read_text()).items()}
-    blocks = instructions.blocks_of(worker)
+        blocks, order = json.loads(kept.read_text())
+        return Code({int(place): kinds for place, kinds in blocks.items()}, order)
+    code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps(blocks))
+    making.write_text(json.dumps([code.blocks, code.order]))
     making.replace(kept)
-    return blocks
+    return code
+
+
+def _table(code: Code) -> str:
+    """What the observer reads first: a line for each place behind a call, with the instructions of its block."""
+    lines = []
+    for number, place in enumerate(code.order, 1):
+        lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
+    return "".join(lines) + "\n"
 
 
 def _counts(
     lines: Sequence[_Launch | _Event],
     label: str,
     seconds: float,
-    blocks: Mapping[int, Mapping[str, int]],
+    blocks: Mapping[int, Mapping[str, float]],
     usage: Sequence[Usage],
 ) -> CallCounts:
     events: list[Launch | Other] = []
@@ -232,7 +241,7 @@ def _counts(
     )
 
 
-def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, int]], usage: Sequence[Usage]) -> Launch:
+def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Sequence[Usage]) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
     # Threads of which only a part was kept stand for the whole.
     longer = (line.events + line.dropped) / line.events if line.events else 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice, instructions
+from cudamaster.devices.cpu import CpuDevice, flow, instructions
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.tracing import NoTrace, recorded
@@ -28,6 +28,7 @@ CALLS = (
     "atomics on one address",
     "atomics on many addresses",
     "half a warp",
+    "one of two paths",
     "rows of all lengths",
     "barriers",
     "shuffles",
@@ -149,6 +150,14 @@ def test_divergence_shows_in_active_lanes(calls: Mapping[str, CallCounts | NoTra
     assert loads(launch)[:2] == stores(launch) == (2, 4)
     assert launch.instructions.fma == 2
     assert 0.5 < launch.instructions.active_share < 1
+
+
+def test_threads_meet_behind_two_paths(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Odd and even lanes take a path each, and store what they found together."""
+    launch = only(calls, "one of two paths")
+    assert loads(launch)[:2] == (2, 8)
+    assert stores(launch) == (2, 8)
+    assert launch.instructions.special == 2
 
 
 def test_threads_that_left_a_loop_wait(calls: Mapping[str, CallCounts | NoTrace]) -> None:
@@ -296,10 +305,19 @@ LISTING = """
 
 
 def test_instructions_of_blocks() -> None:
-    """An index is one instruction, an offset none; a loop begins where it is jumped to."""
-    blocks = instructions.blocks_in(LISTING)
-    assert blocks == {
+    """An index is one instruction, an offset none; a loop begins where it is jumped to, and its counting is shared."""
+    code = instructions.code_in(LISTING)
+    assert code.blocks == {
         0x1004: {"integer": 1},
-        0x100A: {"integer": 3, "fma": 1, "fp32": 1, "control": 1},
+        0x100A: {"integer": 1 + 2 / 4, "fma": 1, "fp32": 1, "control": 1 / 4},
         0x1031: {"conversion": 1, "special": 1, "fma": 4, "slow": 1},
     }
+    assert code.order == [0x1003, 0x1004, 0x100A, 0x1017, 0x1031, 0x1036, 0x103B, 0x1040]
+
+
+def test_paths_come_before_the_place_where_they_meet() -> None:
+    """Wherever the compiler put them, 2 is behind the paths over 3 and 4; a loop's blocks are before what follows."""
+    assert flow.in_order([1, 2, 3, 4], {1: [4, 3], 4: [2], 3: [2], 2: []}) == [1, 3, 4, 2]
+    assert flow.in_order([1, 2, 3, 4], {1: [2], 2: [4, 1], 4: [3, 4], 3: [1]}) == [1, 2, 4, 3]
+    # Out of a loop, 2, one comes to 5 before 3, though 3 is between them.
+    assert flow.in_order([1, 2, 3, 5], {1: [2, 5], 2: [2, 3], 5: [3], 3: []}) == [1, 2, 5, 3]

@@ -50,6 +50,11 @@ __global__ void half_kernel(float* out) {
         out[i] = out[i] * 3.0f + 1.0f;
 }
 
+__global__ void paths_kernel(const float* in, float* out) {
+    float x = in[threadIdx.x];
+    out[threadIdx.x] = threadIdx.x % 2 ? x : 3.0f * (__expf(x) - 1.0f);
+}
+
 __global__ void rows_kernel(const float* in, float* out) {
     float sum = 0;
     for (int k = 0; k <= threadIdx.x; ++k)
@@ -151,6 +156,7 @@ int main() {
     recorded([&] { count_kernel<<<64, 128>>>(counters, 0); });
     recorded([&] { count_kernel<<<64, 128>>>(counters, 1); });
     recorded([&] { half_kernel<<<1, 64>>>(out); });
+    recorded([&] { paths_kernel<<<1, 64>>>(in, out); });
     recorded([&] { rows_kernel<<<1, 32>>>(in, out); });
     recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
     recorded([&] { shuffle_kernel<<<1, 64>>>(out); });

@@ -5,6 +5,7 @@ jump or place that is jumped to up to the next, are the block; they are told apa
 x86-64 without vector instructions, compiled as toolchain.py says, and near what nvcc makes of the same source:
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
+- of a loop of one block four passes pay for their counting and their jump once, as nvcc unrolls it
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
@@ -16,17 +17,18 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cudamaster import keys
+from cudamaster.devices.cpu import flow
 from cudamaster.errors import DeviceError
-
-Kinds = Mapping[str, int]  # instructions by kind, as fields of counts.Instructions
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")
 _CALLED = re.compile(r"<([^>+@]+)(?:@plt)?>")
+_UNROLLED = 4
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
 
@@ -96,11 +98,17 @@ _CHOICE = re.compile(r"^(?:set|cmov)[a-z]+$")
 _JUMP = re.compile(r"^j(?!mp)[a-z]+$")
 
 
-def blocks_of(executable: Path) -> dict[int, dict[str, int]]:
-    """Instructions of each basic block by the return address of its call-out, counted from where the program lies.
+@dataclass(frozen=True)
+class Code:
+    """A traced executable: instructions of each basic block by the return address of its call-out, and the places
+    behind calls in an order in which threads of a warp meet again. Addresses count from where the program lies."""
 
-    DeviceError where binutils are missing.
-    """
+    blocks: Mapping[int, Mapping[str, float]]
+    order: Sequence[int]
+
+
+def code_of(executable: Path) -> Code:
+    """What the kernels of a traced executable consist of. DeviceError where binutils are missing."""
     try:
         done = subprocess.run(
             ["objdump", "-d", "--no-show-raw-insn", "--section=.text", str(executable)],
@@ -114,38 +122,89 @@ def blocks_of(executable: Path) -> dict[int, dict[str, int]]:
         raise DeviceError("objdump is missing.", "Install GNU binutils.") from error
     if done.returncode != 0:
         raise DeviceError(f"objdump cannot read a traced build: {done.stderr.strip()[:300]}.", "Build it again.")
-    return blocks_in(done.stdout)
+    return code_in(done.stdout)
 
 
-def blocks_in(listing: str) -> dict[int, dict[str, int]]:
+def code_in(listing: str) -> Code:
     """The same of objdump's listing."""
     found: dict[int, Counter[str]] = {}
+    order: list[int] = []
     for lines in _functions(listing):
-        targets = {int(to[1], 16) for _, name, operands in lines if name[0] == "j" and (to := _TARGET.match(operands))}
+        stretches = list(_stretches(lines))
         last: int | None = None  # the call-out before, in the order of addresses
-        own: int | None = None  # that of the stretch without jumps that instructions are in
-        stretch: Counter[str] = Counter()
-        called = jumped = False
-        for address, name, operands in lines:
-            if jumped or address in targets or (called and own is not None):
-                if (place := last if own is None else own) is not None:
-                    found.setdefault(place, Counter()).update(stretch)
-                own, stretch = None, Counter()
-            if called:
-                own = last = address
-            target = _CALLED.search(operands) if name.startswith("call") else None
-            called = target is not None and target[1] == _BLOCK
-            jumped = name[0] == "j"
-            if not called:
-                stretch.update(_of_call(target[1]) if target is not None else _of_instruction(name, operands))
-        if (place := last if own is None else own) is not None:
-            found.setdefault(place, Counter()).update(stretch)
-    return {place: _fused(block) for place, block in found.items()}
+        for stretch in stretches:
+            own = stretch.callout
+            last = last if own is None else own
+            if last is not None:
+                found.setdefault(last, Counter()).update(stretch.kinds)
+        places = {stretch.start: stretch.places for stretch in stretches}
+        following = {stretch.start: stretch.following for stretch in stretches}
+        order += [place for start in flow.in_order(places, following) for place in places[start]]
+    return Code({place: _fused(block) for place, block in found.items()}, order)
 
 
-def _functions(listing: str) -> Iterator[list[tuple[int, str, str]]]:
+@dataclass
+class _Stretch:
+    """Instructions that are executed together, and the places behind the calls among them."""
+
+    start: int
+    kinds: Counter[str] = field(default_factory=Counter)
+    callout: int | None = None
+    places: list[int] = field(default_factory=list)
+    following: list[int] = field(default_factory=list)
+
+
+_Lines = list[tuple[int, str, str]]
+
+
+def _stretches(lines: _Lines) -> Iterator[_Stretch]:
+    """A function from jump to jump. Two call-outs in a row without a jump between them are two stretches."""
+    targets = {int(to[1], 16) for _, name, operands in lines if name[0] == "j" and (to := _TARGET.match(operands))}
+    stretch = _Stretch(lines[0][0])
+    called = jumped = block = False
+    for address, name, operands in lines:
+        if jumped or address in targets or (block and stretch.callout is not None):
+            if not jumped:
+                stretch.following.append(address)
+            yield stretch
+            stretch = _Stretch(address)
+        if called:
+            stretch.places.append(address)
+        if block:
+            stretch.callout = address
+        target = _CALLED.search(operands) if name.startswith("call") else None
+        called = name.startswith("call")
+        block = target is not None and target[1] == _BLOCK
+        jumped = name[0] == "j"
+        if called:
+            stretch.kinds.update({} if block else _of_call(target[1] if target is not None else ""))
+            continue
+        stretch.kinds.update(_of_instruction(name, operands))
+        if jumped:
+            _jump(stretch, name, operands, address, lines)
+            _roll_up(stretch)
+        jumped = jumped or name in {"ret", "ud2"}
+    yield stretch
+
+
+def _jump(stretch: _Stretch, name: str, operands: str, address: int, lines: _Lines) -> None:
+    if to := _TARGET.match(operands):
+        stretch.following.append(int(to[1], 16))
+    if not name.startswith("jmp"):
+        behind = next((other for other, _, _ in lines if other > address), None)
+        stretch.following += [] if behind is None else [behind]
+
+
+def _roll_up(stretch: _Stretch) -> None:
+    """A loop of one stretch is unrolled by nvcc: its counting is paid once for so many passes."""
+    if stretch.start in stretch.following:
+        for kind in ("counting", "control"):
+            stretch.kinds[kind] /= _UNROLLED  # type: ignore[assignment]
+
+
+def _functions(listing: str) -> Iterator[_Lines]:
     """Instructions of each function that has call-outs: address, name, operands."""
-    lines: list[tuple[int, str, str]] = []
+    lines: _Lines = []
     observed = False
     for line in listing.splitlines():
         if _FUNCTION.match(line):
@@ -190,7 +249,7 @@ def _of_instruction(name: str, operands: str) -> Mapping[str, int]:
             return {}  # zero
         if operands.endswith("%rsp") or (name.startswith(("and", "or")) and "%xmm" in operands):
             return {}  # the stack's own; a sign, which is part of an operand on a GPU
-        return {"integer": 1}
+        return {"counting": 1} if re.match(r"add|sub|inc|dec|cmp|test", name) else {"integer": 1}
     if name in {"ud2", "hlt"}:
         return {"control": 1}
     return {}
@@ -208,8 +267,9 @@ def _of_float(what: str, *, double: bool) -> Mapping[str, int]:
     return {what: 1}
 
 
-def _fused(block: Counter[str]) -> dict[str, int]:
+def _fused(block: Counter[str]) -> dict[str, float]:
     """Products and sums that are one instruction together."""
+    block["integer"] += block.pop("counting", 0)
     sums, products = block.pop("sum", 0), block.pop("product", 0)
     block["fma"] += min(sums, products)
     block["fp32"] += abs(sums - products)

@@ -47,6 +47,9 @@ _TRACED_GNU = (
     "-fno-loop-interchange",
     "-fno-loop-unroll-and-jam",
     "-fdisable-rtl-loop2_unroll",
+    # Paths that meet again are not copied apart: a store behind them is one store.
+    "-fno-split-paths",
+    "-freorder-blocks-algorithm=simple",
 )
 _TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")

@@ -15,7 +15,7 @@ enum class Rounding { kNearest, kZero, kUp, kDown };
 
 // The float next to `value` that has an odd last bit, where it is inexact: rounding that once more to a
 // format with at least two bits less gives what rounding `value` at once would.
-CUDAMASTER_CPU_ONE inline float to_float_odd(double value) {
+CUDAMASTER_CPU_CONST inline float to_float_odd(double value) {
     float nearest = static_cast<float>(value);
     if (static_cast<double>(nearest) == value || value != value)
         return nearest;
@@ -26,7 +26,7 @@ CUDAMASTER_CPU_ONE inline float to_float_odd(double value) {
 }
 
 // a * b + c of 16-bit values, as a double whose further rounding is exact in the same way.
-CUDAMASTER_CPU_ONE inline double fma_odd(double a, double b, double c) {
+CUDAMASTER_CPU_CONST inline double fma_odd(double a, double b, double c) {
     double product = a * b; // exact: 22 bits at most
     double sum = product + c;
     double back = sum - product;
@@ -61,7 +61,7 @@ CUDAMASTER_CPU_PART inline unsigned int round_off(unsigned int magnitude, unsign
     return kept + up;
 }
 
-CUDAMASTER_CPU_ONE inline unsigned short bf16_bits(float value, Rounding rounding = Rounding::kNearest) {
+CUDAMASTER_CPU_CONST inline unsigned short bf16_bits(float value, Rounding rounding = Rounding::kNearest) {
     unsigned int bits = bit_cast<unsigned int>(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return 0x7fff;
@@ -72,11 +72,11 @@ CUDAMASTER_CPU_ONE inline unsigned short bf16_bits(float value, Rounding roundin
                                        bits >> 16 & 0x8000u);
 }
 
-CUDAMASTER_CPU_ONE inline float bf16_value(unsigned short bits) {
+CUDAMASTER_CPU_CONST inline float bf16_value(unsigned short bits) {
     return bit_cast<float>(static_cast<unsigned int>(bits) << 16);
 }
 
-CUDAMASTER_CPU_ONE inline unsigned short half_bits(float value, Rounding rounding = Rounding::kNearest) {
+CUDAMASTER_CPU_CONST inline unsigned short half_bits(float value, Rounding rounding = Rounding::kNearest) {
     unsigned int bits = bit_cast<unsigned int>(value);
     unsigned int magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
     if (magnitude > 0x7f800000u)
@@ -111,7 +111,7 @@ CUDAMASTER_CPU_ONE inline unsigned short half_bits(float value, Rounding roundin
     return static_cast<unsigned short>(result | sign);
 }
 
-CUDAMASTER_CPU_ONE inline float half_value(unsigned short bits) {
+CUDAMASTER_CPU_CONST inline float half_value(unsigned short bits) {
 #if defined(__F16C__)
     return __builtin_ia32_vcvtph2ps(Halves{static_cast<short>(bits), 0, 0, 0, 0, 0, 0, 0})[0];
 #else

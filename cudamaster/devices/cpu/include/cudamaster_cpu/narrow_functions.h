@@ -26,10 +26,10 @@ CUDAMASTER_CPU_PART inline float __narrow_name(__, 2float)(__narrow value) {
 inline __narrow2 __narrow_name(__float2, 2_rn)(float value) {
     return {__narrow(value), __narrow(value)};
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __narrow_name(__floats2, 2_rn)(float x, float y) {
+CUDAMASTER_CPU_CONST inline __narrow2 __narrow_name(__floats2, 2_rn)(float x, float y) {
     return {__narrow(x), __narrow(y)};
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __narrow_name(__float22, 2_rn)(float2 value) {
+CUDAMASTER_CPU_CONST inline __narrow2 __narrow_name(__float22, 2_rn)(float2 value) {
     return {__narrow(value.x), __narrow(value.y)};
 }
 inline float2 __narrow_name(__, 22float2)(__narrow2 value) {
@@ -109,7 +109,7 @@ inline __narrow __narrow_name(__ushort_as_, )(unsigned short bits) {
     CUDAMASTER_CPU_PART inline __narrow __h##name(__narrow a, __narrow b) {                                  \
         return __narrow_ops::operation(a, b);                                                                \
     }                                                                                                        \
-    CUDAMASTER_CPU_ONE inline __narrow2 __h##name##2(__narrow2 a, __narrow2 b) {                             \
+    CUDAMASTER_CPU_CONST inline __narrow2 __h##name##2(__narrow2 a, __narrow2 b) {                             \
         return {__h##name(a.x, b.x), __h##name(a.y, b.y)};                                                   \
     }
 CUDAMASTER_CPU_BINARY(add, add)
@@ -120,7 +120,7 @@ CUDAMASTER_CPU_BINARY(max, max)
 CUDAMASTER_CPU_PART inline __narrow __hdiv(__narrow a, __narrow b) {
     return __narrow_ops::div(a, b);
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __h2div(__narrow2 a, __narrow2 b) {
+CUDAMASTER_CPU_CONST inline __narrow2 __h2div(__narrow2 a, __narrow2 b) {
     return {__hdiv(a.x, b.x), __hdiv(a.y, b.y)};
 }
 #undef CUDAMASTER_CPU_BINARY
@@ -138,7 +138,7 @@ CUDAMASTER_CPU_VARIANT(min_nan, __narrow_ops::min_nan(a, b))
 CUDAMASTER_CPU_VARIANT(max_nan, __narrow_ops::max_nan(a, b))
 #undef CUDAMASTER_CPU_VARIANT
 #define CUDAMASTER_CPU_VARIANT2(name, one)                                                                   \
-    CUDAMASTER_CPU_ONE inline __narrow2 __h##name(__narrow2 a, __narrow2 b) {                                \
+    CUDAMASTER_CPU_CONST inline __narrow2 __h##name(__narrow2 a, __narrow2 b) {                                \
         return {one(a.x, b.x), one(a.y, b.y)};                                                               \
     }
 CUDAMASTER_CPU_VARIANT2(add2_rn, __hadd)
@@ -159,13 +159,13 @@ CUDAMASTER_CPU_PART inline __narrow __hfma_sat(__narrow a, __narrow b, __narrow 
 CUDAMASTER_CPU_PART inline __narrow __hfma_relu(__narrow a, __narrow b, __narrow c) {
     return __narrow_ops::max_nan(__hfma(a, b, c), __narrow_ops::raw(0));
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __hfma2(__narrow2 a, __narrow2 b, __narrow2 c) {
+CUDAMASTER_CPU_CONST inline __narrow2 __hfma2(__narrow2 a, __narrow2 b, __narrow2 c) {
     return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __hfma2_sat(__narrow2 a, __narrow2 b, __narrow2 c) {
+CUDAMASTER_CPU_CONST inline __narrow2 __hfma2_sat(__narrow2 a, __narrow2 b, __narrow2 c) {
     return {__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)};
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __hfma2_relu(__narrow2 a, __narrow2 b, __narrow2 c) {
+CUDAMASTER_CPU_CONST inline __narrow2 __hfma2_relu(__narrow2 a, __narrow2 b, __narrow2 c) {
     return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};
 }
 CUDAMASTER_CPU_PART inline __narrow __hneg(__narrow a) {
@@ -174,10 +174,10 @@ CUDAMASTER_CPU_PART inline __narrow __hneg(__narrow a) {
 CUDAMASTER_CPU_PART inline __narrow __habs(__narrow a) {
     return __narrow_ops::abs(a);
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __hneg2(__narrow2 a) {
+CUDAMASTER_CPU_CONST inline __narrow2 __hneg2(__narrow2 a) {
     return {__hneg(a.x), __hneg(a.y)};
 }
-CUDAMASTER_CPU_ONE inline __narrow2 __habs2(__narrow2 a) {
+CUDAMASTER_CPU_CONST inline __narrow2 __habs2(__narrow2 a) {
     return {__habs(a.x), __habs(a.y)};
 }
 
@@ -283,7 +283,7 @@ inline __narrow operator--(__narrow& a, int) {
 
 // Functions.
 #define CUDAMASTER_CPU_FUNCTION(name, expression)                                                            \
-    CUDAMASTER_CPU_ONE inline __narrow h##name(__narrow a) {                                                 \
+    CUDAMASTER_CPU_CONST inline __narrow h##name(__narrow a) {                                                 \
         double x = __narrow_ops::value(a);                                                                   \
         return __narrow(static_cast<double>(expression));                                                    \
     }                                                                                                        \

@@ -23,6 +23,8 @@ void cudamaster_cpu_observe_fence(int scope);
 #define CUDAMASTER_CPU_UNSEEN __attribute__((no_sanitize("thread"), no_sanitize_coverage))
 #define CUDAMASTER_CPU_ONE __attribute__((noinline, noclone, noipa)) CUDAMASTER_CPU_UNSEEN
 #endif
+// One that looks at its arguments alone: what is in memory need not be read again behind it.
+#define CUDAMASTER_CPU_CONST __attribute__((const)) CUDAMASTER_CPU_ONE
 #define CUDAMASTER_CPU_PART __attribute__((always_inline))
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
@@ -30,6 +32,7 @@ void cudamaster_cpu_observe_fence(int scope);
 #else
 #define CUDAMASTER_CPU_UNSEEN
 #define CUDAMASTER_CPU_ONE
+#define CUDAMASTER_CPU_CONST
 #define CUDAMASTER_CPU_PART
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)
 #define CUDAMASTER_CPU_SEES_FENCE(scope)

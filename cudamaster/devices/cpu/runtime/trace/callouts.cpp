@@ -9,6 +9,7 @@ namespace trace {
 
 __thread Tracer* recorder;
 const char* program_base;
+const unsigned* place_orders;
 
 namespace {
 

@@ -16,7 +16,8 @@ namespace trace {
 
 using Count = unsigned long long;
 
-extern const char* program_base; // where the executable lies
+extern const char* program_base;     // where the executable lies
+extern const unsigned* place_orders; // Program::orders
 
 // Global memory: an allocation, or the program's own variables.
 struct Range {
@@ -25,9 +26,12 @@ struct Range {
     size_t bytes;
 };
 
-// What is known of the executable: instructions of the basic block behind each call-out, by its place in the program.
+// What is known of the executable, by place: a place is behind a call, less than 16 MiB from where the program lies.
+// Pages that nothing touches take no memory.
+constexpr unsigned kPlaces = 1 << 24;
 struct Program {
-    std::vector<unsigned short> weights;
+    unsigned short* weights = static_cast<unsigned short*>(std::calloc(kPlaces, sizeof(unsigned short)));
+    unsigned* orders = static_cast<unsigned*>(std::calloc(kPlaces, sizeof(unsigned)));
 };
 
 struct TrafficCounts {

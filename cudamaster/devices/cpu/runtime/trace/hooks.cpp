@@ -83,14 +83,16 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
 // The table of instructions: a line "place instructions" each, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
-    program.weights.assign(1 << 24, 0);
     lseek(input, 0, SEEK_SET);
     int copy = dup(input);
     if (FILE* file = copy < 0 ? nullptr : fdopen(copy, "r")) {
         char line[64];
-        unsigned place = 0, weight = 0;
-        while (std::fgets(line, sizeof line, file) && std::sscanf(line, "%x %u", &place, &weight) == 2)
-            program.weights[place & 0xffffffu] = static_cast<unsigned short>(std::min(weight, 65535u));
+        unsigned place = 0, weight = 0, order = 0;
+        while (std::fgets(line, sizeof line, file) &&
+               std::sscanf(line, "%x %u %u", &place, &weight, &order) == 3) {
+            program.weights[place % kPlaces] = static_cast<unsigned short>(std::min(weight, 65535u));
+            program.orders[place % kPlaces] = order;
+        }
         std::fclose(file);
     }
     lseek(input, 0, SEEK_END);
@@ -102,6 +104,7 @@ void prepare() {
     if (!descriptor || recording.output >= 0)
         return;
     recording.output = std::atoi(descriptor);
+    place_orders = recording.program.orders;
     dl_iterate_phdr(&look_at_program, nullptr);
     read_program(recording.output);
 }

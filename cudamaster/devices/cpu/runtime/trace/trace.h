@@ -1,9 +1,10 @@
 // Counts what a kernel does, as a GPU would see it: what the warps of a sample of its blocks execute and ask of memory.
 //
 //   call-outs (callouts.cpp)  each thread of a recorded block notes its basic blocks and accesses, in their order
-//   warps (warps.cpp)         the threads of a warp are brought together again: at each step, those whose next event
-//                             has the lowest address in the program go on, in step. As compilers lay code out, threads
-//                             that left a loop so wait for those that are still in it, as they do on a GPU.
+//   warps (warps.cpp)         the threads of a warp are brought together again: at each step, those whose next event is
+//                             the first in the order of the program's blocks go on, in step. In that order, which is
+//                             worked out in Python, paths that meet come before the block where they do, and a loop
+//                             before what is behind it: threads wait for each other there, as they do on a GPU.
 //   lines (lines.h)           requests to global memory as lines and sectors, through an L1 cache of the block's share
 //   counts (counts.h)         sums over blocks: whole numbers, so that the order in which blocks end does not matter
 //   hooks (hooks.cpp)         which blocks are recorded, and what is written: a line of JSON for each event of the call
@@ -24,7 +25,8 @@ namespace trace {
 
 enum class Act : unsigned char { kBlock, kLoad, kStore, kAtomic, kLocal };
 
-// One step of a thread. `key` orders steps by place in the program, deeper calls first.
+// One step of a thread. `key` orders steps by place in the program, deeper calls first. The address of a basic block is
+// its place.
 struct Event {
     unsigned key;
     Act kind;
@@ -127,9 +129,10 @@ inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long lo
                          const void* site) {
     if (__builtin_expect(lane.next == lane.end, 0) && !make_room(lane, thread))
         return;
-    unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base);
-    unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (place & 0xffffffu);
-    *lane.next++ = {key, kind, static_cast<unsigned char>(bytes), 0, address};
+    unsigned place = static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces;
+    unsigned order = place_orders[place];
+    unsigned key = (255u - std::min(lane.depth, 254u)) << 24 | (order ? order : place);
+    *lane.next++ = {key, kind, static_cast<unsigned char>(bytes), 0, kind == Act::kBlock ? place : address};
 }
 
 } // namespace trace

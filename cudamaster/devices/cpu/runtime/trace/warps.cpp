@@ -96,7 +96,7 @@ void Tracer::merge(unsigned number) {
             next[i] = at[i] != end[i] ? at[i]->key : kDone;
         }
         if (first->kind == Act::kBlock) {
-            unsigned place = lowest & 0xffffffu;
+            auto place = static_cast<unsigned>(first->address);
             counts_.execute(place, step.count);
             warp.instructions += program_->weights[place];
             pass = place == last_place && !stored_ ? (pass + 1) % kUnrolled : 0;
