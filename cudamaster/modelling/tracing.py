@@ -110,13 +110,40 @@ def trace(
     seed: int,
     limit_s: float = 120.0,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """What a call does at each case, by their labels, in one process."""
-    command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
-    command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
-    command += [word for label in cases for word in ("--case", label)]
-    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
-        report = Path(folder) / "report.jsonl"
-        return recorded(lambda notes: device.run_observed(command, report, limit_s * len(cases), notes), worker, cases)
+    """What a call does at each case, by their labels.
+
+    In one process, which a fault ends: the cases behind it are run in another one.
+    """
+    found: list[CallCounts | NoTrace] = []
+    while len(found) < len(cases):
+        left = cases[len(found) :]
+        command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
+        command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
+        command += [word for label in left for word in ("--case", label)]
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            report = Path(folder) / "report.jsonl"
+
+            def run(notes: BinaryIO, command: list[str] = command, report: Path = report, many: int = len(left)) -> Ran:
+                return device.run_observed(command, report, limit_s * many, notes)
+
+            counted = recorded(run, worker, left)
+            skipped = _left_out(report)
+        told = iter(counted)
+        stopped = False
+        for number in range(len(left)):
+            one = NoTrace(skipped[number]) if number in skipped else next(told)
+            if stopped:
+                break
+            found.append(one)
+            stopped = isinstance(one, NoTrace) and number not in skipped
+    return tuple(found)
+
+
+def _left_out(report: Path) -> dict[int, str]:
+    """Why the judge did not run cases, by their numbers."""
+    lines = report.read_text().splitlines() if report.is_file() else []
+    skips = [line for text in lines if (line := json.loads(text))["event"] == "skip"]
+    return {line["index"]: f"the case {line['reason']}" for line in skips}
 
 
 def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str]) -> tuple[CallCounts | NoTrace, ...]:

@@ -47,7 +47,7 @@ class CaseRun {
     static std::string left_out(const Options& options, const Row& row, size_t most_bytes) {
         if (row.sweep && options.work_limit > 0 && row.weight > options.work_limit)
             return "too long for this device";
-        if (size_t needed = footprint(task().buffers(row.sizes)); needed > most_bytes)
+        if (size_t needed = footprint(task().buffers(row.sizes), options.launches); needed > most_bytes)
             return "needs " + std::to_string(needed >> 20) + " MiB of device memory, " +
                    std::to_string(most_bytes >> 20) + " MiB may be used";
         return "";
@@ -84,10 +84,10 @@ class CaseRun {
     };
 
     // Bytes that a case takes on the device: its buffers, and once more the outputs that are compared there and the
-    // inputs, if they have structure; on the CPU device also the copies of two workers.
-    static size_t footprint(const std::vector<BufferSpec>& specs) {
+    // inputs, if they have structure; on the CPU device also the copies of the workers, of which launches need one.
+    static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
 #ifdef MSKB_CPU_DEVICE
-        return 4 * Layout(specs).bytes;
+        return (launches ? 2 : 4) * Layout(specs).bytes;
 #else
         return 2 * Layout(specs).bytes;
 #endif
