@@ -109,7 +109,7 @@ inline __narrow __narrow_name(__ushort_as_, )(unsigned short bits) {
     CUDAMASTER_CPU_PART inline __narrow __h##name(__narrow a, __narrow b) {                                  \
         return __narrow_ops::operation(a, b);                                                                \
     }                                                                                                        \
-    CUDAMASTER_CPU_CONST inline __narrow2 __h##name##2(__narrow2 a, __narrow2 b) {                             \
+    CUDAMASTER_CPU_CONST inline __narrow2 __h##name##2(__narrow2 a, __narrow2 b) {                           \
         return {__h##name(a.x, b.x), __h##name(a.y, b.y)};                                                   \
     }
 CUDAMASTER_CPU_BINARY(add, add)
@@ -138,7 +138,7 @@ CUDAMASTER_CPU_VARIANT(min_nan, __narrow_ops::min_nan(a, b))
 CUDAMASTER_CPU_VARIANT(max_nan, __narrow_ops::max_nan(a, b))
 #undef CUDAMASTER_CPU_VARIANT
 #define CUDAMASTER_CPU_VARIANT2(name, one)                                                                   \
-    CUDAMASTER_CPU_CONST inline __narrow2 __h##name(__narrow2 a, __narrow2 b) {                                \
+    CUDAMASTER_CPU_CONST inline __narrow2 __h##name(__narrow2 a, __narrow2 b) {                              \
         return {one(a.x, b.x), one(a.y, b.y)};                                                               \
     }
 CUDAMASTER_CPU_VARIANT2(add2_rn, __hadd)
@@ -283,7 +283,7 @@ inline __narrow operator--(__narrow& a, int) {
 
 // Functions.
 #define CUDAMASTER_CPU_FUNCTION(name, expression)                                                            \
-    CUDAMASTER_CPU_CONST inline __narrow h##name(__narrow a) {                                                 \
+    CUDAMASTER_CPU_CONST inline __narrow h##name(__narrow a) {                                               \
         double x = __narrow_ops::value(a);                                                                   \
         return __narrow(static_cast<double>(expression));                                                    \
     }                                                                                                        \

@@ -110,45 +110,45 @@ CUDAMASTER_CPU_PART inline bool nan(One a) {
     return (a.__x & 0x7fff) > __narrow_infinity;
 }
 // Sums are exact in double or far from a tie; products are exact; a quotient is never near a tie.
-CUDAMASTER_CPU_ONE inline One add(One a, One b) {
+CUDAMASTER_CPU_CONST inline One add(One a, One b) {
     return from(static_cast<double>(value(a)) + value(b));
 }
-CUDAMASTER_CPU_ONE inline One sub(One a, One b) {
+CUDAMASTER_CPU_CONST inline One sub(One a, One b) {
     return from(static_cast<double>(value(a)) - value(b));
 }
-CUDAMASTER_CPU_ONE inline One mul(One a, One b) {
+CUDAMASTER_CPU_CONST inline One mul(One a, One b) {
     return from(static_cast<double>(value(a)) * value(b));
 }
-CUDAMASTER_CPU_ONE inline One div(One a, One b) {
+CUDAMASTER_CPU_CONST inline One div(One a, One b) {
     return from(static_cast<double>(value(a)) / value(b));
 }
-CUDAMASTER_CPU_ONE inline One fma(One a, One b, One c) {
+CUDAMASTER_CPU_CONST inline One fma(One a, One b, One c) {
     return from(fma_odd(value(a), value(b), value(c)));
 }
-CUDAMASTER_CPU_ONE inline One neg(One a) {
+CUDAMASTER_CPU_CONST inline One neg(One a) {
     return nan(a) ? raw(0x7fff) : raw(a.__x ^ 0x8000);
 }
-CUDAMASTER_CPU_ONE inline One abs(One a) {
+CUDAMASTER_CPU_CONST inline One abs(One a) {
     return nan(a) ? raw(0x7fff) : raw(a.__x & 0x7fff);
 }
-CUDAMASTER_CPU_ONE inline One sat(One a) {
+CUDAMASTER_CPU_CONST inline One sat(One a) {
     return nan(a) || value(a) <= 0 ? raw(0) : value(a) > 1 ? One(1.0f) : a;
 }
 // -0 is less than +0; NaN gives way, unless both are.
-CUDAMASTER_CPU_ONE inline One min(One a, One b) {
+CUDAMASTER_CPU_CONST inline One min(One a, One b) {
     if (nan(a) || nan(b))
         return nan(a) ? (nan(b) ? raw(0x7fff) : b) : a;
     return value(a) < value(b) || (value(a) == value(b) && a.__x & 0x8000) ? a : b;
 }
-CUDAMASTER_CPU_ONE inline One max(One a, One b) {
+CUDAMASTER_CPU_CONST inline One max(One a, One b) {
     if (nan(a) || nan(b))
         return nan(a) ? (nan(b) ? raw(0x7fff) : b) : a;
     return value(a) > value(b) || (value(a) == value(b) && !(a.__x & 0x8000)) ? a : b;
 }
-CUDAMASTER_CPU_ONE inline One min_nan(One a, One b) {
+CUDAMASTER_CPU_CONST inline One min_nan(One a, One b) {
     return nan(a) || nan(b) ? raw(0x7fff) : min(a, b);
 }
-CUDAMASTER_CPU_ONE inline One max_nan(One a, One b) {
+CUDAMASTER_CPU_CONST inline One max_nan(One a, One b) {
     return nan(a) || nan(b) ? raw(0x7fff) : max(a, b);
 }
 

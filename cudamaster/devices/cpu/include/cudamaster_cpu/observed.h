@@ -18,13 +18,13 @@ void cudamaster_cpu_observe_fence(int scope);
 #if defined(CUDAMASTER_CPU_OBSERVED)
 #if defined(__clang__)
 #define CUDAMASTER_CPU_UNSEEN __attribute__((no_sanitize("thread", "coverage")))
-#define CUDAMASTER_CPU_ONE __attribute__((noinline)) CUDAMASTER_CPU_UNSEEN
+#define CUDAMASTER_CPU_ONE __attribute__((noinline, nothrow)) CUDAMASTER_CPU_UNSEEN
 #else
 #define CUDAMASTER_CPU_UNSEEN __attribute__((no_sanitize("thread"), no_sanitize_coverage))
-#define CUDAMASTER_CPU_ONE __attribute__((noinline, noclone, noipa)) CUDAMASTER_CPU_UNSEEN
+#define CUDAMASTER_CPU_ONE __attribute__((noinline, noclone, noipa, nothrow)) CUDAMASTER_CPU_UNSEEN
 #endif
-// One that looks at its arguments alone: what is in memory need not be read again behind it.
-#define CUDAMASTER_CPU_CONST __attribute__((const)) CUDAMASTER_CPU_ONE
+// One that looks at its arguments alone: what is in memory need not be read again behind it, and no basic block ends.
+#define CUDAMASTER_CPU_CONST __attribute__((const, nothrow)) CUDAMASTER_CPU_ONE
 #define CUDAMASTER_CPU_PART __attribute__((always_inline))
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
