@@ -1,4 +1,4 @@
-"""Seconds from candidate to verdict, split into build, check and timing, per task and precision.
+"""Seconds from candidate to verdict, split into build, start of processes, check and timing, per task and precision.
 
     python benchmarks/verdict.py [--device cpu|cuda]
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cuda", "cpu"])
     device = choose(parser.parse_args().device)
     print(f"candidate to verdict on {device.hardware().name}, wall seconds")
-    print(f"{'task':24}{'harness':>9}{'build':>9}{'check':>9}{'timing':>9}{'total':>9}  status")
+    print(f"{'task':24}{'harness':>9}{'build':>9}{'start':>9}{'check':>9}{'timing':>9}{'total':>9}  status")
     for name in cards.names():
         for precision in Precision:
             bench = Workbench(cards.load(name), precision, device)
@@ -34,10 +34,8 @@ def main() -> None:
             verdict = bench.evaluate(Candidate(name, precision, fresh, device.default_command))
             total = time.monotonic() - started
             s = verdict.seconds
-            print(
-                f"{name + ' ' + precision:24}{harness:9.2f}{s.build:9.2f}{s.check:9.2f}{s.timing:9.2f}{total:9.2f}"
-                f"  {verdict.status}"
-            )
+            split = (harness, s.build, s.start, s.check, s.timing, total)
+            print(f"{name + ' ' + precision:24}{''.join(f'{each:9.2f}' for each in split)}  {verdict.status}")
 
 
 if __name__ == "__main__":

@@ -288,11 +288,14 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
 
 
 def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
-    """Time under the clock, and all else that the process took as checking."""
+    """Time until the first case and after the last, time under the clock, and all else as checking."""
     timing = sum(
         float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
     )
-    return Seconds(check=max(0.0, ran.seconds - timing), timing=timing)
+    ready = next((float(line["t"]) for line in lines if line["event"] == "isolation"), 0.0)
+    ended = next((float(line["t"]) for line in lines if line["event"] == "end"), ran.seconds)
+    start = ready + max(0.0, ran.seconds - ended)
+    return Seconds(check=max(0.0, ran.seconds - start - timing), timing=timing, start=start)
 
 
 def _fault_line(ran: Ran) -> str | None:

@@ -209,17 +209,21 @@ def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall seconds from candidate to verdict, split."""
+    """Wall seconds from candidate to verdict, split.
+
+    `start` is for processes to come up and to go, on a GPU with a context each.
+    """
 
     build: float = 0.0
     check: float = 0.0
     timing: float = 0.0
     modelling: float = field(default=0.0, metadata=LATER)
+    start: float = field(default=0.0, metadata=LATER)
 
     @property
     def total(self) -> float:
         """All of them."""
-        return self.build + self.check + self.timing + self.modelling
+        return self.build + self.start + self.check + self.timing + self.modelling
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,9 @@ def evaluate(
             out.print(verdict.log)
         s = verdict.seconds
         modelling = f", modelling {s.modelling:.1f} s" if s.modelling else ""
-        spent = f"build {s.build:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s{modelling}"
+        spent = (
+            f"build {s.build:.1f} s, start {s.start:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s{modelling}"
+        )
         out.print(f"{spent}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
             out.print(about_times(verdict.modelled))

@@ -138,6 +138,8 @@ def _planned(
     from cudamaster import cards, replaying, runfolder, sources
     from cudamaster import suite as suites
     from cudamaster.errors import UsageError
+    from cudamaster.guards import symbols
+    from cudamaster.harness import baseline_region
     from cudamaster.values import Precision
 
     if precision is None:
@@ -148,6 +150,9 @@ def _planned(
         raise UsageError(f"No task is named {pattern!r}.", "`cudamaster tasks` shows the names.")
     tasks = [(name, each) for name in names for each in precisions]
     if records.source is None:
+        # Tasks that ask the driver for memory have the machine to themselves while they are timed. They come last: so
+        # other GPUs wait for them once, and not again and again.
+        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
         return suites.new(search.settings(models), tasks)
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
     if not tasks:

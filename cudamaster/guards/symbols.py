@@ -6,6 +6,8 @@ printf, time, pthread_create, cublas and everything that nobody thought of.
 
 from __future__ import annotations
 
+import re
+
 _MATH = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim
     floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb lrint
@@ -102,3 +104,8 @@ CUDA_STATE = frozenset(
         r"DW\.ref\.__gxx_personality_v0",
     }
 )
+
+
+def may_ask_driver(source: str) -> bool:
+    """Whether a text names a function that asks the driver for something, be it in a comment."""
+    return any(re.search(rf"\b{function}\s*\(", source) is not None for function in CUDA_OF_THE_DRIVER)

@@ -28,8 +28,8 @@ from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, Workbe
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 # Two measurements that differ by less than this agree whatever their intervals say: these know nothing of what differs
-# from one process to the next. That is 0.5 µs of a call of 10 (speed.py), and more where calls ask the driver for memory:
-# spmv_csc in bf16, whose baseline does, had P = 9.8 and 8.8 on an H200.
+# from one process to the next. That is 0.5 µs of a call of 10 (speed.py), and more where calls ask the driver for
+# memory: spmv_csc in bf16, whose baseline does, had P = 9.8 and 8.8 on an H200.
 AGREEMENT = 0.25
 
 
