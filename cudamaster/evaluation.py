@@ -41,6 +41,7 @@ from cudamaster.values import (
 _CHECK_LIMIT_S = 600.0
 _RUN_LIMIT_S = 1200.0
 _VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
+_BRIEFLY = ("--pairs", "1", "--calls", "10", "--extra-seconds", "0")
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
 
@@ -71,12 +72,15 @@ class Workbench:
         profile: ProfileMode = ProfileMode.FILTERED,
         thresholds: Thresholds | None = None,
         modelled: bool = True,
+        brief_baseline: bool = False,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
         `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
         `profile` and `thresholds`, the paper's by default, are for `findings`. On a device that only emulates, times
         are those of a model of a GPU (modelled.py), unless `modelled` is off: then they are the device's own.
+        `brief_baseline` times the baseline against itself by few calls of one pair of processes: where its P is 1 by
+        definition, as in a search, its times are for readers alone.
         """
         self.card = card
         self.precision = precision
@@ -91,6 +95,7 @@ class Workbench:
         self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
         self._thresholds = thresholds or load_thresholds()
+        self._brief_baseline = brief_baseline
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
 
@@ -198,12 +203,27 @@ class Workbench:
             return self._told(verdict, self._verify(workers, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._large(seed)]
         preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
+        brief = _BRIEFLY if self._brief_baseline and candidate.id == self.baseline.id else ()
         with preparing:
-            judgement = self._run(workers, cases, ["--cases", "all", *stop], seed, _RUN_LIMIT_S, quiet=quiet)
+            judgement = self._run(workers, cases, ["--cases", "all", *stop, *brief], seed, _RUN_LIMIT_S, quiet=quiet)
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
             judgement = replace(judgement, seconds=seconds)
         return self._with_floors(self._told(verdict, judgement))
+
+    def check_faults(self, candidate: Candidate) -> Verdict:
+        """What the checker of races and other faults alone says of a candidate that the guards need not see.
+
+        DeviceError where the device has none.
+        """
+        with self._builder.using(candidate):
+            self._builder.build_shared()
+            seed = secrets.randbits(63) if self._seed is None else self._seed
+            looked = self._look_for_faults(candidate, seed, ["--first-failure"])
+            if looked is None:
+                raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")
+            verdict = self._begun(candidate.id, Build(None, "", ""), seed)
+            return self._with_faults(self._told(verdict, looked.judgement), looked, candidate, None)
 
     def _look_for_faults(self, candidate: Candidate, seed: int, options: Sequence[str]) -> _Looked | None:
         """Verification cases under the checker of races and other faults, where the device has that.
@@ -331,7 +351,9 @@ class Workbench:
                 why = looked.judgement.detail if failed else None
                 return tuple(replace(report, failure=why) for report in looked.reports if report.tool in tools)
             assert path is not None
-            return tuple(self._sanitize_with(path, tool, build.worker, seed) for tool in tools)
+            worker = build.worker
+            with ThreadPoolExecutor(max(len(tools), 1)) as pool:
+                return tuple(pool.map(lambda tool: self._sanitize_with(path, tool, worker, seed), tools))
 
     def _sanitize_with(self, path: Path, tool: Tool, worker: Path, seed: int) -> SanitizerReport:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:

@@ -1,4 +1,4 @@
-"""`cudamaster sanitize`: what compute-sanitizer finds in a kernel."""
+"""`cudamaster sanitize`: what compute-sanitizer finds in a kernel; on the CPU device, what its own checker does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json
-
-_INSTEAD = "There, AddressSanitizer is part of every evaluation: use `cudamaster evaluate --check-only --device cpu`."
 
 
 @click.command()
@@ -29,25 +27,20 @@ _INSTEAD = "There, AddressSanitizer is part of every evaluation: use `cudamaster
 def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_json: bool) -> None:
     """Run the kernel in FILE under compute-sanitizer, at the small sizes that TASK is verified at.
 
+    On the CPU device its own checker looks, and what it finds stands under the tool that finds such things on a GPU.
     FILE holds what `cudamaster evaluate` takes. Exits with 1 when a tool finds something, and with 4 when one could
     not say that there is nothing. Warnings of racecheck, about threads of one warp, are shown and fail no kernel.
     """
     from cudamaster import cards
-    from cudamaster.devices.choose import choose, why_not_cuda
-    from cudamaster.errors import DeviceError, UsageError
+    from cudamaster.devices.choose import choose
+    from cudamaster.errors import DeviceError
     from cudamaster.evaluation import Workbench
     from cudamaster.sanitizers import Tool
     from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
     code = read_kernel(file)
-    if device == "cpu":
-        raise UsageError("The CPU device has no compute-sanitizer.", _INSTEAD)
     chosen = choose(device)
-    if chosen.emulated:
-        raise DeviceError(
-            f"compute-sanitizer needs a GPU, and kernels run on the CPU here: {why_not_cuda()}.", _INSTEAD
-        )
     candidate = Candidate(card.name, Precision(precision), code, chosen.default_command)
     bench = Workbench(card, Precision(precision), chosen)
     tools = tuple(Tool) if tool == "all" else (Tool(tool),)
@@ -56,7 +49,9 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
         print_json({"candidate": candidate.id, "clean": all(report.clean for report in reports), "reports": reports})
     else:
         out = console()
-        with out.status(f"{card.name} ({precision}): running under {', '.join(tools)}"):
+        doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
+        doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
+        with out.status(f"{card.name} ({precision}): {doing}"):
             reports = bench.sanitize(candidate, tools)
         for report in reports:
             out.print(report.explain(code))

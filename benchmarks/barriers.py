@@ -1,0 +1,177 @@
+"""The CPU device's checker against every kernel that we have, and against each with one of its barriers taken out.
+
+    python benchmarks/barriers.py honest [GLOB]     # of baselines and playbook kernels nothing may be found
+    python benchmarks/barriers.py mutants [GLOB]    # of each mutant something has to be
+    python benchmarks/barriers.py table             # results/cpu/barriers.md from what the two have found so far
+
+GLOB is matched against "task-precision". A mutant that is refused by nothing is looked at by hand, and listed with the
+reason in results/cpu/equivalent_barriers.yaml where it does what the kernel did. Results are kept in
+results/cpu/barriers.jsonl by what they depend on: a run goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cudamaster import cards, resources
+from cudamaster.devices.cpu import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.values import Candidate, Precision, Status
+
+RESULTS = Path(__file__).parents[1] / "results" / "cpu"
+FOUND = RESULTS / "barriers.jsonl"
+EQUIVALENT = RESULTS / "equivalent_barriers.yaml"
+TABLE = RESULTS / "barriers.md"
+BARRIER = re.compile(
+    r"(?:\b__syncthreads|\b__syncwarp|\b__barrier_sync)\s*\([^()]*\)\s*;|\b[\w:]*(?:\.|::)sync\s*\([^()]*\)\s*;"
+    r"|\bcg::sync\s*\([^()]*\)\s*;"
+)
+SEED = 20261122
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of ours, or one with a barrier taken out; `barrier` is that one's number, from 1, and its line."""
+
+    task: str
+    precision: Precision
+    name: str
+    code: str
+    barrier: int | None = None
+    line: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What results call it."""
+        return f"{self.task}-{self.precision} {self.name}" + (
+            "" if self.barrier is None else f" without {self.barrier}"
+        )
+
+    @property
+    def mutants(self) -> Iterator[Kernel]:
+        """The kernel with each of its barriers taken out; comments have none."""
+        plain = re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found[0]), self.code, flags=re.DOTALL)
+        for number, found in enumerate(BARRIER.finditer(plain), 1):
+            gap = re.sub(r"[^\n;]", " ", found[0])
+            line = plain.count("\n", 0, found.start()) + 1
+            code = self.code[: found.start()] + gap + self.code[found.end() :]
+            yield Kernel(self.task, self.precision, self.name, code, number, line)
+
+
+def kernels(pattern: str) -> Iterator[Kernel]:
+    """Baselines and playbook kernels of the tasks that match, as regions."""
+    device = CpuDevice()
+    for card in map(cards.load, cards.names()):
+        for precision in Precision:
+            if not fnmatch.fnmatch(f"{card.name}-{precision}", pattern):
+                continue
+            bench = Workbench(card, precision, device, modelled=False)
+            yield Kernel(card.name, precision, "baseline", bench.baseline.code)
+            for file in sorted((resources.package() / "playbook" / card.name / precision).glob("*.cu")):
+                yield Kernel(card.name, precision, file.stem, file.read_text())
+
+
+def look(kernel: Kernel) -> dict[str, Any]:
+    """What becomes of a kernel: the checker alone where that finds something, else the whole check."""
+    device = CpuDevice()
+    bench = Workbench(cards.load(kernel.task), kernel.precision, device, modelled=False, seed=SEED)
+    candidate = Candidate(kernel.task, kernel.precision, kernel.code, device.default_command)
+    started = time.monotonic()
+    verdict = bench.check_faults(candidate)
+    if kernel.barrier is not None and verdict.status is Status.CORRECT:
+        verdict = bench.evaluate(candidate, check_only=True)
+    bench.forget(candidate)
+    return {
+        "label": kernel.label, "line": kernel.line, "id": candidate.id, "status": str(verdict.status),
+        "detail": verdict.detail, "seconds": round(time.monotonic() - started, 1),
+    }  # fmt: skip
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """Results so far, by label."""
+    lines = FOUND.read_text().splitlines() if FOUND.is_file() else []
+    return {found["label"]: found for found in map(json.loads, lines)}
+
+
+def go_through(wanted: Iterator[Kernel]) -> int:
+    """Look at each that is not known yet, and say which are not as they should be."""
+    before, surprises = known(), 0
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for kernel in wanted:
+        identity = Candidate(kernel.task, kernel.precision, kernel.code, CpuDevice.default_command).id
+        if before.get(kernel.label, {}).get("id") == identity:
+            continue
+        found = look(kernel)
+        with FOUND.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        surprise = (found["status"] == "correct") == (kernel.barrier is not None)
+        surprises += surprise
+        mark = "LOOK AT" if surprise else "as it should"
+        print(f"{mark}: {kernel.label}: {found['status']}, {found['detail'][:160]} ({found['seconds']} s)", flush=True)
+    return surprises
+
+
+def _refused_by(found: dict[str, Any]) -> str:
+    checker = ("Race ", "that nothing has written", "outside of", "Misaligned")
+    return "the checker" if any(words in found["detail"] for words in checker) else f"the rest ({found['status']})"
+
+
+def table() -> str:
+    """The results in words and figures."""
+    found = list(known().values())
+    honest = [each for each in found if each["line"] is None]
+    mutants = [each for each in found if each["line"] is not None]
+    equivalent = yaml.safe_load(EQUIVALENT.read_text()) if EQUIVALENT.is_file() else {}
+    passed = [each for each in mutants if each["status"] == "correct"]
+    by = Counter(_refused_by(each) for each in mutants if each["status"] != "correct")
+    raised = [each for each in honest if each["status"] != "correct"]
+    lines = [
+        "# Barriers taken out, on the CPU device", "",
+        "Made by `python benchmarks/barriers.py`. One line for each kernel of ours: how many barriers it has, how many",
+        "of the kernels without one of them were refused, and how many do what the kernel did, which",
+        "equivalent_barriers.yaml says why.", "",
+        f"- {len(honest)} honest kernels, {len(raised)} of which raise something.",
+        f"- {len(mutants)} mutants: {len(mutants) - len(passed)} refused "
+        f"({', '.join(f'{count} by {name}' for name, count in by.most_common())}), {len(passed)} not.", "",
+        "| kernel | barriers | refused | equivalent | not found |", "|---|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for label in dict.fromkeys(each["label"].partition(" without")[0] for each in mutants):
+        own = [each for each in mutants if each["label"].startswith(f"{label} without")]
+        missed = [each for each in own if each["status"] == "correct"]
+        listed = [each for each in missed if each["label"] in equivalent]
+        lines.append(
+            f"| {label} | {len(own)} | {len(own) - len(missed)} | {len(listed)} | {len(missed) - len(listed)} |"
+        )
+    for each in raised:
+        lines.append(f"\nRaised by an honest kernel, {each['label']}: {each['detail']}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Runs one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["honest", "mutants", "table"])
+    parser.add_argument("glob", nargs="?", default="*")
+    asked = parser.parse_args()
+    if asked.what == "table":
+        TABLE.write_text(table())
+        return 0
+    ours = kernels(asked.glob)
+    wanted = ours if asked.what == "honest" else (mutant for kernel in ours for mutant in kernel.mutants)
+    return 1 if go_through(wanted) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
