@@ -50,7 +50,6 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     else:
         out = console()
         doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
-        doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
         with out.status(f"{card.name} ({precision}): {doing}"):
             reports = bench.sanitize(candidate, tools)
         for report in reports:
