@@ -1,10 +1,11 @@
 // The process that a baseline or a candidate runs in: it makes the calls that the judge asks for, times them and says
 // what the runtime says. It knows neither the seed nor what has to come of a call.
 //
-//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined]
+//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined] [--inputs-only]
 //
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
+// With --inputs-only nothing else is copied: what calls write is lost.
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -65,7 +66,7 @@ __global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
 
 struct WorkerOptions {
     std::string channel;
-    bool candidate = true, exact = false, confined = true;
+    bool candidate = true, exact = false, confined = true, inputs_only = false;
 };
 
 WorkerOptions parse_worker_options(int argc, char** argv) {
@@ -76,6 +77,8 @@ WorkerOptions parse_worker_options(int argc, char** argv) {
             options.exact = true;
         else if (key == "--unconfined")
             options.confined = false;
+        else if (key == "--inputs-only")
+            options.inputs_only = true;
         else if (key == "--channel")
             options.channel = value, ++i;
         else if (key == "--work")
@@ -172,8 +175,7 @@ class Worker {
             return;
         }
         if (request.ask != Ask::kPrepare) {
-            if (request.ask != Ask::kLaunches) // whose outputs nobody reads
-                copy(false);
+            copy(false);
             put(reply.detail, ledger().unsettled().c_str());
         }
         if (request.ask == Ask::kLaunches)
@@ -212,6 +214,8 @@ class Worker {
     // Between the shared buffers and the worker's own, where it has some.
     void copy(bool in) const {
         for (size_t i = 0; i < own_.size(); ++i) {
+            if (options_.inputs_only && !(in && spans_[i].read))
+                continue;
             void *shared = shared_.base() + slot_ + spans_[i].offset - guard_, *own = own_[i].get();
             size_t bytes = spans_[i].bytes + 2 * guard_;
             MSKB_CUDA(cudaMemcpy(in ? own : shared, in ? shared : own, bytes, cudaMemcpyDeviceToDevice));

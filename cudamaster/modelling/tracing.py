@@ -117,7 +117,7 @@ def trace(
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
-        command = [str(judge), *worker_words("candidate", [str(worker)]), "--cases", "none", "--launches"]
+        command = [str(judge), *worker_words("candidate", [str(worker), "--inputs-only"]), "--cases", "none", "--launches"]
         command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
         command += [word for label in left for word in ("--case", label)]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:

@@ -69,7 +69,7 @@ class CaseCalls {
     }
 
     void place(const Inputs& inputs) {
-        inputs.place(working_);
+        inputs.place(working_, !options_.launches);
         masks_[slot_] = 0;
     }
 

@@ -226,7 +226,8 @@ cudaError_t allocate(void** pointer, size_t bytes, Kind kind) {
     for (size_t i = bytes; i < rounded; ++i)
         base[i] = static_cast<char>(canary(i));
 #endif
-    std::memset(base, kPoison, bytes);
+    if (observe::poisons())
+        std::memset(base, kPoison, bytes);
     allocation.base = base;
     if (kind == Kind::kDevice) {
         allocation.pieces.resize(number(allocation.end - 1) - number(allocation.start) + 1);

@@ -56,6 +56,8 @@ CUDAMASTER_CPU_HOOK(void warp_completes([[maybe_unused]] Worker& self, [[maybe_u
 CUDAMASTER_CPU_HOOK(void yields([[maybe_unused]] Worker& self))
 
 // Host thread: calls of the runtime, once they have succeeded.
+// Whether new memory is filled with a pattern; else it is zero, and takes none until it is used.
+CUDAMASTER_CPU_HOOK_BOOL(bool poisons(), true)
 CUDAMASTER_CPU_HOOK(void allocated([[maybe_unused]] const void* base, [[maybe_unused]] size_t bytes))
 CUDAMASTER_CPU_HOOK(void freed([[maybe_unused]] const void* base))
 CUDAMASTER_CPU_HOOK(void copied([[maybe_unused]] const void* target, [[maybe_unused]] const void* source,

@@ -93,6 +93,9 @@ void launch_ends(const Job&) {
     end_after_findings();
 }
 
+bool poisons() {
+    return true;
+}
 bool gave_up(Worker&) {
     return false;
 }
