@@ -1,6 +1,7 @@
 """The model of the GPU: counts of kernels, the fit of its constants, and how far it is off (docs/gpu_model.md).
 
     python benchmarks/gpu_model.py counts TASK-PRECISION [FILE.cu] [--case heaviest|all|LABEL]
+    python benchmarks/gpu_model.py counters
     python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
     python benchmarks/gpu_model.py pack FOLDER
     python benchmarks/gpu_model.py fit | validate | draw
@@ -15,6 +16,7 @@ import argparse
 from pathlib import Path
 
 import gpu_model_counting as counting
+import gpu_model_counters as counters
 import gpu_model_data as data
 import gpu_model_validation as validation
 
@@ -27,6 +29,8 @@ def main() -> None:
     shown.add_argument("task", help="TASK-PRECISION")
     shown.add_argument("file", type=Path, nargs="?", help="a kernel; by default the baseline")
     shown.add_argument("--case", default="heaviest", help="heaviest, all, or a label")
+    held = commands.add_parser("counters", help="hold counts against Nsight Compute's on an H200")
+    held.add_argument("--to", type=Path, default=validation.FOLDER / "counters.md")
     every = commands.add_parser("count-all", help="count baselines and playbook kernels")
     every.add_argument("--out", type=Path, required=True, help="folder, which later runs go on in")
     every.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
@@ -48,6 +52,8 @@ def main() -> None:
     commands.add_parser("draw", help="draw what validate found")
     given = parser.parse_args()
     match given.command:
+        case "counters":
+            counters.compare(given.to)
         case "counts":
             counting.show(given.task, given.file, given.case)
         case "count-all":
