@@ -28,6 +28,7 @@ benchmark: setup
 	$(BIN)/python benchmarks/verdict.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/cpu_device.py
+	$(BIN)/python benchmarks/modelled_profile.py
 
 setup: $(VENV)/.ready
 

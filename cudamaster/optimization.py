@@ -97,6 +97,7 @@ def _save_summary(folder: RunFolder, result: Result) -> None:
             "improved": result.improved,
             "score": result.score,
             "emulated": result.verdict.emulated,
+            **({} if result.verdict.modelled is None else {"modelled": result.verdict.modelled}),
             "complete": result.verdict.complete,
             "best": result.best.id,
             "command": result.best.command,

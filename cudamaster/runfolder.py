@@ -387,6 +387,7 @@ class RunFolder(RunRecord):
             "command": candidate.command,
             "score": score,
             "emulated": verdict.emulated,
+            **({} if verdict.modelled is None else {"modelled": verdict.modelled}),
             "complete": verdict.complete,
             "verdict": f"verdicts/{candidate.id}.json",
         }

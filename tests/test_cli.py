@@ -154,12 +154,23 @@ def test_optimize_with_the_playbook(tmp_path: Path) -> None:
     """The main job on the CPU device: it says what it is, ends with the table, and can be resumed for nothing."""
     done = run("optimize", "spmv_csr", "--precision", "bf16", "-R", "2", "-D", "1", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for said in ("Round 2 of 2", "best so far", "emulated", "playbook", "no language model", "nvcc", "--model"):
+    for said in (
+        "Round 2 of 2",
+        "best so far",
+        "P (modelled)",
+        "of an NVIDIA H200",
+        "modelled µs",
+        "playbook",
+        "no language model",
+        "nvcc",
+        "--model",
+    ):
         assert said in done.stdout, said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "best.cu").is_file()
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["emulated"] is True
+    assert summary["modelled"]["gpu"] == "NVIDIA H200"
     again = run("optimize", "--resume", str(folder), "--json")
     assert again.returncode == 0, again.stderr
     result = json.loads(again.stdout)["result"]

@@ -329,7 +329,7 @@ def test_the_command_records_replays_and_resumes(tmp_path: Path) -> None:
     ran = cli("--resume", str(again), PATH="/nowhere")
     assert ran.returncode == 0, ran.stderr
     assert "hinge_loss  fp32" in ran.stdout
-    assert "emulated" in ran.stdout
+    assert "modelled" in ran.stdout
 
     next((record / "hinge_loss_fp32" / "exchanges").glob("*.json")).write_text("{")
     ran = cli("--precision", "both", "--replay", str(record), "--record", str(tmp_path / "third"))

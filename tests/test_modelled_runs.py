@@ -1,0 +1,119 @@
+"""The model of a GPU at work on the CPU device: real kernels are counted, ranked, profiled and shown as modelled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from small_cards import small_card
+
+from cudamaster import cards, resources
+from cudamaster.cli import main
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.models.playbook import PlaybookModel
+from cudamaster.records import from_json, to_json
+from cudamaster.values import Candidate, CaseVerdict, Precision, ProfileMode, Verdict
+
+KERNELS = sorted((resources.package() / "playbook" / "spmv_csr" / "fp32").glob("*.cu"))
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    """spmv_csr with all its timed cases, which the CPU device runs in a second."""
+    return Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice(), seed=7)
+
+
+@pytest.fixture(scope="module")
+def verdicts(bench: Workbench) -> list[Verdict]:
+    """Those of the playbook's kernels."""
+    steps = PlaybookModel().steps("spmv_csr", "fp32")
+    command = bench.device.default_command
+    return [bench.evaluate(Candidate("spmv_csr", Precision.FP32, step.code, command)) for step in steps]
+
+
+def test_kernels_that_are_faster_on_an_h200_are_faster_by_the_model(verdicts: list[Verdict]) -> None:
+    """All three were measured 1.1 to 1.3 times as fast there (results/h200); by the host's clock they are slower."""
+    assert len(verdicts) == 3
+    assert all(verdict.score is not None and 1.02 < verdict.score < 2 for verdict in verdicts)
+    assert all(verdict.complete and verdict.mark == "modelled" for verdict in verdicts)
+
+
+def test_the_baseline_against_itself_is_no_change(bench: Workbench) -> None:
+    verdict = bench.evaluate(bench.baseline)
+    assert (verdict.score, verdict.mark) == (1.0, "modelled")
+
+
+def test_modelled_times_depend_on_kernel_and_seed_alone(verdicts: list[Verdict], bench: Workbench) -> None:
+    again = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7)
+    code = KERNELS[0].read_text()
+    second = again.evaluate(Candidate("spmv_csr", Precision.FP32, code, bench.device.default_command))
+
+    def told(verdict: Verdict) -> list[CaseVerdict]:
+        return [case for case in verdict.cases if case.sweep]
+
+    assert [case.modelled for case in told(second)] == [case.modelled for case in told(verdicts[0])]
+    assert (second.score, second.modelled) == (verdicts[0].score, verdicts[0].modelled)
+
+
+def test_a_verdict_on_modelled_times_is_recorded_whole(verdicts: list[Verdict]) -> None:
+    for verdict in verdicts:
+        assert from_json(Verdict, json.loads(json.dumps(to_json(verdict)))) == verdict
+        assert all(case.timing is None for case in verdict.cases)
+
+
+@pytest.mark.parametrize("mode", [ProfileMode.FILTERED, ProfileMode.FULL, ProfileMode.CUDAFORGE24])
+def test_the_planner_gets_a_modelled_profile(bench: Workbench, verdicts: list[Verdict], mode: ProfileMode) -> None:
+    bench = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, profile=mode)
+    findings = bench.findings(bench.baseline, bench.evaluate(bench.baseline))
+    assert findings.modelled is not None
+    assert findings.bottleneck is not None
+    assert findings.breakdown["whole call"] > findings.breakdown["kernels"] > 0
+    assert "modelled" in findings.note
+    assert findings.kernel == "spmv_csr_kernel_optimized"
+    if mode is not ProfileMode.FILTERED:
+        assert "The model does not give" in findings.note
+
+
+def test_too_heavy_cases_have_modelled_times(tmp_path: Path) -> None:
+    """Matrices of 16384 x 2048 x 4096 are never multiplied wholly here."""
+    bench = Workbench(cards.load("matrix_mul"), Precision.FP32, CpuDevice(), seed=7)
+    verdict = bench.evaluate(bench.baseline)
+    heaviest = max((case for case in verdict.cases if case.sweep), key=lambda case: case.weight)
+    assert heaviest.skipped is not None
+    assert heaviest.modelled is not None
+    assert heaviest.modelled.baseline_us > 1000
+    assert verdict.complete
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """spmv_csr has a single timed case."""
+    card = small_card("spmv_csr")
+    monkeypatch.setattr(cards, "load", lambda name: card)
+    return iter(())
+
+
+@pytest.mark.usefixtures("small")
+def test_commands_say_that_they_are_modelled() -> None:
+    told = {
+        "evaluate": ["evaluate", "spmv_csr", str(KERNELS[0])],
+        "compare": ["compare", str(KERNELS[0]), str(KERNELS[1]), "--task", "spmv_csr"],
+        "profile": ["profile", "spmv_csr", str(KERNELS[0])],
+        "prompt": ["prompt", "spmv_csr", "--role", "planner", "--candidate", str(KERNELS[0])],
+    }
+    for command, words in told.items():
+        ran = CliRunner().invoke(main, [*words, "--device", "cpu", "--seed", "7"])
+        assert "modelled" in ran.stdout, (command, ran.stdout, ran.exception)
+        assert "of an NVIDIA H200" in ran.stdout, command
+        assert "emulated" not in ran.stdout, command
+    ran = CliRunner().invoke(main, [*told["evaluate"], "--device", "cpu", "--json"])
+    verdict = json.loads(ran.stdout)
+    assert verdict["modelled"]["gpu"] == "NVIDIA H200"
+    assert verdict["emulated"] is True
+    timed = [case for case in verdict["cases"] if case["sweep"]]
+    assert timed[0]["timing"] is None
+    assert timed[0]["modelled"]["candidate_us"] > 0
