@@ -147,7 +147,7 @@ def test_a_limit_that_is_no_size_is_refused(said: str) -> None:
 def test_a_build_is_in_use_while_it_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that may hold nothing, trimmed before each run of the judge, breaks no judgement."""
     device = CpuDevice()
-    bench = Workbench(small_card("dot_product"), Precision.FP32, device, calls=1)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, calls=1, modelled=False)
     key = bench.key(bench.baseline)
     assert key
     monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path))

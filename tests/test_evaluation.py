@@ -103,7 +103,7 @@ def bench(task: str) -> Workbench:
     """A workbench with one small timed case and little patience."""
     device = CpuDevice()
     device.protocol = replace(device.protocol, call_limit_s=10.0)
-    return Workbench(small_card(task), Precision.FP32, device)
+    return Workbench(small_card(task), Precision.FP32, device, modelled=False)
 
 
 def verdict(task: str, code: str, command: str | None = None) -> Verdict:
@@ -121,7 +121,7 @@ def verdict(task: str, code: str, command: str | None = None) -> Verdict:
     ],
 )
 def test_an_honest_kernel_passes_and_is_scored(task: str, code: str) -> None:
-    """Correct on every case, timed, marked as emulated."""
+    """Correct on every case, timed, marked as emulated where no model is asked (test_modelled_runs.py has one)."""
     result = verdict(task, code)
     assert result.status is Status.CORRECT, result.log
     assert result.score is not None
@@ -247,7 +247,7 @@ def test_a_breach_of_contract_is_rejected(code: str, command: str | None, said: 
 @pytest.mark.parametrize("task", ["conv_2d", "prefix_sum"])
 def test_no_verification_case_is_too_heavy(task: str) -> None:
     """What is left out on a slow device are timed cases alone."""
-    bench = Workbench(cards.load(task), Precision.FP32, CpuDevice())
+    bench = Workbench(cards.load(task), Precision.FP32, CpuDevice(), modelled=False)
     limit = bench.device.protocol.work_limit
     assert limit is not None
     assert max(case.weight for case in bench.card.cases if not case.sweep) > limit
@@ -258,7 +258,7 @@ def test_no_verification_case_is_too_heavy(task: str) -> None:
 
 def test_the_build_log_is_reported() -> None:
     """Whoever asks is told each build's log when it ends."""
-    where = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice())
+    where = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice(), modelled=False)
     told: list[tuple[str, str]] = []
     where.on_build = lambda candidate, log: told.append((candidate, log))
     candidate = Candidate("spmv_csr", Precision.FP32, spmv(body="y[row] = oops;"), where.baseline.command)
@@ -280,7 +280,7 @@ def test_a_case_that_is_left_out_takes_no_memory() -> None:
     """Three gigabytes for a case that this device does not run: more than a file or a small machine may hold."""
     fields = cards.load("dot_product").model_dump()
     card = cards.TaskCard.model_validate({**fields, "sweep": [{"N": [65536, 400_000_000]}]})
-    bench = Workbench(card, Precision.FP32, CpuDevice(), calls=1)
+    bench = Workbench(card, Precision.FP32, CpuDevice(), calls=1, modelled=False)
     verdict = bench.evaluate(bench.baseline)
     assert verdict.status is Status.CORRECT, verdict.detail
     assert not verdict.complete

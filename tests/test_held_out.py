@@ -181,7 +181,7 @@ extern "C" void dot_product_optimized(float* out, const float* X, const float* Y
 
 def judged(card: TaskCard, known: str, *, check_only: bool) -> Verdict:
     """The verdict on a dot product that is right where `known` holds, on the CPU device."""
-    bench = Workbench(card, Precision.FP32, CpuDevice(), seed=1, calls=1)
+    bench = Workbench(card, Precision.FP32, CpuDevice(), seed=1, calls=1, modelled=False)
     candidate = Candidate(card.name, Precision.FP32, DOT.format(known=known), bench.baseline.command)
     return bench.evaluate(candidate, check_only=check_only)
 
@@ -246,7 +246,7 @@ def test_a_slow_device_leaves_out_what_is_heavier_than_its_timed_cases() -> None
 
 def test_baselines_are_held_to_held_out_sizes() -> None:
     """`make -C bench test` runs them as well, another draw each time."""
-    bench = Workbench(card_of_two(), Precision.FP32, CpuDevice())
+    bench = Workbench(card_of_two(), Precision.FP32, CpuDevice(), modelled=False)
     runs = [bench.check_baseline() for _ in range(2)]
     labels = [[case.label for case in run.cases if case.label.startswith("held out")] for run in runs]
     assert [len(each) for each in labels] == [SMALL, SMALL]

@@ -51,7 +51,7 @@ extern "C" void monte_carlo_int_bf16_optimized(const __nv_bfloat16* y_samples, _
 
 def status(task: str, precision: Precision, code: str) -> tuple[Status, str]:
     """What becomes of a candidate on the verification cases."""
-    bench = Workbench(cards.load(task), precision, CpuDevice())
+    bench = Workbench(cards.load(task), precision, CpuDevice(), modelled=False)
     verdict = bench.evaluate(Candidate(task, precision, code, bench.baseline.command), check_only=True)
     return verdict.status, verdict.log or verdict.detail
 
@@ -92,5 +92,5 @@ def test_sampling_is_refused_even_where_the_result_has_eight_bits() -> None:
 @pytest.mark.parametrize(("task", "precision"), [("softmax", Precision.FP32), ("monte_carlo_int", Precision.BF16)])
 def test_the_baseline_itself_is_right(task: str, precision: Precision) -> None:
     """The refusals above are not for the way in which their candidates are made."""
-    bench = Workbench(cards.load(task), precision, CpuDevice())
+    bench = Workbench(cards.load(task), precision, CpuDevice(), modelled=False)
     assert status(task, precision, bench.baseline.code)[0] is Status.CORRECT
