@@ -189,10 +189,14 @@ class Workbench:
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
         with ThreadPoolExecutor(1) as pool:
-            looking = pool.submit(self._look_for_faults, candidate, seed, stop)
+            looks = self.device.has_debug_build
+            # Who wants the first failure alone is told no more than that.
+            looking = pool.submit(self._look_for_faults, candidate, seed, stop) if looks and not stop else None
             checked = self._check_memory(build, seed, stop)
-            looked = looking.result()
-        right = checked is None or checked.status is Status.CORRECT
+            right = checked is None or checked.status is Status.CORRECT
+            if looking is None and looks and right:
+                looking = pool.submit(self._look_for_faults, candidate, seed, stop)
+            looked = None if looking is None else looking.result()
         if looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return self._with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):

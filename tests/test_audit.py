@@ -51,6 +51,23 @@ def outcome(kind: Kind, where: running.Subject) -> Outcome:
     return found
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "race_in_shared_memory",
+        "race_in_a_warp",
+        "race_of_blocks",
+        "last_block_without_fence",
+        "reads_unwritten_memory",
+        "reads_unwritten_shared_memory",
+    ],
+)
+def test_faults_of_threads_are_refused_though_outputs_are_right(name: str) -> None:
+    """They are no gain, so that the corpus lets them pass; the CPU device's checker does not."""
+    found = outcome(KINDS[name], subject("layer_norm", Precision.BF16))
+    assert (found.result, found.by) == (Result.REFUSED, "checker of threads"), table.told(found)
+
+
 def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was built of a candidate is gone when it is judged; what all of them share stays."""
     where = subject("dot_product", Precision.FP32, plain=True)

@@ -72,6 +72,7 @@ _FAULTS = (
     ("was written", "guard zones"),
     ("was changed", "inputs unchanged"),
     ("left|freed memory", "ledger"),
+    ("^Race |that nothing has written|outside of (?:the|an)|^Misaligned", "checker of threads"),
     ("AddressSanitizer|cuda device fault", "memory checker"),
     ("killed by signal|ended by itself", "process ended"),
     ("after the candidate ran", "baseline afterwards"),
