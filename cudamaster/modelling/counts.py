@@ -33,7 +33,8 @@ class Footprint(_Counted):
 class Traffic(_Counted):
     """What a launch asks of one allocation in global memory; `bytes` is its size.
 
-    `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already.
+    `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already, and that no
+    block before it on its SM left there.
     """
 
     buffer: _Whole

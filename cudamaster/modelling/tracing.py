@@ -35,6 +35,8 @@ from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how
+# Of an H200; of an L1 cache half keeps what all blocks read, while the rest streams.
+_SMS, _KEPT_BYTES = 132, 128 << 10
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 
 
@@ -61,7 +63,7 @@ class _Event(_Line):
 class _Traffic(_Line):
     buffer: int
     bytes: int
-    load: tuple[int, int, int]  # requests, sectors, missed sectors
+    load: tuple[int, int, int, int]  # requests, sectors, missed sectors, and of these those that the first block read
     store: tuple[int, int]
     atomic: tuple[int, int]
     footprints: list[tuple[int, float, float]]
@@ -117,7 +119,13 @@ def trace(
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
-        command = [str(judge), *worker_words("candidate", [str(worker), "--inputs-only"]), "--cases", "none", "--launches"]
+        command = [
+            str(judge),
+            *worker_words("candidate", [str(worker), "--inputs-only"]),
+            "--cases",
+            "none",
+            "--launches",
+        ]
         command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
         command += [word for label in left for word in ("--case", label)]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
@@ -295,7 +303,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         cooperative=line.cooperative,
         traced_blocks=line.traced,
         instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
-        traffic=tuple(_traffic(traffic, scale) for traffic in line.traffic),
+        traffic=tuple(_traffic(traffic, scale, line) for traffic in line.traffic),
         shared=Shared(
             load_requests=loads * scale,
             load_wavefronts=load_waves * scale,
@@ -319,13 +327,16 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
     )
 
 
-def _traffic(line: _Traffic, scale: float) -> Traffic:
+def _traffic(line: _Traffic, scale: float, launch: _Launch) -> Traffic:
+    # Blocks that an SM runs after or beside another one find what all of them read, as far as its L1 keeps it.
+    common = line.load[3]
+    others = 1 - 1 / max(launch.blocks / _SMS, 1) if 32 * common / launch.traced <= _KEPT_BYTES else 0.0
     return Traffic(
         buffer=line.buffer,
         bytes=line.bytes,
         load_requests=line.load[0] * scale,
         load_sectors=line.load[1] * scale,
-        missed_sectors=line.load[2] * scale,
+        missed_sectors=(line.load[2] - others * common) * scale,
         store_requests=line.store[0] * scale,
         store_sectors=line.store[1] * scale,
         atomic_requests=line.atomic[0] * scale,

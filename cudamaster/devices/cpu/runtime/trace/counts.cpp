@@ -132,11 +132,12 @@ std::string Launch::line(const Job& job) const {
                          static_cast<double>(sum.written) / static_cast<double>(count)};
     };
     for (const auto& [buffer, counts] : traffic) {
-        text.put("%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
-                 "%llu,%llu]",
-                 comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors,
-                 counts.missed_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
-                 counts.atomic_sectors);
+        text.put(
+            "%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
+            "%llu,%llu]",
+            comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors, counts.missed_sectors,
+            counts.common_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
+            counts.atomic_sectors);
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);

@@ -35,16 +35,18 @@ struct Program {
 };
 
 struct TrafficCounts {
-    Count load_requests = 0, load_sectors = 0, missed_sectors = 0, store_requests = 0, store_sectors = 0,
-          atomic_requests = 0, atomic_sectors = 0;
+    Count load_requests = 0, load_sectors = 0, missed_sectors = 0, common_sectors = 0, store_requests = 0,
+          store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0;
     void add(const TrafficCounts& more) {
         load_requests += more.load_requests;
         load_sectors += more.load_sectors;
         missed_sectors += more.missed_sectors;
+        common_sectors += more.common_sectors;
         store_requests += more.store_requests;
         store_sectors += more.store_sectors;
         atomic_requests += more.atomic_requests;
         atomic_sectors += more.atomic_sectors;
+        lines += more.lines;
     }
 };
 
@@ -140,6 +142,7 @@ struct Launch {
     size_t l1_bytes = 0;
     std::vector<Range> ranges; // by address
     std::vector<size_t> bytes; // by buffer
+    LineSet common;            // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
     std::vector<unsigned long long> tried; // blocks that need not be run again

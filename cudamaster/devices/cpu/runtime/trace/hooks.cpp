@@ -191,6 +191,8 @@ bool wants_pass(const Job& job, unsigned pass) {
     }
     if (pass < 2) {
         launch->stage = pass == 0 ? Stage::kFirstBlock : Stage::kOtherTrials;
+        if (pass == 1)
+            launch->common = launch->all;
         return true;
     }
     if (pass > 2 || launch->tried.size() == job.blocks)

@@ -75,7 +75,8 @@ class LineSet {
         unsigned char read, written;
         unsigned short buffer;
     };
-    void add(unsigned long long line, unsigned read, unsigned written, unsigned buffer) {
+    // Sectors that were not read before.
+    unsigned add(unsigned long long line, unsigned read, unsigned written, unsigned buffer) {
         if ((used_.size() + 1) * 2 > entries_.size())
             grow();
         Entry& entry = entries_[place(line + 1)];
@@ -83,12 +84,18 @@ class LineSet {
             entry = {line + 1, 0, 0, static_cast<unsigned short>(buffer)};
             used_.push_back(static_cast<unsigned>(&entry - entries_.data()));
         }
+        unsigned fresh = read & ~entry.read;
         entry.read = static_cast<unsigned char>(entry.read | read);
         entry.written = static_cast<unsigned char>(entry.written | written);
+        return fresh;
     }
     void add(const LineSet& other) {
         other.each(
             [this](const Entry& entry) { add(entry.line - 1, entry.read, entry.written, entry.buffer); });
+    }
+    // Sectors of a line that are read.
+    unsigned read(unsigned long long line) const {
+        return entries_.empty() ? 0 : entries_[place(line + 1)].read;
     }
     template <class Take> void each(Take take) const {
         for (unsigned at : used_)

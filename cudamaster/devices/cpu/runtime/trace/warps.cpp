@@ -264,7 +264,9 @@ void Tracer::drain() {
                     if (unsigned missed = l1_.load(request.line, sectors, on_its_way, comes)) {
                         counts_.traffic[request.buffer].missed_sectors +=
                             static_cast<Count>(__builtin_popcount(missed));
-                        lines_.add(request.line, missed, 0, request.buffer);
+                        unsigned fresh = lines_.add(request.line, missed, 0, request.buffer);
+                        counts_.traffic[request.buffer].common_sectors += static_cast<Count>(
+                            __builtin_popcount(fresh & launch_->common.read(request.line)));
                     }
                     place.warp->cold_waits += comes && !place.cold;
                     place.cold |= comes;
