@@ -34,17 +34,29 @@ WORST = 12
 
 
 def examples() -> list[Example]:
-    """Every call that was both counted and measured."""
-    times: dict[tuple[str, str, str, str], measured.Time] = {}
-    for path in (BASELINES, TIMES):  # the later one counts
-        if path.is_file():
-            times |= {(each.task, each.precision, each.kernel, each.case): each for each in measured.read(path)}
+    """Every call that was both counted and measured.
+
+    Allocations wait for the driver, which all processes of a machine share: times of calls that allocate were up to
+    seven times as long where other GPUs of the machine were in use. Their times are
+    those that were taken on a machine of one GPU, and where there are none the call is left out.
+    """
+    alone, beside = (_by_call(path) for path in (BASELINES, TIMES))
     found = []
     for each in read(sorted(FOLDER.glob("counts*.jsonl.gz"))):
-        time = times.get((each.task, each.precision, each.kernel, each.case))
-        if time is not None and not isinstance(each.counts, str):
+        call = (each.task, each.precision, each.kernel, each.case)
+        if isinstance(each.counts, str):
+            continue
+        allocates = any(event.event == "alloc" for event in each.counts.events)
+        one, other = alone.get(call), beside.get(call)
+        time = one if other is None or (allocates and one is not None) else None if allocates else other
+        if time is not None:
             found.append(Example(each.counts, time))
     return found
+
+
+def _by_call(path: Path) -> dict[tuple[str, str, str, str], measured.Time]:
+    times = measured.read(path) if path.is_file() else []
+    return {(each.task, each.precision, each.kernel, each.case): each for each in times}
 
 
 def halves(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:

@@ -37,9 +37,8 @@ class Constants(_Strict):
     barrier_cycles: _Positive
     # From a block's start to its first instruction, and from its last to the next block's start.
     block_cycles: _Positive
-    # L1 per request, and per sector of a request beyond the first four.
-    request_cycles: _Positive
-    sector_cycles: _Positive
+    # L1 per line of 128 bytes that a request touches. Strided kernels show it to be 1.
+    line_cycles: _Positive
     # Instructions of a function that is a subroutine on a GPU too.
     slow_instructions: _Positive
     # The exponent of the mean that joins the parts: 1 adds them up, infinity takes the largest.

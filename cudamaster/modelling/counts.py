@@ -35,6 +35,7 @@ class Traffic(_Counted):
 
     `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already, and that no
     block before it on its SM left there.
+    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself.
     """
 
     buffer: _Whole
@@ -46,6 +47,7 @@ class Traffic(_Counted):
     store_sectors: _Count = 0
     atomic_requests: _Count = 0
     atomic_sectors: _Count = 0
+    lines: _Count | None = None
     footprints: tuple[Footprint, ...] = ()
 
 

@@ -22,20 +22,20 @@ from cudamaster.modelling.model import modelled
 
 # Least and most of each constant, and of those figures of the GPU that nobody publishes.
 OF_MODEL: Mapping[str, tuple[float, float]] = {
-    "instruction_scale": (0.3, 1.5),
+    "instruction_scale": (0.5, 1.5),
     "cycles_per_instruction": (1.0, 8.0),
-    "loads_in_flight": (1.0, 10.0),
     "barrier_cycles": (10.0, 150.0),
-    "block_cycles": (100.0, 1500.0),
-    "request_cycles": (0.8, 3.0),
-    "sector_cycles": (0.2, 1.5),
-    "overlap": (1.0, 8.0),
+    "block_cycles": (100.0, 800.0),
+    "line_cycles": (0.8, 1.5),
+    "overlap": (1.0, 6.0),
 }
 OF_GPU: Mapping[str, tuple[float, float]] = {
     "l2_bytes_per_s": (3.5e12, 8e12),
-    "memory_latency_cycles": (500.0, 1200.0),
-    "atomic_sectors_per_clock": (8.0, 200.0),
+    "memory_latency_cycles": (500.0, 1000.0),
+    "atomic_sectors_per_clock": (8.0, 100.0),
     "same_address_per_clock": (0.1, 2.0),
+    "empty_device_us": (2.0, 6.0),
+    "gap_us": (0.5, 3.0),
 }
 # Off by more than this factor, a time pulls no harder: one kernel that the model does not understand is no reason to
 # spoil the others.

@@ -1,7 +1,7 @@
 """Time of one launch on the device from its counts: what each part of the GPU needs for it, and these joined.
 
     issue, arithmetic, special, conversion, matrix   warp instructions of the busiest SM over the unit's rate
-    L1                                               requests, sectors and shared memory's wavefronts of the busiest SM
+    L1                                               lines of all requests and shared wavefronts of the busiest SM
     L2, DRAM                                         bytes over bandwidth
     atomics                                          sectors over L2's rate, and the hottest address by itself
     latency                                          rounds of blocks, each as long as one warp's way through it
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Launch, Spread
+from cudamaster.modelling.counts import Launch, Spread, Traffic
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, Moved, moved
 from cudamaster.profiling import launches
@@ -188,12 +188,18 @@ def _l1(launch: Launch, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     cycles = launch.instructions.shuffle
     for each in launch.traffic:
-        requests = each.load_requests + each.store_requests + each.atomic_requests
-        sectors = each.load_sectors + each.store_sectors + each.atomic_sectors
-        beyond = max(0.0, sectors - _SECTORS_OF_A_LINE * requests)
-        cycles += constants.request_cycles * requests + constants.sector_cycles * beyond
+        cycles += constants.line_cycles * _lines(each)
     shared = launch.shared
     return cycles + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
+
+
+def _lines(traffic: Traffic) -> float:
+    """Lines of all requests; where they were not counted, those that hold the sectors if each is asked for whole."""
+    if traffic.lines is not None:
+        return traffic.lines
+    requests = traffic.load_requests + traffic.store_requests + traffic.atomic_requests
+    sectors = traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
+    return max(requests, sectors / _SECTORS_OF_A_LINE)
 
 
 def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:

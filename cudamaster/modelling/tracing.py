@@ -66,6 +66,7 @@ class _Traffic(_Line):
     load: tuple[int, int, int, int]  # requests, sectors, missed sectors, and of these those that the first block read
     store: tuple[int, int]
     atomic: tuple[int, int]
+    lines: int
     footprints: list[tuple[int, float, float]]
 
 
@@ -341,6 +342,7 @@ def _traffic(line: _Traffic, scale: float, launch: _Launch) -> Traffic:
         store_sectors=line.store[1] * scale,
         atomic_requests=line.atomic[0] * scale,
         atomic_sectors=line.atomic[1] * scale,
+        lines=line.lines * scale,
         footprints=tuple(Footprint(blocks=n, read=read, written=written) for n, read, written in line.footprints),
     )
 

@@ -72,6 +72,7 @@ def launch(
                     missed_sectors=0 if store else count * warps * sectors,
                     store_requests=count * warps if store else 0,
                     store_sectors=count * warps * sectors if store else 0,
+                    lines=count * warps * min(32, stride),
                     footprints=footprints(count * WARPS * sectors, written=store),
                 )
             )

@@ -26,8 +26,7 @@ ROUND = Constants(
     loads_in_flight=4,
     barrier_cycles=30,
     block_cycles=500,
-    request_cycles=1,
-    sector_cycles=0.5,
+    line_cycles=1,
     slow_instructions=30,
     overlap=200,  # the largest part alone
 )

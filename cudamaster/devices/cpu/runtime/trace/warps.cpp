@@ -205,6 +205,7 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
         warp.requests.push_back(request);
     }
     TrafficCounts& traffic = counts_.traffic[range.buffer];
+    traffic.lines += count;
     ++warp.global_requests;
     switch (ask) {
     case Ask::kLoad:
