@@ -85,9 +85,11 @@ def reports(output: str, worker: Path, code: str, tools: Sequence[Tool] = tuple(
     frames = _frames(worker, {party.place for each in told for party in (each.here, each.other) if party})
     names = _names(worker, {each.memory.symbol for each in told if each.memory and each.memory.symbol})
     found: dict[tuple[object, ...], tuple[Tool, Finding]] = {}
-    for each in told:
+    # Of a pair of lines what two warps or blocks do comes before what two lanes do: a wider barrier is missing.
+    for each in sorted(told, key=_is_of_lanes):
         finding = _finding(each, frames, names, code)
-        key = (finding.what, finding.kernel, *sorted((finding.line or 0, finding.other_line or 0)))
+        what = "race" if each.kind == "race" else finding.what
+        key = (what, finding.kernel, *sorted((finding.line or 0, finding.other_line or 0)))
         tool, known = found.get(key, (_TOOLS[each.kind], None))
         found[key] = (tool, finding if known is None else replace(known, count=known.count + 1))
     return tuple(
@@ -130,7 +132,7 @@ def _finding(
         return Finding(what[0].upper() + what[1:], name, line, _thread(here), detail)
     other = told.other
     other_line = _line(frames.get(other.place, ()))
-    lanes = here.block == other.block and _warp(told, here) == _warp(told, other)
+    lanes = _is_of_lanes(told)
     place = "" if other_line is None else f" in line {other_line}"
     between = "Race in a warp without __syncwarp between" if lanes else "Race without a barrier between"
     if here.block != other.block:
@@ -165,6 +167,11 @@ def _thread(party: _Party, *, block: bool = True) -> str:
 def _warp(told: _Told, party: _Party) -> int:
     (x, y, z), (width, height, _) = party.thread, told.block_dim
     return (x + width * (y + height * z)) // _LANES
+
+
+def _is_of_lanes(told: _Told) -> bool:
+    here, other = told.here, told.other
+    return other is not None and here.block == other.block and _warp(told, here) == _warp(told, other)
 
 
 def _offset(told: _Told) -> str:

@@ -77,7 +77,9 @@ std::string memory(const Range* range, uintptr_t address) {
 
 void tell(const char* kind, const Range* range, uintptr_t address, const Access* before, const Access& now,
           const std::string& more = "") {
-    if (!is_new(kind, before ? before->place : 0, now.place))
+    // Of two warps it is told once more than of two lanes: what is missing is another barrier.
+    bool lanes = before && before->segment == now.segment && before->thread / kWarp == now.thread / kWarp;
+    if (!is_new(lanes ? "lanes" : kind, before ? before->place : 0, now.place))
         return;
     std::string line = std::string(kFindingMark) + "{\"kind\": \"" + kind +
                        "\", \"kernel\": " + quoted(state().launch->kernel) +
