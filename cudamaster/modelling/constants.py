@@ -67,7 +67,7 @@ class KnownError(_Strict):
         """In words, for a table's foot."""
         words = f"9 of 10 times within a factor {self.times_within:.2g}"
         if self.pairs_ordered is not None:
-            words += f", {100 * self.pairs_ordered:.0f} % of pairs ordered rightly"
+            words += f", {round(self.pairs * self.pairs_ordered)} of {self.pairs} pairs ordered rightly"
         return words
 
 

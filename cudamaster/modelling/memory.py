@@ -1,8 +1,8 @@
 """How many bytes of a launch reach DRAM, from the footprints of its blocks and what L2 holds already.
 
-Blocks that are in flight together, a wave, read what they share once. Over the waves, a buffer is read once if
-everything that the launch touches fits in L2; to the degree that it does not, each wave reads anew. What a launch left
-in L2 the next one finds. Left out: sets and replacement of the real cache, sectors that are fetched for a neighbour.
+Blocks that are in flight together, a wave, read what they share once. Over the waves, what a wave reads is there still
+if what all buffers were asked for since then fits in L2; to the degree that it does not, it is read anew. What a launch
+left in L2 the next one finds. Left out: sets and replacement, sectors that are fetched for a neighbour.
 """
 
 from __future__ import annotations
@@ -57,18 +57,20 @@ class L2:
 def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Moved:
     """Bytes that a launch of `blocks` moves, `in_flight` of them at a time; L2 is left as the launch leaves it."""
     waves = max(1.0, blocks / in_flight)
-    sizes = {each.buffer: _touched(each, blocks, lambda f: f.read + f.written) for each in traffic}
-    # A sum of reads and writes counts twice what is both; no buffer is touched beyond its size.
-    all_touched = sum(sizes.values())
-    again = max(0.0, 1.0 - l2.capacity / all_touched) if all_touched > 0 else 0.0
+    sizes = {each.buffer: _touched(each, blocks, _both) for each in traffic}
+    of_wave = {each.buffer: _touched(each, min(in_flight, blocks), _both) for each in traffic}
     read = written = 0.0
     for each in traffic:
-        once = _touched(each, blocks, lambda f: f.read)
+        once = _touched(each, blocks, _read)
         missing = max(0.0, 1.0 - l2.holds(each.buffer) / max(sizes[each.buffer], 1.0))
-        wave = _touched(each, min(in_flight, blocks), lambda f: f.read)
+        wave = _touched(each, min(in_flight, blocks), _read)
+        # Until the buffer's turn comes again, so many waves go by, and all buffers go on in the meantime.
+        cycle = max(1.0, once / wave) if wave > 0 else 1.0
+        between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
+        again = max(0.0, 1.0 - l2.capacity / between) if between > 0 else 0.0
         asked = each.missed_sectors * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
-        written += _touched(each, blocks, lambda f: f.written)
+        written += _touched(each, blocks, _written)
     for each in traffic:
         l2.touch(each.buffer, sizes[each.buffer])
     return Moved(
@@ -78,6 +80,19 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Mo
         # What L2 can hold need not have been written when the launch is over.
         dram_written=max(0.0, written - l2.capacity),
     )
+
+
+def _read(footprint: Footprint) -> float:
+    return footprint.read
+
+
+def _written(footprint: Footprint) -> float:
+    return footprint.written
+
+
+def _both(footprint: Footprint) -> float:
+    """A sum counts twice what is both; no buffer is touched beyond its size."""
+    return footprint.read + footprint.written
 
 
 def _touched(traffic: Traffic, blocks: int, which: Callable[[Footprint], float]) -> float:
