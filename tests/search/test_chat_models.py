@@ -68,7 +68,7 @@ def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
 @pytest.fixture
 def workbench() -> Workbench:
     """The real one, on the CPU device, with a single small timed case."""
-    return Workbench(small_card("dot_product"), Precision.FP32, CpuDevice())
+    return Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
 
 
 @pytest.fixture(autouse=True)
