@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import gpu_model_counting as counting
 import gpu_model_counters as counters
+import gpu_model_counting as counting
 import gpu_model_data as data
 import gpu_model_validation as validation
 
@@ -47,7 +47,11 @@ def main() -> None:
     packed = commands.add_parser("pack", help="make one file of counts that are kept in a folder")
     packed.add_argument("folder", type=Path)
     packed.add_argument("--to", type=Path, default=validation.FOLDER / "counts.jsonl.gz")
-    for name, words in (("fit", "fit the constants on one half"), ("validate", "hold the model against the other")):
+    for name, words in (
+        ("fit", "fit the constants on one half"),
+        ("validate", "hold the model against the other"),
+        ("classes", "hold classes against measured ones"),
+    ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
     commands.add_parser("draw", help="draw what validate found")
     given = parser.parse_args()
@@ -68,6 +72,8 @@ def main() -> None:
             validation.run_fit(given.gpu)
         case "validate":
             validation.run_validate(given.gpu)
+        case "classes":
+            validation.run_classes(given.gpu)
         case "draw":
             validation.run_draw()
 

@@ -2,6 +2,7 @@
 
 fit         constants from one half of the tasks            profiles/gpu_model.yaml, and a table of what moved
 validate    how far it is off on the other half             the same file, results/gpu_model/validation.{json,md}
+    classes     how many baselines have the class that Nsight Compute's throughputs gave them
 draw        modelled against measured                       results/gpu_model/validation.svg
 """
 
@@ -11,11 +12,11 @@ import dataclasses
 import datetime
 import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gpu_model_data import read
+from gpu_model_data import Counted, read
 
 from cudamaster import cards, resources
 from cudamaster.modelling import constants as fitting_constants
@@ -23,8 +24,12 @@ from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import measured
 from cudamaster.modelling.accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from cudamaster.modelling.constants import KnownError
+from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.fitting import OF_GPU, OF_MODEL, Example, compared, fit
-from cudamaster.modelling.model import modelled
+from cudamaster.modelling.model import modelled, profile
+from cudamaster.profiling import calibration, thresholds
+from cudamaster.profiling.filter import classify
+from cudamaster.values import GpuModel
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
@@ -42,7 +47,7 @@ def examples() -> list[Example]:
     """
     alone, beside = (_by_call(path) for path in (BASELINES, TIMES))
     found = []
-    for each in read(sorted(FOLDER.glob("counts*.jsonl.gz"))):
+    for each in _counted():
         call = (each.task, each.precision, each.kernel, each.case)
         if isinstance(each.counts, str):
             continue
@@ -52,6 +57,10 @@ def examples() -> list[Example]:
         if time is not None:
             found.append(Example(each.counts, time))
     return found
+
+
+def _counted() -> Iterator[Counted]:
+    return read(sorted(FOLDER.glob("counts*.jsonl.gz")))
 
 
 def _by_call(path: Path) -> dict[tuple[str, str, str, str], measured.Time]:
@@ -236,6 +245,24 @@ def _figure(value: float | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
+
+
+def run_classes(gpu_name: str) -> None:
+    """Classes by modelled throughputs beside those by Nsight Compute's, of baselines at their heaviest case."""
+    gpu, limits = gpus.load(gpu_name), thresholds.load()
+    counted = {(each.task, each.precision, each.case): each.counts for each in _counted() if each.kernel == "baseline"}
+    told: Counter[tuple[str, str]] = Counter()
+    for point in calibration.Table(resources.profiles() / "nvidia_h200" / "throughputs.csv").read():
+        counts = counted.get((point.task, point.precision, point.case))
+        if not isinstance(counts, CallCounts):
+            continue
+        throughputs = {name: getattr(point, axis) for axis, name in limits.throughputs.items()}
+        kernels = profile(counts, gpu, "", GpuModel("", gpu.name)).kernels
+        told[str(classify(throughputs, limits)), str(classify(kernels[0].metrics, limits))] += 1
+    right = sum(count for (one, other), count in told.items() if one == other)
+    print(f"{right} of {told.total()} classes are those that were measured")
+    for (one, other), count in told.most_common():
+        print(f"  measured {one}, modelled {other}: {count}")
 
 
 def run_draw() -> None:

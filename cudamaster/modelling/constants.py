@@ -29,6 +29,9 @@ class Constants(_Strict):
 
     # Instructions of the GPU for one that the host's build executes.
     instruction_scale: _Positive
+    # What a warp executes beside that: parameters, its index, addresses, its end. Nsight Compute counts so many more
+    # of simple kernels than the host's code has.
+    instructions_beside: Annotated[float, Field(ge=0)]
     # Cycles from one instruction of a warp to its next, nobody else issuing.
     cycles_per_instruction: _Positive
     # Loads of a warp that are on their way together.

@@ -149,7 +149,12 @@ def _instructions(launch: Launch, constants: Constants) -> float:
     told = launch.instructions
     simple = told.fma + told.fp32 + told.fp64 + told.integer + told.conversion + told.control + told.other
     kept = told.special + told.matrix + told.shuffle + constants.slow_instructions * told.slow
-    return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept
+    return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept + _beside(launch, constants)
+
+
+def _beside(launch: Launch, constants: Constants) -> float:
+    """Instructions that every warp executes beside those counted."""
+    return constants.instructions_beside * math.prod(launch.grid) * math.ceil(math.prod(launch.block) / WARP)
 
 
 def _memory_instructions(launch: Launch) -> float:
@@ -172,7 +177,7 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     arithmetic = (
         cycles((told.fma + told.fp32) * scale + slow, figures.fp32_lanes)
         + cycles(told.fp64 * scale, figures.fp64_lanes)
-        + cycles(told.integer * scale, figures.integer_lanes)
+        + cycles(told.integer * scale + _beside(launch, constants), figures.integer_lanes)
     )
     operations = told.matrix * _MATRIX_OPERATIONS
     return {

@@ -64,6 +64,14 @@ def _shape(launch: Launch, time: LaunchTime) -> dict[str, float]:
     return found
 
 
+def _requests(launch: Launch) -> float:
+    """Instructions of warps that go to global and shared memory, and shuffles, which go the same way."""
+    shared = launch.shared
+    of_global = sum(each.load_requests + each.store_requests + each.atomic_requests for each in launch.traffic)
+    of_shared = shared.load_requests + shared.store_requests + shared.atomic_requests
+    return of_global + of_shared + launch.instructions.shuffle
+
+
 def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     """What Nsight Compute would say of one launch; percentages are 0 to 100, of an SM's peak over the launch's time."""
     figures, parts = gpu.figures, time.parts_us
@@ -75,7 +83,9 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     def share(us: float) -> float:
         return min(100.0, 100.0 * us / elapsed_us)
 
-    busiest = max(parts[part] for part in _SM)
+    # One instruction to memory a cycle is what an SM hands to its L1, and counts among its pipes.
+    handed_us = gpu.microseconds(_requests(launch)) / figures.sms / even
+    busiest = max(handed_us, *(parts[part] for part in _SM))
     caches = {part: parts[part] * (even if part is Part.L1 else 1.0) for part in _CACHES}
     cycles = gpu.cycles(elapsed_us)
     resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block

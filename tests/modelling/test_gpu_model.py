@@ -22,6 +22,7 @@ SMS = int(H200.figures.sms)
 # Round numbers, so that times can be worked out by hand.
 ROUND = Constants(
     instruction_scale=1,
+    instructions_beside=0,
     cycles_per_instruction=4,
     loads_in_flight=4,
     barrier_cycles=30,
