@@ -38,6 +38,7 @@ _CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
     for pattern, kinds in (
         (r"^__tsan_|^cudamaster_cpu_observe|^__stack_chk", {}),
         (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
+        (r"7details8converge", {"control": 1}),
         (r"mma_sync", {"matrix": 1}),
         (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
         (r"__match_a\w+_sync", {"shuffle": 8}),

@@ -112,6 +112,11 @@ void fill_fragment(fragment<Use, m, n, k, Type, Layout>& target, const Value& va
 
 namespace details {
 
+// The lanes come together, as at __syncwarp; but what they have written is in no order for that.
+CUDAMASTER_CPU_ONE inline void converge() {
+    --cudamaster_cpu::exchange(0xffffffffu, CUDAMASTER_CPU_CONVERGES, 0)->unread;
+}
+
 template <class Fragment> void walk_alignment(const void* address, unsigned int leading) {
     // The real instructions fault on addresses that are no multiple of 32 bytes and leading dimensions of odd
     // size.
@@ -135,13 +140,13 @@ void load_matrix_sync(fragment<Use, m, n, k, Type, Layout>& target, const Memory
                       unsigned int leading) {
     using Fragment = fragment<Use, m, n, k, Type, Layout>;
     details::walk_alignment<Fragment>(address, leading);
-    __syncwarp();
+    details::converge();
     details::each_element<Fragment>([&](int i, int row, int column) {
         size_t at = std::is_same<Layout, row_major>::value ? static_cast<size_t>(row) * leading + column
                                                            : static_cast<size_t>(column) * leading + row;
         target.x[i] = address[at];
     });
-    __syncwarp();
+    details::converge();
 }
 
 template <int m, int n, int k, class Type, class Memory>
@@ -149,12 +154,12 @@ void load_matrix_sync(fragment<accumulator, m, n, k, Type>& target, const Memory
                       unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
-    __syncwarp();
+    details::converge();
     details::each_element<Fragment>([&](int i, int row, int column) {
         target.x[i] = address[layout == mem_row_major ? static_cast<size_t>(row) * leading + column
                                                       : static_cast<size_t>(column) * leading + row];
     });
-    __syncwarp();
+    details::converge();
 }
 
 template <int m, int n, int k, class Type, class Memory>
@@ -162,12 +167,12 @@ void store_matrix_sync(Memory* address, const fragment<accumulator, m, n, k, Typ
                        unsigned int leading, layout_t layout) {
     using Fragment = fragment<accumulator, m, n, k, Type>;
     details::walk_alignment<Fragment>(address, leading);
-    __syncwarp();
+    details::converge();
     details::each_element<Fragment>([&](int i, int row, int column) {
         address[layout == mem_row_major ? static_cast<size_t>(row) * leading + column
                                         : static_cast<size_t>(column) * leading + row] = source.x[i];
     });
-    __syncwarp();
+    details::converge();
 }
 
 namespace details {

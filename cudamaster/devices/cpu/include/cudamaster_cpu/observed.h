@@ -13,6 +13,9 @@ void cudamaster_cpu_observe_fence(int scope);
 #endif
 }
 
+// The name of a collective in which lanes meet without an order of what they read and wrote.
+#define CUDAMASTER_CPU_CONVERGES "a fragment's load or store"
+
 // ONE: one instruction on a GPU, or a subroutine that is counted as a whole. An observed build sees a call of it and
 // nothing inside. PART: a part of such functions, taken into them. UNSEEN: what the executor calls, and no kernel.
 #if defined(CUDAMASTER_CPU_OBSERVED)

@@ -1,5 +1,6 @@
 // What the executor tells the checker of (../observe.h), and what the harness does.
 #include "check.h"
+#include "cudamaster_cpu/observed.h"
 
 #include <link.h>
 #include <malloc.h>
@@ -144,9 +145,13 @@ void barrier_completes(Worker& self, int kind) {
     state().clock.pass_barrier(block_state->clock);
 }
 
-void warp_completes(Worker&, unsigned warp, unsigned arrived) {
+void warp_completes(Worker& self, unsigned warp, unsigned arrived) {
     Locked locked;
     settle_doubts(*block_state);
+    for (const auto& slot : self.warps[warp].slots)
+        if (slot->arrived == arrived && (!std::strcmp(slot->operation, CUDAMASTER_CPU_CONVERGES) ||
+                                         !std::strcmp(slot->operation, "mma_sync")))
+            return;
     state().clock.meet(block_state->clock, warp, arrived);
 }
 
