@@ -54,6 +54,7 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
         seed=settings.seed,
         profile=settings.profile,
         thresholds=thresholds.choose(settings.thresholds, device.hardware().name),
+        brief_baseline=True,
     )
 
 
