@@ -3,6 +3,8 @@
     FOLDER/TASK-PRECISION/NN_HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
 
 A case that could not be counted has the reason in place of counts. `pack` makes one file of a folder for the checkout.
+
+Of tasks with a table of kernel_metrics.py its kernels with a changed constant are counted too, at the heaviest case.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kernel_metrics
+
 from cudamaster import cards, modelled, resources
 from cudamaster.building import Builder
 from cudamaster.devices.cpu import CpuDevice
@@ -30,17 +34,26 @@ from cudamaster.models.playbook import merged, read_step
 from cudamaster.values import Candidate, Precision, content_hash
 
 SEED = 1
+TABLES = Path(__file__).resolve().parent.parent / "results" / "h200" / "metrics"
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel to count: `number` 0 is the baseline, the others are files of the playbook, by their names."""
+    """A kernel to count: `number` 0 is the baseline, the others are files of the playbook, by their names.
+
+    Behind them come `variants`, by their names in the task's table.
+    """
 
     task: str
     precision: str
     number: int
     name: str
     candidate: Candidate
+    variant: bool = False
+
+    def cases(self, most: int) -> list[str]:
+        """Labels of the cases to count, at most so many."""
+        return some_cases(cards.load(self.task), 1 if self.variant else most)
 
     @property
     def code(self) -> str:
@@ -53,17 +66,25 @@ class Kernel:
 
 
 def kernels(task: str, precision: str) -> list[Kernel]:
-    """Baseline and playbook kernels of a task."""
+    """Baseline and playbook kernels of a task, and the measured variants of them."""
     bench = Workbench(cards.load(task), Precision(precision), CpuDevice())
     command = bench.device.default_command
     found = [Kernel(task, precision, 0, "baseline", bench.baseline)]
-    folder = resources.package() / "playbook" / task / precision
-    paths = sorted(folder.glob("[0-9]*_*.cu"), key=lambda path: int(path.name.partition("_")[0]))
-    for number, path in enumerate(paths, 1):
+    for number, path in enumerate(playbook_files(task, precision), 1):
         step = read_step(path)
         candidate = Candidate(task, Precision(precision), step.code, merged(command, step.flags))
         found.append(Kernel(task, precision, number, path.stem, candidate))
+    table = kernel_metrics.read(TABLES / f"{task}-{precision}.csv")
+    for name, candidate in kernel_metrics.variants(bench) if table else ():
+        if name in table and all(candidate.code != known.candidate.code for known in found):
+            found.append(Kernel(task, precision, len(found), name, candidate, variant=True))
     return found
+
+
+def playbook_files(task: str, precision: str) -> list[Path]:
+    """Files of the playbook in the order of their numbers."""
+    folder = resources.package() / "playbook" / task / precision
+    return sorted(folder.glob("[0-9]*_*.cu"), key=lambda path: int(path.name.partition("_")[0]))
 
 
 def some_cases(card: cards.TaskCard, most: int) -> list[str]:
@@ -85,7 +106,7 @@ def count_one(folder: Path, task: str, precision: str, number: int, most: int) -
     builder = Builder(card, Precision(precision), device)
     count = modelled.counter(builder, device)
     begun, failed = time.monotonic(), ""
-    for label in some_cases(card, most):
+    for label in kernel.cases(most):
         if label in done:
             continue
         with builder.using(kernel.candidate):
@@ -124,7 +145,7 @@ def _lacking(kernel: Kernel, folder: Path, most: int) -> bool:
     if not path.is_file():
         return True
     done = json.loads(path.read_text())["cases"]
-    return any(label not in done for label in some_cases(cards.load(kernel.task), most))
+    return any(label not in done for label in kernel.cases(most))
 
 
 def _in_a_process(kernel: Kernel, folder: Path, most: int, limit_s: float) -> str:

@@ -16,7 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gpu_model_data import Counted, read
+import kernel_metrics
+from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
 
 from cudamaster import cards, resources
 from cudamaster.modelling import constants as fitting_constants
@@ -27,6 +28,7 @@ from cudamaster.modelling.constants import KnownError
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.fitting import OF_GPU, OF_MODEL, Example, compared, fit
 from cudamaster.modelling.model import modelled, profile
+from cudamaster.models.playbook import read_step
 from cudamaster.profiling import calibration, thresholds
 from cudamaster.profiling.filter import classify
 from cudamaster.values import GpuModel
@@ -34,7 +36,7 @@ from cudamaster.values import GpuModel
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
 TIMES = ROOT / "results" / "h200" / "times.csv"
-BASELINES = ROOT / "results" / "h200" / "baselines.json"
+ALONE = [ROOT / "results" / "h200" / name for name in ("times_one_gpu.csv", "baselines.json")]
 WORST = 12
 
 
@@ -45,7 +47,8 @@ def examples() -> list[Example]:
     seven times as long where other GPUs of the machine were in use. Their times are
     those that were taken on a machine of one GPU, and where there are none the call is left out.
     """
-    alone, beside = (_by_call(path) for path in (BASELINES, TIMES))
+    alone = {call: time for path in ALONE for call, time in _by_call(path).items()}
+    beside = {**_of_variants(), **_by_call(TIMES)}
     found = []
     for each in _counted():
         call = (each.task, each.precision, each.kernel, each.case)
@@ -66,6 +69,19 @@ def _counted() -> Iterator[Counted]:
 def _by_call(path: Path) -> dict[tuple[str, str, str, str], measured.Time]:
     times = measured.read(path) if path.is_file() else []
     return {(each.task, each.precision, each.kernel, each.case): each for each in times}
+
+
+def _of_variants() -> dict[tuple[str, str, str, str], measured.Time]:
+    """Times of kernels with a changed constant, from the tables of kernel_metrics.py: of whole calls, heaviest case."""
+    found = {}
+    for path in sorted(TABLES.glob("*.csv")):
+        task, precision = path.stem.split("-")
+        ideas = {read_step(file).idea: file.stem for file in playbook_files(task, precision)}
+        (heaviest,) = some_cases(cards.load(task), 1)
+        for name, row in kernel_metrics.read(path).items():
+            call = (task, precision, ideas.get(name, name), heaviest)
+            found[call] = measured.Time(*call, float(row["time_us"]))
+    return found
 
 
 def halves(of: Sequence[Example]) -> tuple[list[Example], list[Example]]:
