@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(kWriteThreads)
     if (t == 0) {
         // All threads of this block have read `turn`: once that is so for every block, the sets change
         // places.
+        __threadfence(); // the reads come before the ticket
         if (atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1)
             turn = set ^ 1;
     }

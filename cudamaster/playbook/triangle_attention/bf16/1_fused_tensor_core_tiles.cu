@@ -168,7 +168,8 @@ __global__ void __launch_bounds__(kThreads)
             weights[j] = exp2f(weights[j] - origin);
             tile_sum += weights[j];
         }
-        sum = sum * shrink + tile_sum + __shfl_xor_sync(kFullMask, tile_sum, 16);
+        tile_sum += __shfl_xor_sync(kFullMask, tile_sum, 16); // in an order that is the same for both lanes
+        sum = sum * shrink + tile_sum;
         shared.factors[own_row + row] = shrink; // both lanes of a row write the same
         __syncwarp();
         __nv_bfloat16* weight_rows = (__nv_bfloat16*)&shared.scores[own_row][0];
