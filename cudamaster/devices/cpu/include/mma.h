@@ -125,10 +125,23 @@ template <class Fragment> void walk_alignment(const void* address, unsigned int 
         __trap();
 }
 
+// The lane that holds an element as its number element / 32. A checked build deals them out in another way: a kernel
+// whose lanes read what they happen to have written themselves leans on a mapping that CUDA leaves open.
+constexpr int owner(int element) {
+#if defined(CUDAMASTER_CPU_CHECKED)
+    return (element + 5 * (element / 32) + 11) % 32;
+#else
+    return element % 32;
+#endif
+}
+constexpr int element_of(int lane, int i) {
+    return i * 32 + (lane - owner(i * 32) + 32) % 32;
+}
+
 template <class Fragment, class Access> void each_element(Access access) {
-    unsigned int lane = cudamaster_cpu_lane();
+    int lane = static_cast<int>(cudamaster_cpu_lane());
     for (int i = 0; i < Fragment::num_elements; ++i) {
-        int element = i * 32 + static_cast<int>(lane);
+        int element = element_of(lane, i);
         access(i, element / Fragment::columns, element % Fragment::columns);
     }
 }
@@ -196,25 +209,25 @@ CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
         parts[lane] = reinterpret_cast<Part*>(all->values[lane]);
     double a[m][k], b[k][n];
     for (int i = 0; i < m * k; ++i) {
-        double value = number(parts[i % 32]->a->x[i / 32]);
+        double value = number(parts[owner(i)]->a->x[i / 32]);
         a[i / k][i % k] = is_tf32 ? truncate_tf32(static_cast<float>(value)) : value;
     }
     for (int i = 0; i < k * n; ++i) {
-        double value = number(parts[i % 32]->b->x[i / 32]);
+        double value = number(parts[owner(i)]->b->x[i / 32]);
         b[i / n][i % n] = is_tf32 ? truncate_tf32(static_cast<float>(value)) : value;
     }
     for (int row = 0; row < m; ++row) {
         double sums[n];
         for (int column = 0; column < n; ++column) {
             int at = row * n + column;
-            sums[column] = number(parts[at % 32]->c->x[at / 32]);
+            sums[column] = number(parts[owner(at)]->c->x[at / 32]);
         }
         for (int inner = 0; inner < k; ++inner)
             for (int column = 0; column < n; ++column)
                 sums[column] += a[row][inner] * b[inner][column];
         for (int column = 0; column < n; ++column) {
             int at = row * n + column;
-            parts[at % 32]->d->x[at / 32] = static_cast<typename D::storage_element_type>(sums[column]);
+            parts[owner(at)]->d->x[at / 32] = static_cast<typename D::storage_element_type>(sums[column]);
         }
     }
 }
