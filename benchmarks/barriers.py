@@ -140,8 +140,8 @@ def table() -> str:
     lines = [
         "# Barriers taken out, on the CPU device", "",
         "Made by `python benchmarks/barriers.py`. One line for each kernel of ours: how many barriers it has, how many",
-        "of the kernels without one of them were refused, and how many were not: because they do what the kernel did, or",
-        "because no verification case gets there. equivalent_barriers.yaml says which, and why.", "",
+        "of the kernels without one of them were refused, and how many were not: because they do what the kernel did,",
+        "or because no verification case gets there. equivalent_barriers.yaml says which, and why.", "",
         f"- {len(honest)} honest kernels, {len(raised)} of which raise something.",
         f"- {len(mutants)} mutants: {len(mutants) - len(passed)} refused "
         f"({', '.join(f'{count} by {name}' for name, count in by.most_common())}), {len(passed)} not.", "",

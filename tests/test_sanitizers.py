@@ -5,6 +5,7 @@ The files in sanitizers/ hold the first of many equal errors and the true summar
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -257,8 +258,13 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert sanitizers.find() == mine
 
 
-def test_the_command_line_without_a_gpu() -> None:
-    """The CPU device has a memory checker of its own, and the error says how to use it."""
+def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:
+    """The CPU device's own checker answers, by the tools' names: nothing of an honest kernel, a race without a barrier."""
     done = CliRunner().invoke(main, ["sanitize", "dot_product", str(KERNEL), "--device", "cpu"])
-    assert done.exit_code == 2
-    assert "evaluate --check-only --device cpu" in done.stderr
+    assert done.exit_code == 0, done.output
+    assert all(f"{tool}: clean" in done.output for tool in Tool)
+    racing = tmp_path / "racing.cu"
+    racing.write_text(re.sub(r"__syncthreads\(\);", "", KERNEL.read_text()))
+    done = CliRunner().invoke(main, ["sanitize", "dot_product", str(racing), "--device", "cpu", "--tool", "racecheck"])
+    assert done.exit_code == 1, done.output
+    assert "Race without a barrier between" in done.output

@@ -13,6 +13,8 @@ Host code that touches what cudaMalloc gave ends with a fault, as on a GPU witho
 variables are host variables here, and no such access to them is seen. The checking build alone, which runs the
 verification cases under AddressSanitizer, finds kernels that touch the host's stack or heap (where an argument points
 there), misaligned vectors, and overruns to the byte.
+
+A third build of a candidate has an observer in the executor that finds faults of threads: runtime/check.
 """
 
 from cudamaster.devices.cpu.device import CpuDevice
