@@ -259,7 +259,7 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:
-    """The CPU device's own checker answers, by the tools' names: nothing of an honest kernel, a race without a barrier."""
+    """The CPU device's own checker answers, by the tools' names: clean, and a race where a barrier is missing."""
     done = CliRunner().invoke(main, ["sanitize", "dot_product", str(KERNEL), "--device", "cpu"])
     assert done.exit_code == 0, done.output
     assert all(f"{tool}: clean" in done.output for tool in Tool)
