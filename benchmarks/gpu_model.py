@@ -4,10 +4,12 @@
     python benchmarks/gpu_model.py counters
     python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
     python benchmarks/gpu_model.py pack FOLDER
-    python benchmarks/gpu_model.py fit | validate | draw
+    python benchmarks/gpu_model.py fit | validate | classes | draw
+    python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
 `count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
+`whole` does all from counting every timed case to the picture, one after the other (about 15 minutes on two cores).
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
 import gpu_model_validation as validation
+
+_ALL_CASES = 100
+_LIMIT_S = 600.0
 
 
 def main() -> None:
@@ -36,7 +41,7 @@ def main() -> None:
     every.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
     every.add_argument("--tasks", default="*", help="TASK or TASK-PRECISION, with * and ?")
     every.add_argument("--cases", type=int, default=3, help="timed cases of each kernel, from heaviest to lightest")
-    every.add_argument("--limit", type=float, default=600.0, help="seconds for one kernel")
+    every.add_argument("--limit", type=float, default=_LIMIT_S, help="seconds for one kernel")
     every.add_argument("--again", action="store_true", help="count what failed once more")
     one = commands.add_parser("count-one", help="count one kernel, as count-all does in a process of its own")
     one.add_argument("folder", type=Path)
@@ -46,7 +51,7 @@ def main() -> None:
     one.add_argument("--cases", type=int, default=3)
     packed = commands.add_parser("pack", help="make one file of counts that are kept in a folder")
     packed.add_argument("folder", type=Path)
-    packed.add_argument("--to", type=Path, default=validation.FOLDER / "counts.jsonl.gz")
+    packed.add_argument("--to", type=Path, default=validation.COUNTS)
     for name, words in (
         ("fit", "fit the constants on one half"),
         ("validate", "hold the model against the other"),
@@ -54,6 +59,10 @@ def main() -> None:
     ):
         commands.add_parser(name, help=words).add_argument("--gpu", default="h200")
     commands.add_parser("draw", help="draw what validate found")
+    whole = commands.add_parser("whole", help="count, pack, fit, validate, classes and draw")
+    whole.add_argument("--out", type=Path, required=True, help="folder for counts, which later runs go on in")
+    whole.add_argument("-j", "--jobs", type=int, default=2, help="kernels at a time")
+    whole.add_argument("--gpu", default="h200")
     given = parser.parse_args()
     match given.command:
         case "counters":
@@ -75,6 +84,13 @@ def main() -> None:
         case "classes":
             validation.run_classes(given.gpu)
         case "draw":
+            validation.run_draw()
+        case "whole":
+            data.count_all(given.out, given.jobs, "*", _ALL_CASES, _LIMIT_S)
+            data.pack(given.out, validation.COUNTS)
+            validation.run_fit(given.gpu)
+            validation.run_validate(given.gpu)
+            validation.run_classes(given.gpu)
             validation.run_draw()
 
 

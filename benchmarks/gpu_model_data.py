@@ -180,9 +180,13 @@ def forget_failed(folder: Path) -> None:
 
 
 def pack(folder: Path, file: Path) -> None:
-    """All counts of a folder as one file of JSON lines, a line per kernel and case. The same counts, the same bytes."""
+    """All counts of a folder as one file of JSON lines, a line per kernel and case. The same counts, the same bytes.
+
+    Counts of a kernel whose text is another by now are left out.
+    """
     lines = []
-    for path in sorted(folder.glob("*/*.json")):
+    current = {kernel.file(folder) for name in cards.names() for each in Precision for kernel in kernels(name, each)}
+    for path in sorted(current & set(folder.glob("*/*.json"))):
         kept = json.loads(path.read_text())
         head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}
         for label, counts in sorted(kept["cases"].items()):

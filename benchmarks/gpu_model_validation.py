@@ -35,6 +35,7 @@ from cudamaster.values import GpuModel
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
+COUNTS = FOLDER / "counts.jsonl.gz"
 TIMES = ROOT / "results" / "h200" / "times.csv"
 ALONE = [ROOT / "results" / "h200" / name for name in ("times_one_gpu.csv", "baselines.json")]
 WORST = 12
