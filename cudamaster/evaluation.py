@@ -197,7 +197,12 @@ class Workbench:
             if looking is None and looks and right:
                 looking = pool.submit(self._look_for_faults, candidate, seed, stop)
             looked = None if looking is None else looking.result()
-        if looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
+        if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
+            # It is a hundred times as slow as the device: that says nothing of the kernel.
+            verdict = replace(
+                verdict, notes=(*verdict.notes, f"not wholly checked for races: {looked.judgement.detail}")
+            )
+        elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return self._with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
@@ -508,7 +513,7 @@ class Workbench:
             log=judgement.log,
             score=judgement.score,
             speed=judgement.speed,
-            notes=judgement.notes,
+            notes=(*verdict.notes, *judgement.notes),
             complete=judgement.complete,
             cases=judgement.cases,
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},

@@ -26,7 +26,8 @@ from cudamaster.sanitizers import Finding, SanitizerReport, Tool
 MARK = "cuda device finding: "
 # The one line that sums up, where the process did not end in another way.
 _FOUND = re.compile(r"^cuda device fault: kernel .*: \d+ faults? found$", re.MULTILINE)
-_CANDIDATE = "candidate.cu"
+# By the name that the rewritten text says it has, or by that of the file that it is in; lines are those of the former.
+_CANDIDATES = ("candidate.cu", "candidate.cpp")
 _TOOLS = {
     "race": Tool.RACECHECK,
     "unwritten": Tool.INITCHECK,
@@ -237,7 +238,7 @@ def _frames(program: Path, places: Iterable[int]) -> dict[int, list[tuple[str, i
             continue
         file, _, number = next(lines, "").partition(":")
         digits = re.match(r"\d+", number)
-        ours = Path(file).name == _CANDIDATE and digits is not None
+        ours = Path(file).name in _CANDIDATES and digits is not None
         function = re.sub(r"[<(].*", "", line).split()
         own.append((function[-1].rpartition("::")[2] if function else "", int(digits[0]) if ours and digits else None))
     return frames

@@ -145,6 +145,8 @@ WRONG = {
             store="if (kept_for != N) { kept = total; kept_for = N; } out[0] = kept;",
         ),
     ),
+}
+RACING = {
     "forgets ties": ("sorting", SORT.format(tie="false")),
     "has no barrier": ("dot_product", dot(barrier="")),
 }
@@ -157,6 +159,16 @@ def test_a_wrong_result_is_refused(name: str) -> None:
     assert result.status is Status.WRONG, (result.status, result.detail, result.log)
     assert result.score is None
     assert "expected" in result.log
+
+
+@pytest.mark.parametrize("name", RACING)
+def test_a_race_is_a_fault(name: str) -> None:
+    """What is wrong because two threads meet is told as that, with the line."""
+    result = verdict(*RACING[name])
+    assert result.status is Status.FAULT, (result.status, result.detail, result.log)
+    assert result.score is None
+    assert "Race " in result.detail
+    assert ", line " in result.detail
 
 
 def test_timed_calls_never_see_the_same_inputs_twice() -> None:

@@ -26,7 +26,7 @@
 #include "mskb/timing.h"
 
 #ifdef MSKB_CPU_DEVICE
-// Of the checker of the CPU device, where that is linked: nothing has written these bytes.
+// Of the checker of the CPU device, where that is linked: a call comes, and nothing has written these bytes of a buffer.
 extern "C" void cudamaster_cpu_unwritten(const void* base, size_t bytes) __attribute__((weak));
 #else
 // Of the CUDA runtime; cuda_profiler_api.h, which declares them, is not part of every installation.
@@ -228,8 +228,8 @@ class Worker {
     // What was copied there is poison.
     void forget_outputs() const {
         for (size_t i = 0; i < spans_.size(); ++i)
-            if (cudamaster_cpu_unwritten != nullptr && !spans_[i].read)
-                cudamaster_cpu_unwritten(arguments_.buffers[i], spans_[i].bytes);
+            if (cudamaster_cpu_unwritten != nullptr)
+                cudamaster_cpu_unwritten(arguments_.buffers[i], spans_[i].read ? 0 : spans_[i].bytes);
     }
     static void empty_launch() {}
     double device_time() const { return 0; }

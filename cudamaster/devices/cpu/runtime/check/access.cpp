@@ -171,9 +171,9 @@ void settle_doubts(BlockState& block) {
     block.doubts.clear();
 }
 
-void observe_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
+void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
     Worker* self = worker;
-    if (!self || !self->running || !bytes || state().resting)
+    if (!self || !self->running || !bytes)
         return;
     const char* byte = static_cast<const char*>(pointer);
     const Fibre* fibre = self->current;
@@ -184,6 +184,10 @@ void observe_access(const void* pointer, size_t bytes, unsigned kind, const void
     if (!block.doubts.empty())
         settle_doubts(block);
     State& all = state();
+    if (++all.accesses > kMostAccesses) {
+        rest();
+        return;
+    }
     BlockClock& clock = block.clock;
     unsigned thread = self->linear;
     uintptr_t address = reinterpret_cast<uintptr_t>(pointer);

@@ -15,6 +15,8 @@ namespace check {
 
 constexpr char kFindingMark[] = "cuda device finding: ";
 constexpr unsigned kMostFindings = 20;
+// Of a call; a second or two. The verification cases of our kernels have fewer.
+constexpr unsigned long long kMostAccesses = 1 << 25;
 constexpr size_t kRedZone = 256; // between static shared variables
 
 // A write that something unordered wrote before: a race unless it leaves what was there. Its call-out comes before it,
@@ -48,8 +50,8 @@ struct BlockState {
 
 struct State {
     std::mutex lock;
-    bool resting = false;    // what runs now was looked at before
-    bool concurrent = false; // several OS threads run blocks
+    unsigned long long accesses = 0; // of this call
+    bool concurrent = false;         // several OS threads run blocks
     LaunchClock clock;
     Ranges ranges;
     const CudamasterCpuLaunch* launch = nullptr;
@@ -83,8 +85,19 @@ class Locked {
     bool held_;
 };
 
+// hooks.cpp
+void rest();
+
+// What runs now was looked at before, or there is too much of it.
+extern bool resting;
+
 // access.cpp
-void observe_access(const void* address, size_t bytes, unsigned kind, const void* site);
+void look_at_access(const void* address, size_t bytes, unsigned kind, const void* site);
+inline __attribute__((always_inline)) void observe_access(const void* address, size_t bytes, unsigned kind,
+                                                          const void* site) {
+    if (!resting)
+        look_at_access(address, bytes, kind, site);
+}
 void settle_doubts(BlockState& block);
 
 // report.cpp

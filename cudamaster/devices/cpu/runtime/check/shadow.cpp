@@ -75,6 +75,13 @@ void Ranges::forget() {
     std::fill(std::begin(recent_), std::end(recent_), Part());
 }
 
+void Ranges::set_all_written() {
+    forget();
+    for (auto& [base, range] : all_)
+        if (!range->shared())
+            range->set_written(0, range->bytes, true);
+}
+
 Range* Ranges::find(uintptr_t address) {
     auto after = all_.upper_bound(address);
     if (after == all_.begin() || !std::prev(after)->second->holds(address))

@@ -73,6 +73,8 @@ class Ranges {
     };
     Part& recent(uintptr_t address) { return recent_[address >> 8 & (kParts - 1)]; }
     void forget();
+    // Of the host's memory and the device's: nothing before matters any more.
+    void set_all_written();
 
     Range* find(uintptr_t address);
     Range& add(const void* base, size_t bytes, Space space, bool written);
