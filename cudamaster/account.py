@@ -13,7 +13,7 @@ from enum import StrEnum
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.speed import Comparison
 from cudamaster.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
 

@@ -16,7 +16,8 @@ from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.recording import RecordedWorkbench, Recorder
-from cudamaster.runfolder import FORMAT, Manifest, RunFolder, Settings
+from cudamaster.runfolder import RunFolder
+from cudamaster.runrecord import FORMAT, Manifest, Settings
 from cudamaster.spending import Spending
 from cudamaster.strategies import registry
 from cudamaster.strategies.frame import Best
@@ -51,7 +52,7 @@ def resume(
     observer: Observer | None = None,
     budget: Budget | None = None,
 ) -> Result:
-    """Carry an earlier run to its end, with the settings it was started with (`runfolder.read_manifest`).
+    """Carry an earlier run to its end, with the settings it was started with (`runrecord.read_manifest`).
 
     No model is asked what it answered before and no candidate is judged again; a finished run gives its
     result. Raises RunFolderError when the folder is damaged or task, card, device or models are not those of

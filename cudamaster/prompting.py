@@ -18,7 +18,7 @@ from cudamaster.agents.judge import Correction, Optimization
 from cudamaster.cards import TaskCard
 from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.models.protocol import Model, Reply, Request
-from cudamaster.runfolder import RunRecord
+from cudamaster.runrecord import RunRecord
 from cudamaster.strategies import contrastive, cudaforge, cudamaster, registry, sample
 from cudamaster.strategies.protocol import Silent
 from cudamaster.values import Candidate, Findings, Plan, Role, Verdict

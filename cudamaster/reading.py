@@ -25,7 +25,7 @@ from cudamaster.account import (
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.errors import DeviceError, RunFolderError, UsageError
 from cudamaster.models.protocol import Reply, Request
-from cudamaster.runfolder import RunRecord, read_record
+from cudamaster.runrecord import RunRecord, read_record
 from cudamaster.strategies import registry
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result, Round

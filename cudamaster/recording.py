@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Model, Reply, Request
-from cudamaster.runfolder import Exchange, RunFolder, request_hash
+from cudamaster.runfolder import RunFolder
+from cudamaster.runrecord import Exchange, request_hash
 from cudamaster.spending import Spending
 from cudamaster.strategies.protocol import Card, MeasuresAgain, ReportsBuilds, ReportsHolds, Workbench
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict

@@ -20,7 +20,7 @@ from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.recording import difference
-from cudamaster.runfolder import Exchange, RunRecord, request_hash
+from cudamaster.runrecord import Exchange, RunRecord, request_hash
 from cudamaster.strategies.result import Result
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Verdict
 

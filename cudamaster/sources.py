@@ -11,7 +11,7 @@ from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
 from cudamaster.profiling import thresholds
-from cudamaster.runfolder import Manifest, Replay, RunRecord, Settings, read_record
+from cudamaster.runrecord import Manifest, Replay, RunRecord, Settings, read_record
 from cudamaster.strategies.protocol import Workbench
 from cudamaster.values import Precision, Role
 

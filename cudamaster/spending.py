@@ -16,7 +16,8 @@ from types import TracebackType
 from cudamaster.budget import Budget, Session, Spent, cost
 from cudamaster.errors import CudaMasterError
 from cudamaster.models.protocol import Usage
-from cudamaster.runfolder import RunFolder, RunRecord
+from cudamaster.runfolder import RunFolder
+from cudamaster.runrecord import RunRecord
 from cudamaster.values import Hold
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import cudamaster
 from cudamaster.budget import Budget, Spent
 from cudamaster.errors import BudgetSpent, CudaMasterError, RunFolderError
-from cudamaster.runfolder import Settings, read_record
+from cudamaster.runrecord import Settings, read_record
 from cudamaster.spending import spent
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result

@@ -19,7 +19,9 @@ from types import TracebackType
 
 from cudamaster.budget import Limits
 from cudamaster.errors import RunFolderError
-from cudamaster.runfolder import Settings, decoded, locked, read_json, write_record
+from cudamaster.folderlock import locked
+from cudamaster.runfolder import write_record
+from cudamaster.runrecord import Settings, decoded, read_json
 from cudamaster.values import LATER, GpuModel, Precision, mark
 
 FORMAT = 1

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from cudamaster.account import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
 from cudamaster.models.metered import RoleUsage
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.values import CaseVerdict, Findings, Verdict
 
 TELLING_LINES = 12

@@ -32,12 +32,14 @@ LAYERS: dict[str, set[str]] = {
     "models.choose": {"models", "keys"},
     "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
     "budget": {"models.protocol"},
-    "runfolder": {"records", "models.protocol", "budget"},
-    "spending": {"runfolder", "models.protocol", "budget"},
-    "recording": {"runfolder", "spending", "models.protocol", "strategies.protocol"},
+    "folderlock": set(),
+    "runrecord": {"folderlock", "records", "models.protocol", "budget"},
+    "runfolder": {"runrecord", "folderlock", "records", "models.protocol", "budget"},
+    "spending": {"runfolder", "runrecord", "models.protocol", "budget"},
+    "recording": {"runfolder", "runrecord", "spending", "models.protocol", "strategies.protocol"},
     "sources": {
         "replaying",
-        "runfolder",
+        "runrecord",
         "models.choose",
         "models.protocol",
         "strategies.protocol",
@@ -46,23 +48,24 @@ LAYERS: dict[str, set[str]] = {
         "evaluation",
         "profiling",
     },
-    "suitefolder": {"runfolder", "budget"},
+    "suitefolder": {"runfolder", "runrecord", "folderlock", "budget"},
     "suiteboard": {"suitefolder", "budget", "strategies.protocol", "strategies.result"},
     "suite": {
         "suitefolder",
         "suiteboard",
-        "runfolder",
+        "runrecord",
         "spending",
         "budget",
         "strategies.protocol",
         "strategies.result",
     },
-    "replaying": {"runfolder", "recording", "models.protocol", "strategies.result", "cards", "harness"},
-    "prompting": {"replaying", "worked_examples", "agents", "strategies", "runfolder", "models.protocol", "cards"},
+    "replaying": {"runrecord", "recording", "models.protocol", "strategies.result", "cards", "harness"},
+    "prompting": {"replaying", "worked_examples", "agents", "strategies", "runrecord", "models.protocol", "cards"},
     "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
     "optimization": {
         "worked_examples",
         "runfolder",
+        "runrecord",
         "recording",
         "budget",
         "spending",
@@ -73,16 +76,16 @@ LAYERS: dict[str, set[str]] = {
         "profiling.thresholds",
     },
     "visible": set(),
-    "account": {"runfolder", "models.protocol", "models.metered", "agents.debug", "speed"},
-    "telling": {"account", "models.metered", "runfolder"},
-    "reading": {"account", "telling", "runfolder", "models.protocol", "agents.debug", "strategies"},
+    "account": {"runrecord", "models.protocol", "models.metered", "agents.debug", "speed"},
+    "telling": {"account", "models.metered", "runrecord"},
+    "reading": {"account", "telling", "runrecord", "models.protocol", "agents.debug", "strategies"},
     "pages": {"account", "visible"},
     "report": {
         "report",
         "reading",
         "account",
         "telling",
-        "runfolder",
+        "runrecord",
         "suitefolder",
         "spending",
         "strategies.registry",
@@ -100,9 +103,9 @@ LAYERS: dict[str, set[str]] = {
     "report.numbers": {"report.data"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
-SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "runfolder", "recording", "replaying",
-          "worked_examples", "prompting", "optimization", "account", "telling", "reading", "pages", "suite",
-          "suiteboard", "suitefolder", "report"}  # fmt: skip
+SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "folderlock", "runrecord", "runfolder",
+          "recording", "replaying", "worked_examples", "prompting", "optimization", "account", "telling", "reading",
+          "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "expressions", "toollogs", "vendor",
          "libraries")  # fmt: skip
@@ -121,7 +124,7 @@ WRITING = {
 # A report's page and figures are files of their own; what reads its data writes nothing.
 READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views")]
 READING += [f"report.{name}" for name in ("authorities", "saved", "comparing", "tables", "headline", "export")]
-SEARCH_MODULES = (*(SEARCH - {"runfolder", "suitefolder", "report"}), "records", *READING)
+SEARCH_MODULES = (*(SEARCH - {"folderlock", "runfolder", "suitefolder", "report"}), "records", *READING)
 
 
 def modules() -> dict[str, ast.Module]:

@@ -20,7 +20,8 @@ from cudamaster.cli import main
 from cudamaster.errors import RunFolderError
 from cudamaster.optimization import optimize
 from cudamaster.reading import read
-from cudamaster.runfolder import RunFolder, Settings
+from cudamaster.runfolder import RunFolder
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.telling import TELLING_LINES, difference, judgement, telling_part, without_secrets
 from cudamaster.values import (

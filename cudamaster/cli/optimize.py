@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.agents.debug import Diagnosis
-    from cudamaster.runfolder import Settings
+    from cudamaster.runrecord import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result, Round
     from cudamaster.values import Candidate, Findings, Hardware, Plan, Role, Verdict
@@ -74,7 +74,7 @@ def optimize(
     from cudamaster import cards, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.models import choose
-    from cudamaster.runfolder import read_manifest, read_record
+    from cudamaster.runrecord import read_manifest, read_record
     from cudamaster.spending import last_unit, spent
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent

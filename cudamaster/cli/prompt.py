@@ -133,7 +133,7 @@ def _of_kernel(
 def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
     from cudamaster import cards, prompting
     from cudamaster.errors import UsageError
-    from cudamaster.runfolder import read_record
+    from cudamaster.runrecord import read_record
 
     record = read_record(path)
     heard, end = prompting.of_run(record, cards.load(record.manifest.task))

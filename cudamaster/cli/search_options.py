@@ -17,7 +17,7 @@ from cudamaster.errors import UsageError
 
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Model
-    from cudamaster.runfolder import Settings
+    from cudamaster.runrecord import Settings
     from cudamaster.values import Role
 
 
@@ -41,7 +41,7 @@ class SearchOptions:
         """The settings of a fresh search with these models. Raises UsageError."""
         import secrets
 
-        from cudamaster.runfolder import Settings
+        from cudamaster.runrecord import Settings
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
         from cudamaster.values import ProfileMode

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.runfolder import Settings
+    from cudamaster.runrecord import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
     from cudamaster.suiteboard import Board
@@ -135,7 +135,7 @@ def _planned(
     """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
     from dataclasses import replace
 
-    from cudamaster import cards, replaying, runfolder, sources
+    from cudamaster import cards, replaying, runrecord, sources
     from cudamaster import suite as suites
     from cudamaster.errors import UsageError
     from cudamaster.guards import symbols
@@ -163,7 +163,7 @@ def _planned(
     first = records.source / replaying.folder_name(*tasks[0])
     settings = sources.replayed_settings(
         first,
-        runfolder.read_manifest(first),
+        runrecord.read_manifest(first),
         device=search.device,
         seed=search.seed,
         models_only=records.replay is None,
@@ -180,7 +180,7 @@ def _default_jobs(places: int) -> int:
 def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
     """How a suite with these settings searches for one of its tasks."""
     from cudamaster import cards, optimization, replaying, sources
-    from cudamaster.runfolder import read_manifest
+    from cudamaster.runrecord import read_manifest
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
         resumed = (path / "run.json").is_file()
@@ -202,7 +202,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
 def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
     """The settings of one task's run: the suite's, or those of its record."""
     from cudamaster import replaying, sources
-    from cudamaster.runfolder import read_manifest
+    from cudamaster.runrecord import read_manifest
 
     if settings.replay is None:
         return settings

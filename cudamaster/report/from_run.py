@@ -30,7 +30,7 @@ from cudamaster.report.data import (
     RoundResult,
     TaskResult,
 )
-from cudamaster.runfolder import RunRecord, Settings, read_manifest
+from cudamaster.runrecord import RunRecord, Settings, read_manifest
 from cudamaster.spending import spent
 from cudamaster.strategies import registry
 from cudamaster.values import CaseVerdict, ProfileMode, Role, Status, Verdict

@@ -22,7 +22,7 @@ from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.report import hardware_views
 from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
 from cudamaster.report.from_run import about, sizes
-from cudamaster.runfolder import FORMAT, read_json
+from cudamaster.runrecord import FORMAT, read_json
 from cudamaster.speed import Comparison
 from cudamaster.values import Bottleneck, Findings, GpuModel, Hardware, Precision, ProfileMode, Role, Status
 

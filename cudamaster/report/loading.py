@@ -22,7 +22,7 @@ from cudamaster import cards, suitefolder
 from cudamaster.errors import CudaMasterError, UsageError
 from cudamaster.report import authorities, from_run, kept, saved
 from cudamaster.report.data import Authority, Missing, Problem, Progress, Report, TaskResult
-from cudamaster.runfolder import FORMAT, read_json
+from cudamaster.runrecord import FORMAT, read_json
 from cudamaster.suitefolder import Entry, State, Suite
 
 _DEEPEST = 4  # folders within folders

@@ -8,7 +8,7 @@ from cudamaster.errors import UsageError
 from cudamaster.records import RecordError, from_json
 from cudamaster.report.data import Report
 from cudamaster.report.export import FORMAT
-from cudamaster.runfolder import read_json
+from cudamaster.runrecord import read_json
 
 FILE_NAME = "report.json"  # what is looked for in folders; a file that is named may have any name
 _FIX = "Make it again from its runs: cudamaster report RUNS --json."

@@ -20,7 +20,7 @@ Option = str | bool | int | float
 
 
 class SearchSettings(Protocol):
-    """The part of a run's settings that a search goes by (runfolder.Settings)."""
+    """The part of a run's settings that a search goes by (runrecord.Settings)."""
 
     @property
     def strategy(self) -> str:

@@ -22,7 +22,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.evaluation import Workbench
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
 from cudamaster.values import Candidate, Precision, Role, Status, Verdict

@@ -23,7 +23,7 @@ from search_stand_ins import (
 from cudamaster import cards
 from cudamaster.optimization import optimize
 from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.speed import compare, overall
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import (

@@ -122,7 +122,8 @@ def test_unknown_prices_and_tokens_are_unknown(tmp_path: Path) -> None:
     """One call without a price makes the sum unknown, and never 0."""
     path = run(tmp_path / "run")
     exchange = path / "exchanges" / "0001_planner.json"
-    from cudamaster.runfolder import Exchange, decoded, write_record
+    from cudamaster.runfolder import write_record
+    from cudamaster.runrecord import Exchange, decoded
 
     kept = decoded(Exchange, exchange)
     usage = replace(kept.reply.usage, dollars=None, prompt_tokens=None)
@@ -245,7 +246,8 @@ def test_another_driver_is_told(tmp_path: Path) -> None:
 def test_another_task_card_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of a card that was changed since keeps its P, marked."""
     path = run(tmp_path / "run")
-    from cudamaster.runfolder import read_manifest, write_record
+    from cudamaster.runfolder import write_record
+    from cudamaster.runrecord import read_manifest
 
     write_record(path / "run.json", replace(read_manifest(path), card_hash="0000000000000000"))
     assert only(path).remarks[0].startswith("other card:")

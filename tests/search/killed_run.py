@@ -18,7 +18,7 @@ from search_stand_ins import PlainHttpModel, ScriptedWorkbench
 
 from cudamaster import prompts
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Role
 

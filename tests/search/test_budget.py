@@ -22,7 +22,7 @@ from cudamaster.errors import BudgetSpent
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
 from cudamaster.reading import read
-from cudamaster.runfolder import Settings, read_record
+from cudamaster.runrecord import Settings, read_record
 from cudamaster.spending import spent
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result

@@ -28,7 +28,7 @@ from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Message, Model, Request, Sampling
 from cudamaster.optimization import optimize
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Precision, Role, Status
 

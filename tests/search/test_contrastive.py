@@ -24,7 +24,7 @@ from cudamaster.agents.replies import sections
 from cudamaster.errors import DeviceError, ModelError, UsageError
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Reply, Request
-from cudamaster.runfolder import Settings as RunSettings
+from cudamaster.runrecord import Settings as RunSettings
 from cudamaster.strategies import registry
 from cudamaster.strategies.contrastive import NAME, Options, optimize
 from cudamaster.strategies.exemplars import Islands, Pool, Selection, buckets, probabilities

@@ -24,7 +24,7 @@ from cudamaster.profiling.filter import findings_of_set
 from cudamaster.profiling.metric_sets import MetricSet, load
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.reading import read
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudaforge import Options, optimize
 from cudamaster.strategies.result import Result
 from cudamaster.values import (

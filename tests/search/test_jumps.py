@@ -20,7 +20,7 @@ from cudamaster.harness import baseline_region
 from cudamaster.optimization import optimize, resume
 from cudamaster.reading import read
 from cudamaster.replaying import ReplayedWorkbench
-from cudamaster.runfolder import RunRecord, Settings, read_record
+from cudamaster.runrecord import RunRecord, Settings, read_record
 from cudamaster.speed import Change, Comparison, Interval
 from cudamaster.strategies import registry
 from cudamaster.strategies.result import Result

@@ -33,7 +33,7 @@ from search_stand_ins import (
 from cudamaster import runfolder
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Role
 

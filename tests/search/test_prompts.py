@@ -27,7 +27,7 @@ from cudamaster.harness import baseline_region
 from cudamaster.optimization import optimize
 from cudamaster.profiling.thresholds import load
 from cudamaster.prompts import render
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.sanitizers import Tool, parse
 from cudamaster.values import Bottleneck, Candidate, Findings, Precision, Role, Status, Verdict
 

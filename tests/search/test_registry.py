@@ -12,7 +12,7 @@ from cudamaster.cli import main
 from cudamaster.errors import RunFolderError, UsageError
 from cudamaster.optimization import optimize
 from cudamaster.reading import read
-from cudamaster.runfolder import Settings, read_manifest
+from cudamaster.runrecord import Settings, read_manifest
 from cudamaster.strategies import registry
 from cudamaster.values import Role
 

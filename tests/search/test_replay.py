@@ -23,7 +23,7 @@ from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.models.protocol import Message, Model, Reply, Request
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import Settings, read_manifest, read_record
+from cudamaster.runrecord import Settings, read_manifest, read_record
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Candidate, CaseVerdict, Findings, Hardware, Precision, Role, Status, Timing, Verdict
 
@@ -167,14 +167,16 @@ def cli(*arguments: str) -> Result:
 
 def changed(record: Path, tmp_path: Path, **fields: object) -> Path:
     """A copy of the record whose run.json has other fields and a hash of its own that fits."""
-    from cudamaster import runfolder
+    from cudamaster.records import from_json
+    from cudamaster.runfolder import write_record
+    from cudamaster.runrecord import Manifest
 
     path = tmp_path / "changed"
     subprocess.run(["cp", "-r", str(record), str(path)], check=True)
     content = json.loads((path / "run.json").read_text())
     del content["hash"]
-    manifest = replace(runfolder.from_json(runfolder.Manifest, content), **fields)  # type: ignore[arg-type]
-    runfolder.write_record(path / "run.json", manifest)
+    manifest = replace(from_json(Manifest, content), **fields)  # type: ignore[arg-type]
+    write_record(path / "run.json", manifest)
     return path
 
 

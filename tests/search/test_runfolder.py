@@ -26,7 +26,8 @@ from search_stand_ins import (
 from cudamaster.errors import ModelError, RunFolderError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import RunFolder, Settings, fresh_path, read_manifest
+from cudamaster.runfolder import RunFolder, fresh_path
+from cudamaster.runrecord import Settings, read_manifest
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Candidate, Precision, Role, Verdict
 

@@ -11,7 +11,7 @@ from cudamaster.errors import UsageError
 from cudamaster.optimization import optimize as optimize_in
 from cudamaster.optimization import resume
 from cudamaster.reading import read
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.strategies.sample import optimize
 from cudamaster.values import Role, Status
 

@@ -20,7 +20,7 @@ from cudamaster import suite as suites
 from cudamaster.budget import Budget, Limits
 from cudamaster.errors import ModelError, RunFolderError
 from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import Settings, read_record
+from cudamaster.runrecord import Settings, read_record
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
 from cudamaster.suiteboard import Board, left_s, usage

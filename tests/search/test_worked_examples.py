@@ -9,7 +9,7 @@ import pytest
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster import cards, optimization, resources
-from cudamaster.runfolder import Settings
+from cudamaster.runrecord import Settings
 from cudamaster.values import Candidate, Precision, Role
 from cudamaster.worked_examples import choose
 
