@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cudamaster.guards.headers import ALLOWED, does_the_task
 from cudamaster.guards.lexer import Directive, Kind, Text, Token, words
-from cudamaster.guards.names import CONDITION_MACROS, KEYWORDS, RESERVED_MACRO, forbidden
+from cudamaster.guards.names import CONDITION_MACROS, HARNESS, KEYWORDS, RESERVED_MACRO, forbidden
 from cudamaster.guards.preprocess import Region
 from cudamaster.guards.refusal import Refusal
 
@@ -186,8 +186,8 @@ def _macro(words: Sequence[str], directive: str) -> tuple[str, str] | None:
 
 def _condition(rest: Sequence[Token]) -> tuple[str, str] | None:
     for token in rest:
-        reserved = token.kind is Kind.NAME and token.text.startswith("_")
-        if reserved and not CONDITION_MACROS.fullmatch(token.text):
+        reserved = token.text.startswith("_") or HARNESS.fullmatch(token.text) is not None
+        if token.kind is Kind.NAME and reserved and not CONDITION_MACROS.fullmatch(token.text):
             return (
                 f"a branch on {token.text}",
                 "Branch on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus alone.",
