@@ -106,9 +106,9 @@ LAYERS: dict[str, set[str]] = {
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "folderlock", "runrecord", "runfolder",
           "recording", "replaying", "worked_examples", "prompting", "optimization", "account", "telling", "reading",
           "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
-BENCH = ("cards", "building", "evaluation", "judging", "reportlines", "explaining", "harness", "devices",
-         "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "expressions", "toollogs", "vendor",
-         "libraries")  # fmt: skip
+BENCH = ("cards", "building", "evaluation", "trials", "judging", "reportlines", "explaining", "harness", "devices",
+         "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "faultfinding", "expressions",
+         "toollogs", "vendor", "libraries")  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",

@@ -1,0 +1,110 @@
+"""How the judge is run: which workers, cases and options its command names, and its report judged.
+
+Evaluations, contests and the search for faults differ in what they ask of the judge; what each of its runs has in
+common is here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cudamaster import held_out
+from cudamaster.building import Builder
+from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.judging import Judgement, judge, parse
+
+CHECK_LIMIT_S = 600.0
+
+
+class Trials:
+    """Runs of the judge of one task and precision on one device."""
+
+    def __init__(
+        self,
+        card: TaskCard,
+        builder: Builder,
+        device: Device,
+        protocol: MeasuringProtocol,
+        *,
+        calls: int,
+        seed: int | None,
+    ) -> None:
+        """`calls` are timed per case where a run's options do not say otherwise; `seed` is as the workbench has it."""
+        self._card = card
+        self._builder = builder
+        self._device = device
+        self._protocol = protocol
+        self._calls = calls
+        self._seed = seed
+
+    def draw_seed(self) -> int:
+        """The seed of the inputs of one evaluation: a fresh one unless it is fixed."""
+        return secrets.randbits(63) if self._seed is None else self._seed
+
+    def workers(self, candidate: Sequence[str]) -> list[str]:
+        """The judge's options that say who is judged; `candidate` is the command of its worker."""
+        baseline = [str(self._builder.baseline_worker())]
+        return [*worker_words("baseline", baseline), *worker_words("candidate", candidate)]
+
+    def verify(
+        self, workers: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
+    ) -> Judgement:
+        """The judgement on the verification cases and small held-out ones."""
+        cases = [*(case for case in self._card.cases if not case.sweep), *held_out.draw(self._card, seed)]
+        options = ["--cases", "verify", "--calls", "0", *more]
+        return self.run(workers, cases, options, seed, CHECK_LIMIT_S, reversed_threads=reversed_threads)
+
+    def run(
+        self,
+        workers: Sequence[str],
+        cases: Sequence[Case],
+        options: Sequence[str],
+        seed: int,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+        quiet: bool = False,
+    ) -> Judgement:
+        """The judgement on those cases, by the judge run with those options."""
+        command = self.command(workers, cases, options, seed)
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+            report = Path(folder) / "report.jsonl"
+            alone = command[command.index("--calls") + 1] != "0"
+            ran = self._device.run(
+                command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
+            )
+            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
+        return judge(lines, ran, cases, rivalled="--rival" in workers)
+
+    def command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:
+        """The judge's command for those cases."""
+        command = [str(self._builder.judge()), *workers]
+        command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
+        command += ["--pairs", str(self._protocol.pairs)]
+        if "--calls" not in options:
+            command += ["--calls", str(self._calls)]
+        if (limit := self._work_limit()) is not None:
+            command += ["--work-limit", f"{limit:.17g}"]
+        command += ["--call-limit", f"{self._protocol.call_limit_s:g}", *options]
+        for case in cases:
+            if case.held_out:
+                command += ["--case", held_out.argument(case)]
+        return command
+
+    def large(self, seed: int) -> list[Case]:
+        """Large held-out cases; on a device with a work limit those no heavier than a timed case that is run."""
+        drawn, limit = list(held_out.draw(self._card, seed, largest=True)), self._work_limit()
+        if limit is None:
+            return drawn
+        heaviest = max(case.weight for case in self._card.cases if case.sweep and case.weight <= limit)
+        return [case for case in drawn if case.weight <= heaviest]
+
+    def _work_limit(self) -> float | None:
+        """Weight of the heaviest timed case that is run: the lightest one is in any case, so that there is a score."""
+        limit = self._protocol.work_limit
+        lightest = min(case.weight for case in self._card.cases if case.sweep)
+        return None if limit is None else max(limit, lightest)
