@@ -153,7 +153,7 @@ def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None
 def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
     card, device = small_card("dot_product"), CpuDevice()
-    bench = Workbench(card, Precision.FP32, device)
+    bench = Workbench(card, Precision.FP32, device, modelled=False)
     (file,) = vendor.files([card], [Precision.FP32], folder_with(LOOP, tmp_path))
     record = vendor.measure(vendor.prepare(file, bench, device), bench, bench.baseline)
     assert record.vendor is not None

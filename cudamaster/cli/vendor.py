@@ -78,7 +78,9 @@ def vendor(
     if ours is not None and (bare := [f for f in found if (f.card.name, f.precision) not in kernels]):
         which = ", ".join(f"{file.card.name} {file.precision}" for file in bare)
         click.echo(f"{ours} has no kernel of ours for {which}.", err=True)
-    benches = [Workbench(file.card, file.precision, chosen, seed=seed, calls=calls) for file in found]
+    benches = [
+        Workbench(file.card, file.precision, chosen, seed=seed, calls=calls, modelled=False) for file in found
+    ]  # a library's kernels cannot be counted
     out = console()
     # All are built before the first runs: compilers beside it would disturb the times.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

@@ -28,7 +28,8 @@ TRIED = [
 def barriers() -> ModuleType:
     """benchmarks/barriers.py."""
     spec = importlib.util.spec_from_file_location("barriers", BENCHMARK)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["barriers"] = module
     spec.loader.exec_module(module)

@@ -338,7 +338,7 @@ def test_the_whole_way_through_a_server_and_real_builds(tmp_path: Path, monkeypa
             return (200, correction("totl is unknown")[1]) if told else (400, "the log lacks the error")
         return 200, code(good if "problem: totl is unknown" in text else broken)[1]
 
-    workbench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice())
+    workbench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
     with ChatServer(answer) as server:
         models = dict.fromkeys(Role, LiteLLMModel("openai/test-model", server.url, retries=0))
         names = dict.fromkeys((Role.CODER, Role.JUDGE), "openai/test-model")

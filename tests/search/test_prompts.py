@@ -254,7 +254,7 @@ def test_debug_sees_the_fault_with_its_line() -> None:
     text, told = judged(SUM.replace("X[i]", "X[i + 64]"))
     part = debug(text, told)
     assert "heap-buffer-overflow" in part
-    assert re.search(r"^ +\d+ \|  +total \+= \(double\)X\[i \+ 64\]", part, re.MULTILINE)
+    assert re.search(r"^ +\d+ \| +total \+= \(double\)X\[i \+ 64\]", part, re.MULTILINE)
     assert part.count(told.detail) == 1, "the log opens with the detail"
 
 
