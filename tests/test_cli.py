@@ -293,7 +293,7 @@ def test_a_right_kernel_timed_once_on_a_poor_terminal() -> None:
     done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", "--calls", "1",
                LC_ALL="C", PYTHONIOENCODING="ascii")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "?s: baseline" in done.stdout
+    assert "?s:" in done.stdout
     assert "P = " in done.stdout
     assert "correctness is proven" in done.stdout
 

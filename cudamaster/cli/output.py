@@ -146,8 +146,8 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     modelled = verdict.mark == "modelled"
     on_device = any(case.timing and case.timing.candidate_device_us for case in sweep) or modelled
     floors = any(case.floor_us for case in sweep)
-    of = f"{verdict.mark} µs" if verdict.mark else "µs"
-    columns = ["case", f"{of}: {against} → candidate", "speedup", "change"]
+    of = f"{verdict.mark} µs:\n" if verdict.mark else "µs: "
+    columns = ["case", f"{of}{against} → candidate", "speedup", "change"]
     columns += ["on the device"] if on_device else []
     columns += ["bound by"] if modelled else []
     columns += ["of the floor"] if floors else []
@@ -160,7 +160,9 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
             rows.append([case.label, why, *["-"] * (len(columns) - 1)])
             continue
         row: list[str | Text] = [case.label, _pair(*times)]
-        row += [f"{comparison.speedup:.2f} ({_interval(comparison)})", styled(comparison.change.value)]
+        # How far the model may be off is the same for all; the line on P says it.
+        reach = "" if modelled else f" ({_interval(comparison)})"
+        row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]
         if case.modelled is not None:
             row += [_pair(case.modelled.baseline_device_us, case.modelled.candidate_device_us), case.modelled.bound]
         elif case.timing is not None and on_device:
