@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from time import monotonic
 
+from gpu_model_data import SEED
+
 from cudamaster import cards
 from cudamaster.building import Builder
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.evaluation import Workbench
 from cudamaster.modelling.tracing import NoTrace, trace
 from cudamaster.values import Candidate, Precision
-
-_SEED = 1
 
 
 def show(named: str, file: Path | None, case: str) -> None:
@@ -32,7 +32,7 @@ def show(named: str, file: Path | None, case: str) -> None:
     if build.worker is None:
         sys.exit(f"{named} cannot be traced: {build.detail}\n{build.log}")
     built = monotonic()
-    found = trace(device, judge, build.worker, labels, seed=_SEED)
+    found = trace(device, judge, build.worker, labels, seed=SEED)
     for label, counts in zip(labels, found, strict=True):
         if isinstance(counts, NoTrace):
             print(f"{label}: {counts.reason}", file=sys.stderr)

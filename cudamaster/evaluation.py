@@ -75,7 +75,7 @@ class Workbench:
         self._builder = Builder(card, precision, device)
         calls = protocol.calls if calls is None else calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
-        self._faults = FaultFinder(card, self._builder, device, self._trials)
+        self._faults = FaultFinder(self._builder, device, self._trials)
         self._modeller = (
             Modeller(self._builder, counter(self._builder, device), seed=seed) if device.emulated and modelled else None
         )

@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cudamaster import faults, held_out, sanitizers
+from cudamaster import faults, sanitizers
 from cudamaster.building import Builder
-from cudamaster.cards import TaskCard
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.errors import DeviceError, UsageError
-from cudamaster.judging import Judgement, judge, parse
+from cudamaster.judging import Judgement, judge
 from cudamaster.sanitizers import SanitizerReport, Tool
-from cudamaster.trials import CHECK_LIMIT_S, Trials
+from cudamaster.trials import CHECK_LIMIT_S, VERIFY, Trials
 from cudamaster.values import Candidate, Seconds, Status, Verdict
 
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
@@ -40,8 +39,7 @@ class Looked:
 class FaultFinder:
     """Looks for faults of candidates of one task and precision on one device."""
 
-    def __init__(self, card: TaskCard, builder: Builder, device: Device, trials: Trials) -> None:
-        self._card = card
+    def __init__(self, builder: Builder, device: Device, trials: Trials) -> None:
         self._builder = builder
         self._device = device
         self._trials = trials
@@ -58,13 +56,9 @@ class FaultFinder:
             assert build.status is not None
             failed = Judgement(build.status, build.detail, build.log, (), Seconds(build=build.seconds), {})
             return Looked(failed, ())
-        cases = [*(case for case in self._card.cases if not case.sweep), *held_out.draw(self._card, seed)]
+        cases = self._trials.verification(seed)
         workers = self._trials.workers([str(build.worker), "--exact"])
-        command = self._trials.command(workers, cases, ["--cases", "verify", "--calls", "0", *options], seed)
-        with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
-            report = Path(folder) / "report.jsonl"
-            ran = self._device.run(command, report, CHECK_LIMIT_S, alone=False)
-            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
+        lines, ran = self._trials.report(workers, cases, [*VERIFY, *options], seed, CHECK_LIMIT_S)
         reports = faults.reports(ran.stderr, build.worker, candidate.code)
         return Looked(judge(lines, replace(ran, stderr=faults.without_findings(ran.stderr)), cases), reports)
 
@@ -125,7 +119,7 @@ class FaultFinder:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             log = Path(folder) / "log.txt"
             program = sanitizers.command(path, tool, [str(worker), "--exact", "--unconfined"], log)
-            command = [str(self._builder.judge()), *self._trials.workers(program), "--cases", "verify", "--calls", "0"]
+            command = [str(self._builder.judge()), *self._trials.workers(program), *VERIFY]
             command += ["--seed", str(seed), "--call-limit", f"{_SANITIZED_CALL_LIMIT_S:g}"]
             ran = self._device.run(command, Path(folder) / "report.jsonl", CHECK_LIMIT_S, alone=False)
             text = log.read_text("utf-8", "replace") if log.is_file() else ""

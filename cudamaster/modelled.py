@@ -128,8 +128,9 @@ class Modeller:
             return replace(verdict, notes=(*verdict.notes, f"times are emulated: the baseline has no model, {why}"))
         ours = theirs if candidate.id == against.id else self.counts(candidate, labels)
         used = replace(self.model, seed=self._seed)
-        cases = tuple(_case(case, theirs, ours, self._gpu, used) if case.sweep else case for case in verdict.cases)
-        return _scored(replace(verdict, cases=cases, modelled=used), monotonic() - started)
+        error = 1.0 if candidate.id == against.id else used.ratio_error  # a kernel is as fast as itself
+        cases = tuple(_case(case, theirs, ours, self._gpu, error) if case.sweep else case for case in verdict.cases)
+        return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
 
     def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
         """What a call of a candidate does at each case, or why that is not known."""
@@ -145,7 +146,7 @@ def _case(
     theirs: Mapping[str, CallCounts | str],
     ours: Mapping[str, CallCounts | str],
     wanted: gpu.Gpu,
-    used: GpuModel,
+    error: float | None,
 ) -> CaseVerdict:
     """A timed case without the device's own times, with the model's where there are any."""
     bare = replace(case, timing=None, speed=None, empty_us=None)
@@ -156,20 +157,19 @@ def _case(
         return replace(bare, not_modelled=candidate)
     before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
     told = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
-    return replace(bare, modelled=told, speed=modelled_speed(before.whole_us / after.whole_us, used.ratio_error))
+    return replace(bare, modelled=told, speed=modelled_speed(before.whole_us / after.whole_us, error))
 
 
-def _scored(verdict: Verdict, seconds: float) -> Verdict:
+def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
     timed = [case for case in verdict.cases if case.sweep]
     scored = [(case.weight, case.speed.speedup) for case in timed if case.speed is not None]
     missing = [f"{case.label} has no modelled time: {case.not_modelled}" for case in timed if case.not_modelled]
     weight = math.fsum(weight for weight, _ in scored)
     score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
-    assert verdict.modelled is not None
     return replace(
         verdict,
         score=score,
-        speed=None if score is None else modelled_speed(score, verdict.modelled.ratio_error),
+        speed=None if score is None else modelled_speed(score, error),
         detail=verdict.detail if score is not None else f"{verdict.detail}, but none of its calls could be modelled",
         complete=not missing,
         notes=(*verdict.notes, *missing),

@@ -120,11 +120,14 @@ def compare(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Comp
 def modelled(speedup: float, error: float | None) -> Comparison:
     """A speedup by a model that is within the factor `error` in nine of ten; None where that is not known.
 
-    A model has no noise that would average out, so nothing is SAME, and what its error may explain is UNSURE.
+    A model has no noise that would average out: what its error may explain is UNSURE, and SAME is only what has none, a
+    kernel beside itself.
     """
     reach = math.inf if error is None else error
     interval = Interval(speedup / reach, speedup * reach)
     change = Change.FASTER if interval.low > 1 else Change.SLOWER if interval.high < 1 else Change.UNSURE
+    if interval.low == interval.high == 1:
+        change = Change.SAME
     return Comparison(speedup, interval, speedup, interval, change)
 
 

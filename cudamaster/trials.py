@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cudamaster import held_out
 from cudamaster.building import Builder
 from cudamaster.cards import Case, TaskCard
-from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, worker_words
 from cudamaster.judging import Judgement, judge, parse
 
 CHECK_LIMIT_S = 600.0
+VERIFY = ("--cases", "verify", "--calls", "0")
 
 
 class Trials:
@@ -54,9 +56,14 @@ class Trials:
         self, workers: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
     ) -> Judgement:
         """The judgement on the verification cases and small held-out ones."""
-        cases = [*(case for case in self._card.cases if not case.sweep), *held_out.draw(self._card, seed)]
-        options = ["--cases", "verify", "--calls", "0", *more]
-        return self.run(workers, cases, options, seed, CHECK_LIMIT_S, reversed_threads=reversed_threads)
+        options = [*VERIFY, *more]
+        return self.run(
+            workers, self.verification(seed), options, seed, CHECK_LIMIT_S, reversed_threads=reversed_threads
+        )
+
+    def verification(self, seed: int) -> list[Case]:
+        """The verification cases and small held-out ones."""
+        return [*(case for case in self._card.cases if not case.sweep), *held_out.draw(self._card, seed)]
 
     def run(
         self,
@@ -70,17 +77,31 @@ class Trials:
         quiet: bool = False,
     ) -> Judgement:
         """The judgement on those cases, by the judge run with those options."""
-        command = self.command(workers, cases, options, seed)
+        lines, ran = self.report(workers, cases, options, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
+        return judge(lines, ran, cases, rivalled="--rival" in workers)
+
+    def report(
+        self,
+        workers: Sequence[str],
+        cases: Sequence[Case],
+        options: Sequence[str],
+        seed: int,
+        limit_s: float,
+        *,
+        reversed_threads: bool = False,
+        quiet: bool = False,
+    ) -> tuple[list[Mapping[str, Any]], Ran]:
+        """What the judge reported, not judged yet, and what became of its process."""
+        command = self._command(workers, cases, options, seed)
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
             alone = command[command.index("--calls") + 1] != "0"
             ran = self._device.run(
                 command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
             )
-            lines = parse(report.read_text("utf-8", "replace")) if report.is_file() else []
-        return judge(lines, ran, cases, rivalled="--rival" in workers)
+            return parse(report.read_text("utf-8", "replace")) if report.is_file() else [], ran
 
-    def command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:
+    def _command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:
         """The judge's command for those cases."""
         command = [str(self._builder.judge()), *workers]
         command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]

@@ -44,10 +44,12 @@ def counts(case: str, instructions: float) -> CallCounts:
         instructions=Instructions(fma=132 * 32 * instructions),
         barriers=Spread(mean=0, largest=0),
         requests_of_warp=Spread(mean=0, largest=0),
+        waits_of_warp=Spread(mean=0, largest=0),
+        cold_waits_of_warp=Spread(mean=0, largest=0),
         instructions_of_warp=of_warp,
         instructions_of_block=of_warp,
     )
-    return CallCounts(version=1, case=case, seconds=0.1, events=(launch,))
+    return CallCounts(version=1, case=case, events=(launch,))
 
 
 class Counting:
@@ -118,6 +120,15 @@ def test_the_score_is_the_models_over_all_timed_cases() -> None:
     assert first.times_us == (first.modelled.baseline_us, first.modelled.candidate_us)
     assert first.modelled.candidate_device_us < first.modelled.candidate_us
     assert verdict.seconds.total == verdict.seconds.modelling > 0
+
+
+def test_the_baseline_is_as_fast_as_itself() -> None:
+    """Whatever the model's error is."""
+    verdict = Modeller(BUILDER, Counting(ALL), seed=5).verdict(judged(), BASELINE, BASELINE)
+    assert verdict.score == 1
+    assert {case.speed and case.speed.change for case in verdict.cases if case.sweep} == {Change.SAME}
+    assert verdict.speed is not None
+    assert verdict.speed.change is Change.SAME
 
 
 def test_counts_are_made_once_on_inputs_of_one_seed() -> None:

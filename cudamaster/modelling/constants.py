@@ -65,14 +65,6 @@ class KnownError(_Strict):
     ratios_within: Annotated[float, Field(ge=1)] | None = None
     pairs_ordered: _Share | None = None
 
-    @property
-    def described(self) -> str:
-        """In words, for a table's foot."""
-        words = f"9 of 10 times within a factor {self.times_within:.2g}"
-        if self.pairs_ordered is not None:
-            words += f", {round(self.pairs * self.pairs_ordered)} of {self.pairs} pairs ordered rightly"
-        return words
-
 
 class Fitted(_Strict):
     """The file: the model's version, its constants, and its error once it has been validated."""

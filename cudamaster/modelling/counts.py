@@ -47,7 +47,7 @@ class Traffic(_Counted):
     store_sectors: _Count = 0
     atomic_requests: _Count = 0
     atomic_sectors: _Count = 0
-    lines: _Count | None = None
+    lines: _Count = 0
     footprints: tuple[Footprint, ...] = ()
 
 
@@ -126,10 +126,10 @@ class Launch(_Counted):
     contention: Contention = Contention()
     barriers: Spread
     requests_of_warp: Spread  # to global memory
-    # Global loads of a warp that come one after another because each waits for the one before, where that is known, and
-    # those of them that ask for something which the warp has not had lately.
-    waits_of_warp: Spread | None = None
-    cold_waits_of_warp: Spread | None = None
+    # Global loads of a warp that come one after another because each waits for the one before, and those of them that
+    # ask for something which the warp has not had lately.
+    waits_of_warp: Spread
+    cold_waits_of_warp: Spread
     instructions_of_warp: Spread
     instructions_of_block: Spread
 
@@ -147,6 +147,5 @@ class CallCounts(_Counted):
 
     version: _Positive
     case: str
-    seconds: float
     events: tuple[Annotated[Launch | Other, Field(discriminator="event")], ...]
     note: str = ""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Launch, Spread, Traffic
+from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, Moved, moved
 from cudamaster.profiling import launches
@@ -193,18 +193,9 @@ def _l1(launch: Launch, constants: Constants) -> float:
     """Cycles that L1, shared memory and shuffles take on all SMs together: one pipe leads to them."""
     cycles = launch.instructions.shuffle
     for each in launch.traffic:
-        cycles += constants.line_cycles * _lines(each)
+        cycles += constants.line_cycles * each.lines
     shared = launch.shared
     return cycles + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
-
-
-def _lines(traffic: Traffic) -> float:
-    """Lines of all requests; where they were not counted, those that hold the sectors if each is asked for whole."""
-    if traffic.lines is not None:
-        return traffic.lines
-    requests = traffic.load_requests + traffic.store_requests + traffic.atomic_requests
-    sectors = traffic.load_sectors + traffic.store_sectors + traffic.atomic_sectors
-    return max(requests, sectors / _SECTORS_OF_A_LINE)
 
 
 def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:
@@ -237,8 +228,9 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
     longer = _ratio(launch.instructions_of_warp) if largest else 1.0
     instructions = _instructions(launch, constants) / warps * longer
     shared = (launch.shared.load_requests + launch.shared.atomic_requests) / warps * longer
-    barriers = launch.barriers.largest if largest else launch.barriers.mean
-    waits, cold = _waits(launch, constants, warps, largest=largest)
+    barriers, waits, cold = (
+        of.largest if largest else of.mean for of in (launch.barriers, launch.waits_of_warp, launch.cold_waits_of_warp)
+    )
     cold_latency = figures.l2_latency_cycles + bytes_moved.missed_share * (
         figures.memory_latency_cycles - figures.l2_latency_cycles
     )
@@ -250,21 +242,6 @@ def _way(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape, bytes_mo
         + shared / constants.loads_in_flight * figures.shared_latency_cycles
         + barriers * constants.barrier_cycles
     )
-
-
-def _waits(launch: Launch, constants: Constants, warps: int, *, largest: bool) -> tuple[float, float]:
-    """How often a warp waits for loads from global memory, and how often of these for what L1 does not have."""
-    loads = sum(each.load_requests for each in launch.traffic) / warps
-    asked = sum(each.load_sectors for each in launch.traffic)
-    missed = min(1.0, sum(each.missed_sectors for each in launch.traffic) / asked) if asked > 0 else 0.0
-    if launch.waits_of_warp is not None:
-        waits = launch.waits_of_warp.largest if largest else launch.waits_of_warp.mean
-    else:
-        together = loads / constants.loads_in_flight * (_ratio(launch.requests_of_warp) if largest else 1.0)
-        waits = max(together, min(1.0, loads))
-    if launch.cold_waits_of_warp is not None:
-        return waits, launch.cold_waits_of_warp.largest if largest else launch.cold_waits_of_warp.mean
-    return waits, waits * missed
 
 
 def _ratio(of: Spread) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cudamaster.modelling import constants as fitting
 from cudamaster.modelling import metrics
-from cudamaster.modelling.constants import Constants, KnownError
+from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part, launch_time
@@ -61,11 +61,6 @@ class ModelledCall:
         if main is None or self.kernels_us < self.whole_us / 3:
             return "launch overhead"
         return main.bound.value
-
-
-def known_error() -> KnownError | None:
-    """How far the model was off on measured kernels that it was not fitted on; None before it was validated."""
-    return fitting.shipped().known_error
 
 
 def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> ModelledCall:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -159,7 +158,6 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable."""
     if not cases:
         return ()
-    started = monotonic()
     code = _code_of(worker)
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
@@ -171,14 +169,13 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
         notes.seek(after)
         calls = list(_calls(notes.read().decode(errors="replace")))
     why = _why_not(ran.stderr, expired=ran.expired)
-    seconds = (monotonic() - started) / len(cases)
     found: list[CallCounts | NoTrace] = []
     for number, label in enumerate(cases):
         call = calls[number] if number < len(calls) else None
         if call is None or call.reason is not None:
             found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
         else:
-            found.append(_counts(call.lines, label, seconds, code.blocks, usage))
+            found.append(_counts(call.lines, label, code.blocks, usage))
     return tuple(found)
 
 
@@ -246,7 +243,6 @@ def _table(code: Code) -> str:
 def _counts(
     lines: Sequence[_Launch | _Event],
     label: str,
-    seconds: float,
     blocks: Mapping[int, Mapping[str, float]],
     usage: Sequence[Usage],
 ) -> CallCounts:
@@ -271,7 +267,6 @@ def _counts(
     return CallCounts(
         version=VERSION,
         case=label,
-        seconds=round(seconds, 3),
         events=tuple(merged),
         note="; ".join(dict.fromkeys(notes)),
     )

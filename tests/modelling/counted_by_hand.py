@@ -24,7 +24,7 @@ def spread(mean: float, largest: float | None = None) -> Spread:
 
 
 def call(*events: Launch | Other) -> CallCounts:
-    return CallCounts(version=1, case="N=1", seconds=0.1, events=events)
+    return CallCounts(version=1, case="N=1", events=events)
 
 
 def footprints(of_block: float, *, written: bool = False) -> tuple[Footprint, ...]:
@@ -54,10 +54,12 @@ def launch(
 ) -> Launch:
     """Blocks of 256 threads whose warps load and store so many 4-byte elements per thread, `stride` elements apart.
 
+    Four loads are on their way together unless `waits` says otherwise, and no cache has what they ask for.
     `instructions` are those of the launch, by default `per_warp` integer ones; the longest warp does `longest` times
     as much as the mean.
     """
     warps = blocks * WARPS
+    waits = max(loads / 4, min(1, loads)) if waits is None else waits
     sectors = min(32, 4 * stride)
     size = blocks * THREADS * 4 * stride
     traffic = []
@@ -90,7 +92,8 @@ def launch(
         contention=contention or Contention(),
         barriers=spread(barriers),
         requests_of_warp=spread(loads + stores, (loads + stores) * longest),
-        waits_of_warp=None if waits is None else spread(waits, waits * longest),
+        waits_of_warp=spread(waits, waits * longest),
+        cold_waits_of_warp=spread(waits, waits * longest),
         instructions_of_warp=spread(per_warp, per_warp * longest),
         instructions_of_block=spread(per_warp * WARPS),
     )

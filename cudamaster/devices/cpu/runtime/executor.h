@@ -182,6 +182,8 @@ void answer_active_mask(Worker& self);
 // shared.cpp
 void prepare_shared(Worker& self, size_t bytes);
 bool shared_intact(Worker& self, size_t bytes);
+// The block's static shared variable with that key, null where it has none yet; more than a block may have ends it.
+void* known_shared(const Worker& self, const void* key, size_t bytes);
 void free_exact_shared(Worker& self);
 
 // watch.cpp

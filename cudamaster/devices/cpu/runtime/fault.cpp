@@ -1,5 +1,6 @@
 // A crash inside a kernel: says where, on stderr, and ends the process with its own exit code.
 #include "executor.h"
+#include "mismatch.h"
 
 #include <csignal>
 #include <cstdarg>
@@ -138,16 +139,7 @@ void install_fault_handlers() {
 } // namespace executor
 
 #if defined(__SANITIZE_ADDRESS__)
-// What -fsanitize=alignment calls, in its runtime's layout. The host's processor allows what a GPU does not.
-struct CudamasterCpuMismatch {
-    const char* file;
-    unsigned line, column;
-    const struct {
-        unsigned short kind, info;
-        char name[1];
-    }* type;
-    unsigned char alignment_bits, access;
-};
+// What -fsanitize=alignment calls. The host's processor allows what a GPU does not.
 extern "C" void __ubsan_handle_type_mismatch_v1(CudamasterCpuMismatch* mismatch, void* address) {
     if (!executor::worker || !executor::worker->running)
         return;

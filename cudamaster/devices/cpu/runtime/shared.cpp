@@ -76,10 +76,22 @@ bool shared_intact([[maybe_unused]] Worker& self, [[maybe_unused]] size_t bytes)
 
 void free_exact_shared(Worker& self) {
 #if !defined(CUDAMASTER_CPU_CHECKED)
-    for (auto& shared : self.exact_shared)
+    for (const auto& shared : self.exact_shared)
         std::free(shared.memory);
 #endif
     self.exact_shared.clear();
+}
+
+void* known_shared(const Worker& self, const void* key, size_t bytes) {
+    size_t total = bytes;
+    for (const auto& shared : self.exact_shared) {
+        if (shared.key == key)
+            return shared.memory;
+        total += shared.bytes;
+    }
+    if (total > kStaticShared)
+        fail_block("more than 48 KB of static shared memory");
+    return nullptr;
 }
 
 } // namespace executor
@@ -89,14 +101,8 @@ using namespace executor;
 #if !defined(CUDAMASTER_CPU_CHECKED)
 void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
     Worker& self = *worker;
-    size_t total = bytes;
-    for (auto& shared : self.exact_shared) {
-        if (shared.key == key)
-            return shared.memory;
-        total += shared.bytes;
-    }
-    if (total > kStaticShared)
-        fail_block("more than 48 KB of static shared memory");
+    if (void* known = known_shared(self, key, bytes))
+        return known;
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) != 0)
         fail_block("no memory for shared variables");

@@ -1,6 +1,7 @@
 // What the compiler calls in a candidate before each access to memory (-fsanitize=thread), and where an address does not
 // suit its type (-fsanitize=alignment). Atomics of the headers tell of themselves; others are made here.
 #include "check.h"
+#include "../mismatch.h"
 #include "cudamaster_cpu/observed.h"
 
 #define SITE __builtin_return_address(0)
@@ -111,16 +112,6 @@ void cudamaster_cpu_observe_fence(int) {
     executor::check::state().clock.fence(executor::check::block_state->clock, self->linear);
 }
 
-// As -fsanitize=alignment's own runtime lays it out.
-struct CudamasterCpuMismatch {
-    const char* file;
-    unsigned line, column;
-    const struct {
-        unsigned short kind, info;
-        char name[1];
-    }* type;
-    unsigned char alignment_bits, access;
-};
 void __ubsan_handle_type_mismatch_v1(CudamasterCpuMismatch* mismatch, void* address) {
     executor::Worker* self = executor::worker;
     if (!self || !self->running)

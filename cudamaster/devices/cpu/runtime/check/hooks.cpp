@@ -193,14 +193,8 @@ using namespace executor;
 // Each has a place of its own, the same in every block, with room around it that belongs to nobody.
 void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
     Worker& self = *worker;
-    size_t total = bytes;
-    for (auto& shared : self.exact_shared) {
-        if (shared.key == key)
-            return shared.memory;
-        total += shared.bytes;
-    }
-    if (total > kStaticShared)
-        fail_block("more than 48 KB of static shared memory");
+    if (void* known = known_shared(self, key, bytes))
+        return known;
     check::Locked locked;
     check::BlockState& block = *check::block_state;
     auto& variable = block.variables[key];
