@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from cudamaster.speed import Comparison
@@ -219,6 +219,10 @@ class Seconds:
     timing: float = 0.0
     modelling: float = field(default=0.0, metadata=LATER)
     start: float = field(default=0.0, metadata=LATER)
+
+    def __add__(self, other: Seconds) -> Seconds:
+        """What both took, kind by kind."""
+        return Seconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def total(self) -> float:

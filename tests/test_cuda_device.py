@@ -12,7 +12,8 @@ from small_cards import SWEEPS, small_card
 
 from cudamaster import cards
 from cudamaster.building import Builder
-from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, visible
+from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, measuring_cores, other_cores, visible
+from cudamaster.devices.process import run_limited
 from cudamaster.evaluation import Workbench
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.harness import baseline_region
@@ -149,6 +150,22 @@ with CudaDevice(Gpu(0, *sys.argv[1:])).held(alone=how != "shared", quiet=how == 
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_compilers_keep_off_the_cores_of_those_who_measure(tmp_path: Path) -> None:
+    """Each GPU has a core for its judge and one for the workers; where few would be left, none is kept free."""
+    cores = range(64)
+    measuring = {core for gpu in range(4) for core in measuring_cores(cores, gpu)}
+    others = other_cores(cores, 4)
+    assert measuring == set(range(56, 64))
+    assert measuring.isdisjoint(others)
+    assert measuring.union(others) == set(cores)
+    assert (measuring_cores(range(3), 0), other_cores(range(3), 1)) == ([], [])
+    assert other_cores(range(16), 8) == []
+    usable = sorted(os.sched_getaffinity(0))
+    asked = "import os, time; time.sleep(0.2); print(sorted(os.sched_getaffinity(0)))"
+    ran = run_limited([sys.executable, "-c", asked], 20, folder=tmp_path, cores=usable[-1:])
+    assert ran.stderr.strip() == str(usable[-1:])
 
 
 @pytest.mark.nvcc

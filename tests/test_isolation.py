@@ -17,16 +17,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from small_cards import small_card
 
 from cudamaster.building import Builder
 from cudamaster.devices.choose import choose
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Device, Ran, worker_words
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement, judge, parse
+from cudamaster.trials import Trials
 from cudamaster.values import Precision, Status
 
 CARD = small_card("dot_product")
@@ -338,15 +340,47 @@ def test_host_memory_has_a_limit(builder: Builder, tmp_path: Path) -> None:
     assert "out of host memory" in seen.judgement.detail
 
 
-def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
-    """A worker whose clock lies: the judge waited 40 µs longer than the baseline's calls explain."""
-    case = next(case for case in CARD.cases if case.sweep)
+TIMED = next(case for case in CARD.cases if case.sweep)
+RAN = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
+
+
+def timed(outside_us: float) -> list[dict[str, Any]]:
+    """A report on one case, in which the judge waited so much longer for the candidate than that says."""
     begin = {"event": "begin", "seed": "1", "t": 0.0}
     check = {"event": "check", "index": 0, "stage": "check", "ok": True, "damage": "", "outputs": [], "t": 0.0}
     times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
-    times |= {"candidate_us": [10.0] * 5, "baseline_outside_us": [4.0] * 5, "candidate_outside_us": [44.0] * 5}
-    end = {"event": "end", "ok": True, "t": 0.0}
-    ran = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
+    times |= {"candidate_us": [10.0] * 5, "baseline_outside_us": [4.0] * 5, "candidate_outside_us": [outside_us] * 5}
+    return [begin, check, times, {"event": "end", "ok": True, "t": 0.0}]
+
+
+class Reporting:
+    """A device whose judge reports these, one after the other."""
+
+    def __init__(self, *reports: list[dict[str, Any]]) -> None:
+        self.reports = list(reports)
+
+    def run(self, command: list[str], report: Path, *_: Any, **__: Any) -> Ran:
+        """Write the next report."""
+        report.write_text("".join(json.dumps(line) + "\n" for line in self.reports.pop(0)))
+        return RAN
+
+
+@pytest.mark.parametrize(("second_us", "status"), [(4.5, Status.CORRECT), (44.0, Status.REJECTED)])
+def test_a_disturbance_is_no_lie(builder: Builder, second_us: float, status: Status) -> None:
+    """Times that the judge does not bear out are measured once more, and who lies does so again."""
+    device = Reporting(timed(44.0), timed(second_us))
+    trials = Trials(CARD, builder, cast(Device, device), CpuDevice.protocol, calls=5, seed=1)
+    judged = trials.run(["--baseline", "b", "--candidate", "c"], [TIMED], [], 1, 60)
+    assert judged.status is status
+    assert device.reports == []
+    assert any("a second time, since the first time the process of the candidate says" in note for note in judged.notes)
+    assert judged.seconds.total == 2 * RAN.seconds
+
+
+def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
+    """A worker whose clock lies: the judge waited 40 µs longer than the baseline's calls explain."""
+    case, ran = TIMED, RAN
+    begin, check, times, end = timed(44.0)
     judged = judge([begin, check, times, end], ran, [case])
     assert judged.status is Status.REJECTED
     assert "waited 40.0 µs longer" in judged.detail

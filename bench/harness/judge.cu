@@ -99,7 +99,7 @@ template <class T> void look_for_changes(const void* data, size_t n, const Fill&
     differs_from_rule_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<const T*>(data), n, rule, found);
 }
 
-bool is_set(const DeviceBuffer& flag) {
+bool is_set(const ReusedBuffer& flag) {
     int value = 0;
     MSKB_CUDA(cudaMemcpy(&value, flag.get(), sizeof value, cudaMemcpyDeviceToHost));
     return value != 0;
@@ -125,7 +125,7 @@ void mask(void* data, size_t bytes, uint64_t key) {
 
 bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
     size_t n = static_cast<size_t>(spec.length);
-    DeviceBuffer found(sizeof(int));
+    ReusedBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
     MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
     if (spec.kind == Kind::kFloat)
@@ -139,7 +139,7 @@ bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
 }
 
 bool differs(const void* data, const void* other, size_t bytes) {
-    DeviceBuffer found(sizeof(int));
+    ReusedBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
     MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
     size_t n = bytes / sizeof(unsigned short); // every element type is a multiple of it
@@ -154,7 +154,7 @@ std::vector<double> gather(const void* data, const BufferSpec& spec, const std::
     std::vector<double> out(wanted.size());
     if (wanted.empty())
         return out;
-    DeviceBuffer places(wanted.size() * sizeof(size_t)), numbers(wanted.size() * sizeof(double));
+    ReusedBuffer places(wanted.size() * sizeof(size_t)), numbers(wanted.size() * sizeof(double));
     MSKB_CUDA(cudaMemcpy(places.get(), wanted.data(), places.bytes(), cudaMemcpyHostToDevice));
     const size_t* indices = static_cast<const size_t*>(places.get());
     double* gathered = static_cast<double*>(numbers.get());
@@ -168,7 +168,7 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
                              const Tolerance& tolerance) {
     size_t n = static_cast<size_t>(spec.length);
     Difference found{};
-    DeviceBuffer result(sizeof found);
+    ReusedBuffer result(sizeof found);
     MSKB_CUDA(cudaMemcpy(result.get(), &found, sizeof found, cudaMemcpyHostToDevice));
     Difference* on_device = static_cast<Difference*>(result.get());
     compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, tolerance, on_device);
@@ -180,7 +180,7 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
                         const Tolerance& tolerance, size_t begin, size_t count) {
     std::vector<Flaw> found(count);
-    DeviceBuffer result(count);
+    ReusedBuffer result(count);
     Flaw* on_device = static_cast<Flaw*>(result.get());
     flaws_kernel<<<blocks_for(count), kThreads>>>(got, other, spec.kind, begin, count, tolerance, on_device);
     MSKB_CUDA(cudaGetLastError());

@@ -105,6 +105,11 @@ def find_gpu() -> Gpu | None:
 @functools.cache
 def find_gpus() -> tuple[Gpu, ...]:
     """The GPUs that nvidia-smi lists and $CUDA_VISIBLE_DEVICES lets a program see, in the order it names them."""
+    return visible(_listed_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+@functools.cache
+def _listed_gpus() -> tuple[Gpu, ...]:
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return ()
@@ -119,8 +124,7 @@ def find_gpus() -> tuple[Gpu, ...]:
             return ()
         rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
         if done.returncode == 0 and rows:
-            gpus = [Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows)]
-            return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            return tuple(Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows))
     return ()
 
 
@@ -190,6 +194,10 @@ class CudaDevice:
         """Hash over nvcc's release and the GPU's architecture."""
         return content_hash("cuda", str(self.nvcc), self.toolkit, self.gpu.architecture)
 
+    @functools.cached_property
+    def _other_cores(self) -> list[int]:
+        return other_cores(_usable_cores(), len(_listed_gpus()))
+
     def hardware(self) -> Hardware:
         """Figures as nvidia-smi gives them."""
         gpu = self.gpu
@@ -257,14 +265,18 @@ class CudaDevice:
             if self._ended_badly is not None:
                 self._probe(self._ended_badly, locks)
                 self._ended_badly = None
-            cores = _cores(self.gpu.index) if alone and "--baseline" in command else []
-            ran = self._run([*command, *cores, "--report", str(report)], limit_s, locks)
+            if alone and "--baseline" in command:
+                own = measuring_cores(_usable_cores(), self.gpu.index)
+                pinned, cores = (["--cores", ",".join(map(str, own))] if own else []), []
+            else:
+                pinned, cores = [], self._other_cores
+            ran = self._run([*command, *pinned, "--report", str(report)], limit_s, locks, cores)
         if "--baseline" in command and ran.exit_code not in (0, 1):
             self._ended_badly = _without_candidate(command)
         return ran
 
-    def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int]) -> Ran:
-        return run_limited(command, limit_s, environment=_environment(self.gpu), held=locks)
+    def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int], cores: Sequence[int] = ()) -> Ran:
+        return run_limited(command, limit_s, environment=_environment(self.gpu), held=locks, cores=cores)
 
     def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
         """A judge without cases: contexts of two processes, memory that they share, a launch."""
@@ -304,7 +316,7 @@ class CudaDevice:
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()
         product.unlink(missing_ok=True)
-        ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder)
+        ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
         log = f"nvcc was stopped after {_COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
         return Compiled(
             object=product if ran.exit_code == 0 and product.is_file() else None,
@@ -344,12 +356,28 @@ def _environment(gpu: Gpu) -> dict[str, str]:
     return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
 
 
-def _cores(gpu: int) -> list[str]:
-    """The judge's option for the cores of a measuring run: two of this GPU's own, where there are enough of them."""
-    if not hasattr(os, "sched_getaffinity"):
-        return []
-    free = sorted(os.sched_getaffinity(0), reverse=True)[2 * gpu :]  # the first ones serve interrupts
-    return ["--cores", f"{free[1]},{free[0]}"] if len(free) >= _LEAST_CORES else []
+def _usable_cores() -> list[int]:
+    """The processor cores that this process may use; none where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def measuring_cores(usable: Sequence[int], gpu: int) -> list[int]:
+    """The cores of the judge and of the workers of a run that measures on the `gpu`-th GPU of the machine.
+
+    They are two of that GPU's own, where there are enough of them, and the last ones: the first serve interrupts.
+    """
+    free = sorted(usable, reverse=True)[2 * gpu :]
+    return [free[1], free[0]] if len(free) >= _LEAST_CORES else []
+
+
+def other_cores(usable: Sequence[int], gpus: int) -> list[int]:
+    """Where all else runs, compilers above all: a call that waits for one's core looks slower than it is.
+
+    None, for any core, where no half of them would be left.
+    """
+    own = {core for gpu in range(gpus) for core in measuring_cores(usable, gpu)}
+    left = [core for core in usable if core not in own]
+    return left if own and 2 * len(left) >= len(usable) else []
 
 
 def _without_candidate(command: Sequence[str]) -> list[str]:

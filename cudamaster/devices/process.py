@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,13 +29,15 @@ def run_limited(
     environment: Mapping[str, str] | None = None,
     held: Sequence[int] = (),
     largest_file_bytes: int = _LARGEST_FILE_BYTES,
+    cores: Collection[int] = (),
 ) -> Ran:
     """Run `command` for at most `limit_s` seconds; `stderr` of the result holds both streams, cut in the middle.
 
     Output goes to a file rather than a pipe, so that a program that prints without end cannot fill our memory; a
     limit on file size bounds that, and with it the memory that processes share. `held` are descriptors that stay open
     in the child: a lock held through one is held for as long as the child lives, even when we are killed. Without an
-    `environment` it gets that of tools (keys.py). DeviceError where the program cannot be started.
+    `environment` it gets that of tools (keys.py). It runs on `cores` alone, where any are given. DeviceError where the
+    program cannot be started.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -55,6 +57,8 @@ def run_limited(
             raise DeviceError(reason, "Build or install it again.") from error
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
+            if cores:
+                os.sched_setaffinity(process.pid, cores)
         expired = False
         try:
             process.wait(limit_s)

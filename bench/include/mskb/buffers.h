@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 #include <cuda_runtime.h>
 
 namespace mskb {
@@ -22,7 +23,7 @@ inline void cuda_checked(cudaError_t status, const char* what) {
 }
 #define MSKB_CUDA(call) ::mskb::cuda_checked((call), #call)
 
-// One device allocation.
+// One device allocation, of exactly so many bytes: a memory checker sees what lies behind.
 class DeviceBuffer {
   public:
     explicit DeviceBuffer(size_t bytes) : bytes_(bytes) {
@@ -40,6 +41,60 @@ class DeviceBuffer {
   private:
     void* data_ = nullptr;
     size_t bytes_;
+};
+
+// Device memory for checks and inputs, which comes and goes thousands of times in a run. Blocks are kept for the next use:
+// while other GPUs of the machine are at work, the driver may take milliseconds to allocate one and to free it. Who uses
+// them works on the default stream alone, so that a block is free as soon as its buffer is gone.
+class ReusedBuffer {
+  public:
+    explicit ReusedBuffer(size_t bytes) : bytes_(bytes) {
+        while (size_class_ < kClasses && (kSmallest << size_class_) < bytes)
+            ++size_class_;
+        if (size_class_ < kClasses && !blocks().free[size_class_].empty()) {
+            data_ = blocks().free[size_class_].back();
+            blocks().free[size_class_].pop_back();
+            blocks().bytes -= kSmallest << size_class_;
+            return;
+        }
+        MSKB_CUDA(cudaMalloc(&data_, size_class_ < kClasses ? kSmallest << size_class_ : bytes));
+    }
+    ReusedBuffer(ReusedBuffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), size_class_(other.size_class_) {}
+    ReusedBuffer(const ReusedBuffer&) = delete;
+    ReusedBuffer& operator=(const ReusedBuffer&) = delete;
+    ~ReusedBuffer() {
+        if (data_ == nullptr)
+            return;
+        if (size_class_ == kClasses || blocks().bytes + (kSmallest << size_class_) > kKept) {
+            cudaFree(data_);
+            return;
+        }
+        blocks().free[size_class_].push_back(data_);
+        blocks().bytes += kSmallest << size_class_;
+    }
+
+    void* get() const { return data_; }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    static constexpr size_t kSmallest = 512,
+                            kKept = size_t{256} << 20; // bytes of a block, and of all that are kept
+    static constexpr int kClasses = 18;                // of blocks, each twice the one before
+
+    struct Blocks {
+        std::vector<void*> free[kClasses];
+        size_t bytes = 0;
+    };
+    // They end with the process: the driver may be gone before a destructor could free them.
+    static Blocks& blocks() {
+        static Blocks* kept = new Blocks;
+        return *kept;
+    }
+
+    void* data_ = nullptr;
+    size_t bytes_;
+    int size_class_ = 0; // kClasses: larger than any block that is kept
 };
 
 // Host memory that is page-locked, so that gigabytes arrive quickly, and kept for the next use: locking takes longer

@@ -113,7 +113,7 @@ class CaseCheck {
     const std::vector<WorkingBuffer>& working_;
     Oracle& oracle_;
     std::vector<double> worst_;                     // error of the baseline so far, per buffer
-    std::vector<std::optional<DeviceBuffer>> kept_; // outputs of the call before
+    std::vector<std::optional<ReusedBuffer>> kept_; // outputs of the call before
 };
 
 } // namespace mskb

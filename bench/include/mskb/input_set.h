@@ -50,7 +50,7 @@ class Inputs {
                 made_[buffers[k]] = donor_->made_.at(buffers[k]);
                 continue;
             }
-            DeviceBuffer& made = owned_.try_emplace(buffers[k], spec(buffers[k]).bytes()).first->second;
+            ReusedBuffer& made = owned_.try_emplace(buffers[k], spec(buffers[k]).bytes()).first->second;
             MSKB_CUDA(cudaMemcpy(made.get(), host[k].data(), made.bytes(), cudaMemcpyHostToDevice));
             made_[buffers[k]] = &made;
         }
@@ -83,8 +83,8 @@ class Inputs {
     const Inputs* donor_;
     std::vector<uint64_t> keys_; // per buffer
     std::map<int, Fill> rules_;
-    std::map<int, DeviceBuffer> owned_;
-    std::map<int, const DeviceBuffer*> made_; // own or the donor's, which lives longer
+    std::map<int, ReusedBuffer> owned_;
+    std::map<int, const ReusedBuffer*> made_; // own or the donor's, which lives longer
     double structure_seconds_ = 0;
 };
 
