@@ -15,12 +15,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
 import gpu_model_validation as validation
+
+from cudamaster.cli.output import report_error
+from cudamaster.errors import CudaMasterError
 
 _ALL_CASES = 100
 _LIMIT_S = 600.0
@@ -95,4 +99,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CudaMasterError as error:
+        report_error(error)
+        sys.exit(error.exit_code)

@@ -11,22 +11,20 @@ from gpu_model_data import SEED
 from cudamaster import cards
 from cudamaster.building import Builder
 from cudamaster.devices.cpu import CpuDevice
+from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.modelling.tracing import NoTrace, trace
 from cudamaster.values import Candidate, Precision
 
 
 def show(named: str, file: Path | None, case: str) -> None:
-    """Count a kernel of TASK-PRECISION at a case and print counts as JSON, seconds to stderr."""
-    task, _, precision = named.rpartition("-")
-    card, device = cards.load(task), CpuDevice()
-    bench = Workbench(card, Precision(precision), device)
-    candidate = bench.baseline
+    """Count a kernel of TASK-PRECISION at a case and print counts as JSON, seconds to stderr. Raises UsageError."""
+    card, precision = _named(named)
+    labels, device = _labels(card, case), CpuDevice()
+    candidate = Workbench(card, precision, device).baseline
     if file is not None:
-        candidate = Candidate(task, Precision(precision), file.read_text(), device.default_command)
-    timed = sorted((each for each in card.cases if each.sweep), key=lambda each: each.weight)
-    labels = [each.label for each in timed] if case == "all" else [timed[-1].label if case == "heaviest" else case]
-    builder = Builder(card, Precision(precision), device)
+        candidate = Candidate(card.name, precision, _text(file), device.default_command)
+    builder = Builder(card, precision, device)
     begun = monotonic()
     judge, build = builder.judge(), builder.traced_worker(candidate)
     if build.worker is None:
@@ -39,3 +37,33 @@ def show(named: str, file: Path | None, case: str) -> None:
         else:
             print(counts.model_dump_json(indent=1, exclude_defaults=True))
     print(f"built in {built - begun:.1f} s, counted in {monotonic() - built:.2f} s", file=sys.stderr)
+
+
+def _named(name: str) -> tuple[cards.TaskCard, Precision]:
+    task, dash, precision = name.rpartition("-")
+    if not dash or precision not in list(Precision):
+        wanted = " or ".join(f"{task if dash else name}-{each}" for each in Precision)
+        raise UsageError(f"{name!r} names no precision of a task.", f"Give TASK-PRECISION: {wanted}.")
+    return cards.load(task), Precision(precision)
+
+
+def _labels(card: cards.TaskCard, case: str) -> list[str]:
+    timed = [each.label for each in sorted((each for each in card.cases if each.sweep), key=lambda each: each.weight)]
+    if case == "all":
+        return timed
+    if case == "heaviest":
+        return timed[-1:]
+    if case not in {each.label for each in card.cases}:
+        raise UsageError(
+            f"{card.name} has no case {case!r}.", f"Choose heaviest, all or, as timed cases, one of: {' '.join(timed)}."
+        )
+    return [case]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The kernel {file} cannot be read: {error}.", "Give a file with the text of a region."
+        ) from error
