@@ -4,11 +4,13 @@
     python benchmarks/gpu_model.py counters
     python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
     python benchmarks/gpu_model.py pack FOLDER
+    python benchmarks/gpu_model.py times FOLDER... [--out results/h200/times.csv]
     python benchmarks/gpu_model.py fit | validate | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
 `count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
+`times` adds what runs measured of playbook kernels to a table of times.
 `whole` does all from counting every timed case to the picture, one after the other (about 15 minutes on two cores).
 """
 
@@ -21,6 +23,7 @@ from pathlib import Path
 import gpu_model_counters as counters
 import gpu_model_counting as counting
 import gpu_model_data as data
+import gpu_model_times as times
 import gpu_model_validation as validation
 
 from cudamaster.cli.output import report_error
@@ -56,6 +59,9 @@ def main() -> None:
     packed = commands.add_parser("pack", help="make one file of counts that are kept in a folder")
     packed.add_argument("folder", type=Path)
     packed.add_argument("--to", type=Path, default=validation.COUNTS)
+    taken = commands.add_parser("times", help="add times of the kernels of runs to a table")
+    taken.add_argument("folder", type=Path, nargs="+", help="run folders, or folders that hold some")
+    taken.add_argument("--out", type=Path, default=validation.TIMES)
     for name, words in (
         ("fit", "fit the constants on one half"),
         ("validate", "hold the model against the other"),
@@ -81,6 +87,8 @@ def main() -> None:
             print(data.count_one(given.folder, given.task, given.precision, given.number, given.cases))
         case "pack":
             data.pack(given.folder, given.to)
+        case "times":
+            times.update(given.folder, given.out, validation.COUNTS)
         case "fit":
             validation.run_fit(given.gpu)
         case "validate":

@@ -57,6 +57,7 @@ def examples() -> list[Example]:
             continue
         allocates = any(event.event == "alloc" for event in each.counts.events)
         one, other = alone.get(call), beside.get(call)
+        one, other = (None if time and time.code not in (None, each.code) else time for time in (one, other))
         time = one if other is None or (allocates and one is not None) else None if allocates else other
         if time is not None:
             found.append(Example(each.counts, time))

@@ -1,9 +1,10 @@
 """Measured times of kernels on a GPU, which the model is fitted on and held against: read from a CSV file.
 
-    task,precision,kernel,case,whole_us,device_us[,empty_us]
+    task,precision,kernel,case,whole_us,device_us[,empty_us][,code]
 
 `kernel` is "baseline" or the name of a playbook file without its suffix, `case` the label of a case. The whole call is
-by the host's clock; the device's time may be missing. `empty_us` is an empty call of the same process.
+by the host's clock; the device's time may be missing. `empty_us` is an empty call of the same process,
+`code` the hash of the text that was measured.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Time:
     whole_us: float
     device_us: float | None = None
     empty_us: float | None = None
+    code: str | None = None
 
     @property
     def of_task(self) -> tuple[str, str, str]:
@@ -74,7 +76,8 @@ def _time(row: Mapping[str, str]) -> Time:
     if whole is None:
         raise ValueError(f"{row['task']} {row['kernel']} at {row['case']} has no whole_us")
     return Time(
-        row["task"], row["precision"], row["kernel"], row["case"], whole, device, empty
+        row["task"], row["precision"], row["kernel"], row["case"], whole, device, empty,
+        row.get("code") or None,
     )  # fmt: skip
 
 
