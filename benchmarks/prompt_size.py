@@ -5,11 +5,16 @@
 
 A file holds the raw output of Nsight Compute (--csv --page raw) for a task's kernel at one case, with the six sections
 of the paper's table 6 or all; its name is TASK-PRECISION.txt for the heaviest case, or TASK-PRECISION-CASE.txt. The
-kernel is taken to be the baseline. Two full profiles are rendered:
+kernel is taken to be the baseline. The filtered profile is that of the heaviest case, as `optimize --profile filtered`
+sends it. Two full profiles are rendered:
 
     one case     every kernel at the heaviest case, all metrics of table 6 with units
-    all cases    the same at every case that was recorded: what `optimize --profile full` sends, and what the paper's
+    all cases    the same at each timed case of the task: what `optimize --profile full` sends, and what the paper's
                  Planner was given (appendix B.1: a report for each size)
+
+Where only some of the cases were recorded, the prompt that would be sent is longer than the one that is measured, and
+the saving is marked as "at least". Where the heaviest is not among them, the longest of the filtered profiles stands in
+for its.
 
 The rest of the prompt is that of a first round; times in it are made up, and have the same length as measured ones.
 Tokens are those of cl100k_base, by LiteLLM, without a network.
@@ -23,9 +28,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from cudamaster import cards, prompting
 from cudamaster.agents.brief import Brief
@@ -61,9 +63,12 @@ HARDWARE = Hardware(
         "threads per SM": "2048",
         "32-bit registers per SM": "65536",
         "shared memory per SM": "228 KiB",
+        "shared memory per block": "48 KiB, up to 227 KiB as dynamic shared memory that cudaFuncSetAttribute allows",
         "L2 cache": "60 MiB",
-        "memory bandwidth, measured": "reads 4.31 TB/s, writes 4.05 TB/s",
-        "fp32 arithmetic, measured": "60.1 TFLOP/s",
+        "memory bandwidth, measured": "reads 4.58 TB/s, writes 4.59 TB/s",
+        "fp32 arithmetic, measured": "65.2 TFLOP/s",
+        "bf16 arithmetic without tensor cores, measured": "130 TFLOP/s",
+        "tensor cores, bf16 with fp32 sums, measured by wgmma": "970 TFLOP/s",
     },
     emulated=False,
 )
@@ -86,6 +91,17 @@ class Prompts:
     whole: Size
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Prompts of one task; `one_case` is None where the heaviest case was not recorded."""
+
+    filtered: Prompts
+    one_case: Prompts | None
+    all_cases: Prompts
+    recorded: int
+    timed: int
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -101,25 +117,40 @@ def main() -> None:
             f"No file is named TASK-PRECISION.txt or TASK-PRECISION-CASE.txt: {', '.join(map(str, files))}"
         )
     count = token_counter()
-    made = Table("task", "full profile", "part: filtered", "full", "smaller", "prompt: filtered", "full", "smaller")
+    heads = ("task", "full profile", "part: filtered", "full", "smaller", "prompt: filtered", "full", "smaller")
+    rows = [heads, tuple("---" if i < 2 else "--:" for i in range(len(heads)))]
     for (task, precision), profiles in sorted(recorded.items()):
-        filtered, one_case, all_cases = measured(task, precision, profiles, count)
-        rows = [("one case", one_case)]
-        if len(profiles) > 1:
-            rows.append((f"{len(profiles)} cases", all_cases))
-        for label, full in rows:
-            row = [f"{task} {precision}", label]
-            for less, more in ((filtered.part, full.part), (filtered.whole, full.whole)):
-                row += [_size(less), _size(more), f"{1 - less.tokens / more.tokens:.0%}"]
-            made.add_row(*row)
-    console = Console(width=150)
-    console.print(made)
-    console.print("Sizes are tokens (characters); what is smaller is in tokens.")
+        rows += table_rows(f"{task} {precision}", measured(task, precision, profiles, count))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print(f"| {' | '.join(cells)} |")
+    print("\nSizes are tokens (characters); what is smaller is in tokens.")
+
+
+def table_rows(name: str, found: Measured) -> list[tuple[str, ...]]:
+    """Rows of the table for one task: against one case, where that is the heaviest, and against all that there are."""
+    fulls = [("one case", found.one_case, "")]
+    if found.recorded == found.timed:
+        fulls.append((f"all {found.timed} cases", found.all_cases, ""))
+    elif found.recorded > 1:
+        fulls.append((f"{found.recorded} of {found.timed} cases", found.all_cases, "at least "))
+    rows = []
+    for label, full, mark in fulls:
+        if full is not None:
+            row = [name, label]
+            for less, more in ((found.filtered.part, full.part), (found.filtered.whole, full.whole)):
+                row += [_size(less), _size(more), f"{mark}{1 - less.tokens / more.tokens:.0%}"]
+            rows.append(tuple(row))
+    return rows
 
 
 def measured(
     task: str, precision: Precision, profiles: Sequence[tuple[str | None, str]], count: Callable[[str], int]
-) -> tuple[Prompts, Prompts, Prompts]:
+) -> Measured:
     """Sizes with the filtered profile, the full one of the heaviest case, and the full one of all recorded cases."""
     card, thresholds = cards.load(task), load()
     sweep = [case for case in card.cases if case.sweep]
@@ -131,10 +162,9 @@ def measured(
         profile = ncu.parse(text, candidate=candidate.id, case=case or heaviest, metrics=thresholds.full)
         if not isinstance(profile, Profile):
             raise SystemExit(f"{task} {precision}, case {case or heaviest}: {profile.reason}")
+        if profile.case not in {each.label for each in sweep}:
+            raise SystemExit(f"{task} {precision}: {profile.case} is none of its timed cases.")
         seen[profile.case] = profile
-    if heaviest not in seen:
-        raise SystemExit(f"{task} {precision}: there is no profile of the heaviest case, {heaviest}.")
-    main_profile = seen.pop(heaviest)
     timing = Timing((101.25,) * 3, (101.25,) * 3, (91.25,) * 3, (91.25,) * 3)
     verdict = Verdict(
         candidate.id,
@@ -176,10 +206,16 @@ def measured(
         assert part.strip() in whole, "the part is a part of the prompt"
         return Prompts(*(Size(len(text), count(text)) for text in (part, whole)))
 
-    return (
-        sizes(findings(main_profile, thresholds)),
-        sizes(findings(main_profile, thresholds, full=True)),
-        sizes(findings(main_profile, thresholds, full=True, others=list(seen.values()))),
+    at_heaviest = [seen[heaviest]] if heaviest in seen else list(seen.values())
+    filtered = [sizes(findings(profile, thresholds)) for profile in at_heaviest]
+    main_profile = seen.get(heaviest) or at_heaviest[0]
+    others = [profile for profile in seen.values() if profile is not main_profile]
+    return Measured(
+        max(filtered, key=lambda prompts: prompts.whole.tokens),
+        sizes(findings(main_profile, thresholds, full=True)) if heaviest in seen else None,
+        sizes(findings(main_profile, thresholds, full=True, others=others)),
+        len(seen),
+        len(sweep),
     )
 
 
