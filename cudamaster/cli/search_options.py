@@ -44,11 +44,11 @@ class SearchOptions:
         from cudamaster.runrecord import Settings
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
-        from cudamaster.values import ProfileMode
 
         search = registry.find(self.strategy)
         choice = models.choice(search.roles)
         rule = JumpRule(self.jump_factor, self.jump_above)
+        own = registry.parse_options(search, self.pairs)
         return Settings(
             self.strategy,
             self.rounds or search.rounds,
@@ -57,9 +57,9 @@ class SearchOptions:
             choice.names,
             choice.base_url,
             self.seed,
-            ProfileMode(self.profile) if self.profile else search.profile,
+            registry.profile_of(search, self.profile, own),
             self.thresholds,
-            options=registry.parse_options(search, self.pairs),
+            options=own,
             search_seed=secrets.randbits(63) if self.seed is None else self.seed,
             examples=self.examples,
             sampling=choice.sampling,

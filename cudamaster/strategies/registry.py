@@ -81,8 +81,8 @@ class Strategy:
     """One strategy: the roles that it asks, its defaults, and how it is run with a run's settings.
 
     `options` is a frozen dataclass whose fields, text, numbers or truth values, all have defaults; it raises UsageError
-    for values that make no sense. `debug_tries` is None where a strategy has none, `profile` what its agents are told
-    of the hardware.
+    for values that make no sense. `debug_tries` is None where a strategy has none. `profile` is what is asked of the
+    hardware, and `shows_profile` whether with its options an agent is told of it; else it is for readers of the run.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Strategy:
     rounds: int
     debug_tries: int | None = None
     profile: ProfileMode = ProfileMode.FILTERED
+    shows_profile: Callable[[Any], bool] = lambda options: True
     options: type[Any] = NoOptions
 
 
@@ -137,6 +138,7 @@ STRATEGIES = {
             _cudaforge,
             rounds=10,
             profile=ProfileMode.CUDAFORGE24,
+            shows_profile=lambda options: options.judge != cudaforge.CORRECTION,
             options=cudaforge.Options,
         ),
         Strategy(
@@ -145,6 +147,7 @@ STRATEGIES = {
             contrastive.ROLES,
             _contrastive,
             rounds=10,
+            shows_profile=lambda options: False,
             options=contrastive.Options,
         ),
         Strategy(
@@ -153,6 +156,7 @@ STRATEGIES = {
             sample.ROLES,
             _sample,
             rounds=10,
+            shows_profile=lambda options: False,
         ),
     )
 }
@@ -198,6 +202,20 @@ def debug_tries_of(strategy: Strategy, given: int | None) -> int:
     if strategy.debug_tries is None and given is not None:
         raise UsageError(f"The strategy {strategy.name} has no debug tries.", "Leave out -D.")
     return given if given is not None else strategy.debug_tries or 0
+
+
+def profile_of(strategy: Strategy, given: str | None, options: Mapping[str, Option]) -> ProfileMode:
+    """The profile as given or by default. Raises UsageError where one is given that no agent is told of."""
+    mode = strategy.profile if given is None else ProfileMode(given)
+    if given is None or mode is ProfileMode.NONE or strategy.shows_profile(options_of(strategy, options)):
+        return mode
+    defaults = strategy.options()
+    changed = [f"{name}={value}" for name, value in options.items() if value != getattr(defaults, name)]
+    which = f" with {', '.join(changed)}" if strategy.shows_profile(defaults) else ""
+    raise UsageError(
+        f"The strategy {strategy.name}{which} shows no agent a profile.",
+        "Leave out --profile, or give none, which profiles nothing.",
+    )
 
 
 def options_of(strategy: Strategy, given: Mapping[str, Option]) -> Any:

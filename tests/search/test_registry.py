@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from cudamaster.optimization import optimize
 from cudamaster.reading import read
 from cudamaster.runrecord import Settings, read_manifest
 from cudamaster.strategies import registry
-from cudamaster.values import Role
+from cudamaster.strategies.protocol import Silent
+from cudamaster.values import ProfileMode, Role
 
 
 def command(*words: str) -> Result:
@@ -37,6 +39,15 @@ def test_a_strategy_is_found_by_its_name_with_defaults_that_hold(name: str) -> N
     [
         (["--strategy", "evolve"], "There is no strategy 'evolve'. Take one of cudamaster, cudaforge"),
         (["--strategy", "cudaforge", "-D", "3"], "The strategy cudaforge has no debug tries. Leave out -D."),
+        (
+            ["--strategy", "sample", "--profile", "full"],
+            "sample shows no agent a profile. Leave out --profile, or give none",
+        ),
+        (["--strategy", "contrastive", "--profile", "filtered"], "The strategy contrastive shows no agent a profile."),
+        (
+            ["--strategy", "cudaforge", "--set", "judge=correction", "--profile", "full"],
+            "The strategy cudaforge with judge=correction shows no agent a profile.",
+        ),
         (["--set", "judge=both"], "The strategy cudamaster has no option 'judge'. It has none of its own."),
         (["--strategy", "cudaforge", "--set", "jugde=both"], "no option 'jugde'. It has judge=both."),
         (["--strategy", "cudaforge", "--set", "judge"], "'judge' sets nothing. Write it as NAME=VALUE."),
@@ -54,6 +65,47 @@ def test_what_makes_no_sense_is_said_before_anything_is_run(words: list[str], sa
     assert ran.exit_code == UsageError.exit_code
     assert said in ran.output
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "modes"),
+    [
+        ("cudamaster", [], list(ProfileMode)),
+        ("cudaforge", [], list(ProfileMode)),
+        ("cudaforge", ["judge=none"], list(ProfileMode)),
+        ("cudaforge", ["judge=correction"], [ProfileMode.NONE]),
+        ("contrastive", [], [ProfileMode.NONE]),
+        ("sample", [], [ProfileMode.NONE]),
+    ],
+)
+def test_a_profile_is_chosen_where_an_agent_is_told_of_it(
+    strategy: str, options: list[str], modes: list[ProfileMode]
+) -> None:
+    """`none` can be chosen anywhere: then nothing is profiled. Without a choice each strategy has its own."""
+    found = registry.find(strategy)
+    own = registry.parse_options(found, options)
+    assert registry.profile_of(found, None, own) is found.profile
+    for mode in ProfileMode:
+        if mode in modes:
+            assert registry.profile_of(found, mode.value, own) is mode
+        else:
+            with pytest.raises(UsageError, match="shows no agent a profile"):
+                registry.profile_of(found, mode.value, own)
+
+
+@pytest.mark.parametrize("judge", ["both", "correction", "optimization", "none"])
+def test_what_a_strategy_says_of_its_prompts_holds(judge: str) -> None:
+    """CudaForge over a kernel that is right: a profile is in a prompt exactly where the registry says so."""
+    found = registry.find("cudaforge")
+    judged = [(Role.JUDGE, json.dumps({"bottleneck": "B", "optimization method": "M", "modification plan": "P"}))]
+    script = [code(kernel(score=1.5, tag="a")), *(judged if judge in ("both", "optimization") else []),
+              code(kernel(score=2.0, tag="b"))]  # fmt: skip
+    model = ScriptedModel(script)
+    settings = Settings("cudaforge", 2, 0, "stand-in", dict.fromkeys(found.roles, "scripted"),
+                        options={"judge": judge})  # fmt: skip
+    registry.run(ScriptedWorkbench(), model.for_all(), settings, Silent())
+    told = any("NOTE" in message.content for request in model.requests for message in request.messages)
+    assert told == found.shows_profile(registry.options_of(found, settings.options))
 
 
 def test_values_are_read_as_their_defaults_are() -> None:
