@@ -33,6 +33,8 @@ CALLS = (
     "barriers",
     "shuffles",
     "product",
+    "a product of fragments",
+    "101 products of fragments",
     "bf16",
     "exp",
     "device variable",
@@ -203,6 +205,14 @@ def test_a_product_of_matrices(calls: Mapping[str, CallCounts | NoTrace]) -> Non
     assert [print_.blocks for print_ in footprints] == [1, 8, 64]
     # Eight blocks in a row share their rows of `a`, and need all of `b`; all blocks need all of both.
     assert [print_.read for print_ in footprints] == [512, 16 * 16 + 128 * 16, 2 * 128 * 16]
+
+
+def test_a_product_of_fragments_is_one_instruction(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """What the host computes for it is not the warp's: a hundred more are as many instructions, and their loop's."""
+    one, more = (only(calls, f"{name} of fragments").instructions for name in ("a product", "101 products"))
+    assert (one.matrix, more.matrix) == (1, 101)
+    kinds = [name for name in type(one).model_fields if name not in ("matrix", "active_share")]
+    assert sum(getattr(more, kind) - getattr(one, kind) for kind in kinds) <= 8 * 100
 
 
 def test_conversions_and_special_functions(calls: Mapping[str, CallCounts | NoTrace]) -> None:

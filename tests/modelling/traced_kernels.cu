@@ -2,6 +2,7 @@
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include <mma.h>
 
 extern "C" void cudamaster_cpu_record(int on);
 
@@ -87,6 +88,19 @@ __global__ void product_kernel(const float* a, const float* b, float* c, int n) 
     c[row * n + column] = sum;
 }
 
+__global__ void tensor_kernel(const __nv_bfloat16* in, float* out, int products) {
+    using namespace nvcuda::wmma;
+    fragment<matrix_a, 16, 16, 16, __nv_bfloat16, row_major> a;
+    fragment<matrix_b, 16, 16, 16, __nv_bfloat16, row_major> b;
+    fragment<accumulator, 16, 16, 16, float> sums;
+    load_matrix_sync(a, in, 16);
+    load_matrix_sync(b, in + 256, 16);
+    fill_fragment(sums, 0.0f);
+    for (int i = 0; i < products; ++i)
+        mma_sync(sums, a, b, sums);
+    store_matrix_sync(out, sums, 16, mem_row_major);
+}
+
 __global__ void narrow_kernel(const __nv_bfloat16* in, __nv_bfloat16* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     out[i] = __float2bfloat16(__bfloat162float(in[i]) * 3.0f + 1.0f);
@@ -161,6 +175,8 @@ int main() {
     recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
     recorded([&] { shuffle_kernel<<<1, 64>>>(out); });
     recorded([&] { product_kernel<<<dim3(8, 8), dim3(16, 16)>>>(in, in + 16384, out, 128); });
+    recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 1); });
+    recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 101); });
     recorded([&] { narrow_kernel<<<4, 128>>>((__nv_bfloat16*)in, (__nv_bfloat16*)out); });
     recorded([&] { special_kernel<<<4, 128>>>(in, out); });
     recorded([&] { scratch_kernel<<<1, 1024>>>(); });

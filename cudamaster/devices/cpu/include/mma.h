@@ -127,14 +127,14 @@ template <class Fragment> void walk_alignment(const void* address, unsigned int 
 
 // The lane that holds an element as its number element / 32. A checked build deals them out in another way: a kernel
 // whose lanes read what they happen to have written themselves leans on a mapping that CUDA leaves open.
-constexpr int owner(int element) {
+CUDAMASTER_CPU_PART constexpr int owner(int element) {
 #if defined(CUDAMASTER_CPU_CHECKED)
     return (element + 5 * (element / 32) + 11) % 32;
 #else
     return element % 32;
 #endif
 }
-constexpr int element_of(int lane, int i) {
+CUDAMASTER_CPU_PART constexpr int element_of(int lane, int i) {
     return i * 32 + (lane - owner(i * 32) + 32) % 32;
 }
 
