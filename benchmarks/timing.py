@@ -248,9 +248,9 @@ def padded(code: str) -> str:
     return code
 
 
-def runs(names: Sequence[str], device: CudaDevice) -> dict[str, object]:
+def runs(names: Sequence[str], device: CudaDevice, kept: Path | None) -> dict[str, object]:
     """The last playbook step of some tasks, evaluated three times: P each time, and the spread of cases over 20 µs."""
-    result: dict[str, object] = {}
+    result: dict[str, dict[str, object]] = {}
     pairs = []
     for name in names:
         each = bench(name, device, TURNS)
@@ -264,18 +264,27 @@ def runs(names: Sequence[str], device: CudaDevice) -> dict[str, object]:
     for name, each, candidate in pairs:
         verdicts = [evaluated(each, candidate) for _ in range(3)]
         scores = [verdict.score or 0 for verdict in verdicts]
-        spread = 0.0
+        spread, rows = 0.0, []
         for cases in zip(*[[c for c in v.cases if c.timing] for v in verdicts], strict=True):
             ratios = [case.speed.speedup for case in cases if case.speed]
-            if min(statistics.median(case.timing.candidate_us) for case in cases if case.timing) > QUIET_US:
+            times = [case.timing for case in cases if case.timing]
+            sides = {
+                "baseline_us": [statistics.median(timing.baseline_us) for timing in times],
+                "candidate_us": [statistics.median(timing.candidate_us) for timing in times],
+            }
+            if min(sides["candidate_us"]) > QUIET_US:
                 spread = max(spread, max(ratios) / min(ratios) - 1)
+            rows.append({"case": cases[0].label, "S": ratios, **sides})
         print(
             f"{name:24} P {scores[0]:.3f} {scores[1]:.3f} {scores[2]:.3f}  spread {max(scores) / min(scores) - 1:.4f}, "
             f"of cases over 20 us {spread:.4f}",
             flush=True,
         )
-        result[name] = {"P": scores, "spread_of_long_cases": spread}
-    return result
+        result[name] = {"P": scores, "spread_of_long_cases": spread, "cases": rows}
+        if kept is not None:
+            with kept.open("a") as file:
+                file.write(json.dumps({"name": name, **result[name]}) + "\n")
+    return dict(result)
 
 
 def clocks(device: CudaDevice) -> dict[str, object]:
@@ -307,7 +316,7 @@ def main() -> None:
         "same": lambda: same(given.tasks or TASKS.split(), device, given.processes, given.blocks, lines),
         "all": lambda: every(given.tasks or EVERY, device, lines),
         "more": lambda: more(device),
-        "runs": lambda: runs(given.tasks or TASKS.split(), device),
+        "runs": lambda: runs(given.tasks or TASKS.split(), device, lines),
         "clocks": lambda: clocks(device),
     }
     figures = measure[given.what]()

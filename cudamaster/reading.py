@@ -115,7 +115,7 @@ class _Replay(Silent):
         return RunAccount(
             path=str(self.record.path),
             state=State.FINISHED if doing is None else State.RUNNING if self.record.in_use else State.STOPPED,
-            stopped_at=doing and f"{doing}{self._why_ended()}",
+            stopped_at=doing and self._with_why(doing),
             note=self._note,
             task=run.task,
             precision=run.precision,
@@ -142,11 +142,11 @@ class _Replay(Silent):
         models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
         return registry.run(bench, models, run.settings, self)
 
-    def _why_ended(self) -> str:
-        """Why the last session ended before the run did, its budget or an error; nothing where it was killed."""
+    def _with_why(self, doing: str) -> str:
+        """What it was doing, and why the last session ended before the run did: nothing where it was killed."""
         sessions = self.record.sessions
         why = sessions[-1].ended if sessions and not self.record.in_use else None
-        return f"; {why}" if why else ""
+        return f"{doing}; {why}" if why and why != doing else doing
 
     def _must_agree(self, result: Result) -> None:
         """The record is used up, and the summary says what the replay came to."""

@@ -195,11 +195,13 @@ class _Reading:
             if folder.resolve() in self._seen:
                 continue
             self._seen.add(folder.resolve())
-            before = len(self.missing)
+            before, problems = len(self.missing), len(self.problems)
             told = self._single(folder, "suite") if folder.is_dir() else None
             if told is None and len(self.missing) == before:
                 self.missing.append(_not_there(path, entry, emulated, begun=folder.is_dir()))
             if entry.state is State.FAILED:
+                if len(self.missing) > before:  # that it had no kernel yet goes without saying
+                    del self.problems[problems:]
                 what = f"{folder} failed: {' '.join((entry.error or 'no reason is kept').split())}"
                 self.problem(folder, what, f"Try it again: suite --resume {path}", serious=told is None)
 

@@ -318,7 +318,7 @@ def _status(run: TaskResult) -> str:
     if run.status is None:
         return "no kernel"
     told = run.status.value.replace("_", " ")
-    if run.correct and not run.improved:
+    if run.correct and not run.improved and run.progress.value == "finished":
         told += ", baseline kept"
     if not run.complete:
         told += ", incomplete"

@@ -301,6 +301,7 @@ def test_a_suite_with_what_failed_and_what_it_did_not_get_to(tmp_path: Path) -> 
     ]
     why = {one.name: one.why for one in report.missing}
     assert "The model cannot be reached" in why["relu_fp32"]
+    assert len([one for one in report.problems if "relu_fp32" in one.path]) == 1  # told once
     assert "was stopped before it had judged a kernel" in why["selu_fp32"]
     assert "did not get to it" in why["elu_fp32"]
     by_precision = {group.precision: group for group in groups(report)}
