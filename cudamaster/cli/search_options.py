@@ -41,6 +41,7 @@ class SearchOptions:
         """The settings of a fresh search with these models. Raises UsageError."""
         import secrets
 
+        from cudamaster.models.choose import must_be_known
         from cudamaster.runrecord import Settings
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
@@ -49,7 +50,7 @@ class SearchOptions:
         choice = models.choice(search.roles)
         rule = JumpRule(self.jump_factor, self.jump_above)
         own = registry.parse_options(search, self.pairs)
-        return Settings(
+        settings = Settings(
             self.strategy,
             self.rounds or search.rounds,
             registry.debug_tries_of(search, self.debug_tries),
@@ -66,6 +67,8 @@ class SearchOptions:
             jump_factor=rule.factor,
             jump_above=rule.above,
         )
+        must_be_known(choice)  # last, because it takes seconds
+        return settings
 
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:

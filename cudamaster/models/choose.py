@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cudamaster.errors import UsageError
 from cudamaster.keys import checked_url
-from cudamaster.models.litellm_model import LiteLLMModel
+from cudamaster.models.litellm_model import NAME_IT, LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
 from cudamaster.models.protocol import Model, Sampling
 from cudamaster.values import Role
@@ -66,6 +66,16 @@ def build(choice: Choice) -> dict[Role, Model]:
         if name not in built:
             built[name] = PlaybookModel() if name == NAME else LiteLLMModel(name, choice.base_url, choice.sampling)
     return {role: built[name] for role, name in choice.names.items()}
+
+
+def must_be_known(choice: Choice) -> None:
+    """Raise UsageError for a name without a provider, of which the first call would tell only after measurements.
+
+    Imports LiteLLM where one is named; no server is reached.
+    """
+    for model in dict.fromkeys(build(choice).values()):
+        if isinstance(model, LiteLLMModel) and not model.known:
+            raise UsageError(f"No model is known as {model.name}: LiteLLM has no provider for it.", NAME_IT)
 
 
 def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _MISSING_KEY = re.compile(
 _PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalServerError", "BadGatewayError",
             "APIConnectionError")  # fmt: skip
 
+NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
 _LONGEST_PAUSE_S = 120.0
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
@@ -70,6 +71,22 @@ class LiteLLMModel:
     def name(self) -> str:
         """Name as the user gave it."""
         return self._name
+
+    @property
+    def known(self) -> bool:
+        """Whether LiteLLM has a provider for the name; what models a provider has is not looked up.
+
+        Imports LiteLLM; no server is reached.
+        """
+        litellm = _imported()
+        provider, slash, model = self._name.partition("/")
+        if slash and provider in litellm.provider_list:
+            return bool(model)  # asking LiteLLM further would make a provider that logs in by a browser do so
+        try:
+            litellm.get_llm_provider(self._name, api_base=self._base_url)
+        except Exception:
+            return False
+        return True
 
     def left_out(self) -> tuple[str, ...]:
         """The fields of its Sampling that were given and that this model does not take: they are not sent."""
@@ -284,7 +301,7 @@ def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error
         why, fix = "it did not answer in time", "Check the server, then go on with --resume."
     elif kind == "NotFoundError" or "LLM Provider NOT provided" in said:
         why = "no such model is known there"
-        fix = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
+        fix = NAME_IT
     elif kind == "ContextWindowExceededError":
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
     elif _is_unreachable(error, said):

@@ -21,7 +21,7 @@ from search_stand_ins import COMMAND, ChatServer, code, dot_product, fix, plan
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import ModelError
+from cudamaster.errors import ModelError, UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.models import choose
 from cudamaster.models.litellm_model import LiteLLMModel
@@ -174,6 +174,41 @@ def test_an_unknown_provider_is_said_plainly() -> None:
     with pytest.raises(ModelError, match="no such model is known") as caught:
         LiteLLMModel("no-provider-at-all", sleep=lambda _: None).ask(REQUEST)
     assert "PROVIDER/NAME" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "known"),
+    [
+        ("openai/never-heard-of", None, True),
+        ("openai/never-heard-of", "http://localhost:1/v1", True),
+        ("hosted_vllm/a/b", None, True),
+        ("gpt-4o", None, True),
+        ("llama3", "https://api.groq.com/openai/v1", True),
+        ("github_copilot/gpt-4o", None, True),  # LiteLLM itself would ask for a login here
+        ("no-provider-at-all", None, False),
+        ("no-provider/at-all", None, False),
+        ("no-provider/at-all", "http://localhost:1/v1", False),
+        ("openai", None, False),
+        ("openai/", None, False),
+    ],
+)
+def test_a_provider_is_known_before_a_call(
+    name: str, url: str | None, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the network: no socket is opened."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert LiteLLMModel(name, url).known is known
+    choice = choose.Choice({Role.PLANNER: "playbook", Role.CODER: name}, url)
+    if known:
+        choose.must_be_known(choice)
+    else:
+        with pytest.raises(UsageError, match=f"No model is known as {name}.*PROVIDER/NAME"):
+            choose.must_be_known(choice)
 
 
 def test_a_server_that_is_too_slow_is_a_timeout() -> None:

@@ -58,6 +58,10 @@ def test_a_strategy_is_found_by_its_name_with_defaults_that_hold(name: str) -> N
         (["--strategy", "sample", "--debug-model", "x/y"], "asks no debug agent: it asks coder. Leave --debug-model"),
         (["--base-url", "http://localhost:1/v1"], "Name one with --model, e.g. openai/NAME, or leave --base-url out."),
         (["--max-tokens", "nan"], "nan is no number."),
+        (
+            ["--coder-model", "no-provider/x"],
+            "No model is known as no-provider/x: LiteLLM has no provider for it. Give",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_is_run(words: list[str], said: str, tmp_path: Path) -> None:

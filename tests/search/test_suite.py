@@ -367,6 +367,7 @@ def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) 
         (["--tasks", "sorting", "--replay", "nowhere"], 2, "holds no record of 'sorting' in fp32 or bf16"),
         (["--tasks", "sorting", "--max-dollars", "1", "--model", "openai/x", "--base-url", "http://localhost:1/v1"],
          2, "the price of openai/x is unknown. Give --max-tokens"),
+        (["--tasks", "sorting", "--model", "no-provider/x"], 2, "No model is known as no-provider/x"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_anything_begins(
