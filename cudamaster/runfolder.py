@@ -114,6 +114,8 @@ class RunFolder(RunRecord):
         try:
             folder._remove_half_written()
             folder.check()
+            for name in FOLDERS:
+                (path / name).mkdir(exist_ok=True)
         except OSError as error:
             folder.close()
             raise unusable(error.filename or path, error) from error

@@ -21,6 +21,7 @@ from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileM
 
 FORMAT = 5
 FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "confirmations", "findings")
+_OFTEN_EMPTY = ("confirmations", "findings")  # which git does not keep
 T = TypeVar("T")
 _AFRESH = "Restore the folder from a copy, or start a fresh run."
 
@@ -199,7 +200,7 @@ class RunRecord:
     def check(self) -> None:
         """Check every file. Raises RunFolderError, and OSError where one cannot be read."""
         for name in FOLDERS:
-            if not (self.path / name).is_dir():
+            if name not in _OFTEN_EMPTY and not (self.path / name).is_dir():
                 raise RunFolderError(f"{self.path / name} is missing.", _AFRESH)
         exchanges = (self.path / "exchanges").glob("*.json")
         in_order = sorted(exchanges, key=lambda path: (len(path.name.partition("_")[0]), path))  # 9999 before 10000

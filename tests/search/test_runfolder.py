@@ -130,6 +130,13 @@ def test_a_missing_exchange_is_found(finished: Path) -> None:
         again(finished)
 
 
+def test_a_run_that_git_has_kept_is_whole(finished: Path) -> None:
+    """Its empty folders are gone."""
+    (finished / "confirmations").rmdir()
+    again(finished)
+    assert (finished / "confirmations").is_dir()
+
+
 def test_another_format_is_refused(finished: Path) -> None:
     manifest = json.loads((finished / "run.json").read_text())
     (finished / "run.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))

@@ -1,0 +1,1 @@
+nvcc -std=c++17 -arch=sm_90 -O3 --use_fast_math -c candidate.cu -o candidate.o

@@ -1,0 +1,1 @@
+nvcc -O3 -std=c++17 -arch=sm_90 -c candidate.cu -o candidate.o
