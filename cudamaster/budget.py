@@ -1,8 +1,8 @@
 """Limits on what a search may spend, and the one account that holds it to them.
 
-A limit is looked at before a model is asked and before a candidate is judged or profiled, never in the middle of that.
-So it is overrun by no more than what was under way when it was reached: one call or judgement, and in a suite one of
-each task that runs.
+A limit is looked at before a model is asked, each time that is tried, and before a candidate is judged or profiled,
+never in the middle of that. So it is overrun by no more than what was under way when it was reached: one try of a call
+or one judgement, and in a suite one of each task that runs.
 """
 
 from __future__ import annotations
@@ -159,6 +159,17 @@ class Budget:
                     f"{option} {_figure(limit)} cannot be held: the {what} of {unknown} calls is unknown.",
                     f"Go on with --resume, `{option} inf` and a limit that can be held.",
                 )
+
+    def check_pause(self, pause_s: float) -> None:
+        """Raise BudgetSpent when nothing more may begin, or nothing after a pause: it would be spent on waiting."""
+        self.check()
+        minutes, spent_s = self.limits.minutes, self.spent.seconds
+        if minutes is not None and not spent_s + pause_s < 60 * minutes:
+            raise BudgetSpent(
+                f"The budget of {_figure(minutes)} minutes ends within the {_figure(pause_s, 0)} s before a model can "
+                f"be asked again: {_figure(spent_s / 60, 2)} are spent.",
+                "It goes on with --resume and a larger --max-minutes.",
+            )
 
 
 def _figure(number: float, digits: int = 4) -> str:

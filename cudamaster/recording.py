@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cudamaster.errors import RunFolderError
-from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.models.protocol import Model, Reply, Request, TriesAgain
 from cudamaster.runfolder import RunFolder
 from cudamaster.runrecord import Exchange, request_hash
 from cudamaster.spending import Spending
@@ -27,7 +27,10 @@ class Recorder:
         self._asked = 0
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
-        """The models, each answering from the record where it can."""
+        """The models, each answering from the record where it can, and waiting no longer than the budget lasts."""
+        for model in models.values():
+            if isinstance(model, TriesAgain):
+                model.before_pause = self._spending.allow_pause
         return {role: RecordedModel(model, self) for role, model in models.items()}
 
     def ask(self, inner: Model, request: Request) -> Reply:

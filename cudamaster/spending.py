@@ -68,6 +68,11 @@ class Spending:
         self._budget.check()
         self._write()
 
+    def allow_pause(self, pause_s: float) -> None:
+        """Call before a model that failed is waited for. Raises BudgetSpent when the budget would be spent on that."""
+        self._budget.check_pause(pause_s)
+        self._write()
+
     def asked(self, usage: Usage) -> None:
         """Count a call that was answered and is in the folder."""
         self._budget.asked(usage)

@@ -40,7 +40,8 @@ class LiteLLMModel:
 
     A call is tried 1 + `retries` times, but no try begins later than `patience_s` after the first. Between tries it
     waits for as long as the server asks, else 1, 2, 4 ... seconds, and up to half of that again by chance, so that
-    searches that met one limit together do not meet it again together; never longer than two minutes.
+    searches that met one limit together do not meet it again together; never longer than two minutes. `before_pause` is
+    told of each pause, and may raise.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LiteLLMModel:
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`timeout_s` is for one try. Raises UsageError for a base URL that may hold a key."""
+        self.before_pause: Callable[[float], None] | None = None
         self._name = name
         self._base_url = checked_url(base_url)
         self._sampling = sampling or Sampling()
@@ -97,7 +99,8 @@ class LiteLLMModel:
         """Answer one request.
 
         Raises ModelError with model, reason and fix when there is no answer: unreachable host, missing or
-        refused key, unknown model, prompt too long, or a limit that outlasts the retries.
+        refused key, unknown model, prompt too long, or a limit that outlasts the retries; and what `before_pause`
+        raises.
         """
         litellm = _imported()
         started = time.monotonic()
@@ -141,6 +144,8 @@ class LiteLLMModel:
                 too_late = time.monotonic() - started + pause_s > self._patience_s
                 if kind not in _PASSING or attempt == self._retries or too_late or _is_missing_key(error):
                     raise _model_error(litellm, self._name, self._base_url, kind, error) from None
+            if self.before_pause is not None:
+                self.before_pause(pause_s)
             self._sleep(pause_s)
         raise AssertionError("unreachable")
 

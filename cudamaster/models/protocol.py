@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cudamaster.values import Role
 
@@ -76,3 +76,13 @@ class Model(Protocol):
         Raises ModelError when no answer can be had; the error names the model, the reason and the fix.
         """
         ...
+
+
+@runtime_checkable
+class TriesAgain(Protocol):
+    """A model that tries a failing call again after a pause.
+
+    It calls `before_pause` with the seconds of each; that may raise, which ends the call.
+    """
+
+    before_pause: Callable[[float], None] | None

@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
+from search_stand_ins import ChatServer, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.budget import Budget, Limits, Spent
 from cudamaster.cli.search_options import BudgetOptions
 from cudamaster.errors import BudgetSpent
+from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.optimization import optimize, resume
 from cudamaster.reading import read
@@ -125,6 +126,56 @@ def test_minutes_are_those_of_all_sessions() -> None:
     now[0] += 0.1
     with pytest.raises(BudgetSpent, match="budget of 2 minutes is spent: 2"):
         budget.check()
+
+
+def test_minutes_are_not_spent_on_waiting() -> None:
+    """A pause is refused that the budget would end in; without a limit on minutes any is allowed."""
+    now = [100.0]
+    budget = Budget(Limits(minutes=2), Spent(seconds=90.0), clock=lambda: now[0])
+    budget.check_pause(29.9)
+    with pytest.raises(
+        BudgetSpent, match=r"of 2 minutes ends within the 30 s .* asked again: 1\.5 are spent"
+    ) as caught:
+        budget.check_pause(30.0)
+    assert "--max-minutes" in caught.value.fix
+    now[0] += 30.0
+    with pytest.raises(BudgetSpent, match="budget of 2 minutes is spent"):
+        budget.check_pause(0.0)
+    Budget(Limits(dollars=1.0)).check_pause(1e6)
+
+
+def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses grow to 64 s, which do not fit into a minute: the search ends there with the best so far."""
+    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
+    slept: list[float] = []
+    with ChatServer(lambda *_: (429, "slow down")) as server:
+        model = LiteLLMModel("openai/x", server.url, retries=9, sleep=slept.append, chance=lambda: 0.0)
+        models = dict.fromkeys(Role, model)
+        settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
+        result = optimize(tmp_path / "run", HoldingWorkbench(), models, settings, budget=Budget(Limits(minutes=1)))
+        assert len(server.asked) == len(slept) + 1
+    assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    assert (result.stopped, result.score) == (True, 1.0)
+    assert "The budget of 1 minutes ends within the 64 s" in str(result.note)
+    assert "ends within the 64 s" in str(read_record(tmp_path / "run").sessions[-1].ended)
+
+
+def test_a_suite_that_is_stopped_waits_for_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No further try is begun for a task when all are told to stop."""
+    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
+    budget = Budget()
+
+    def busy(*_: object) -> tuple[int, str]:
+        budget.stop("The suite was interrupted.")
+        return 503, "busy"
+
+    with ChatServer(busy) as server:
+        model = LiteLLMModel("openai/x", server.url, sleep=lambda _: pytest.fail("it waited"))
+        settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
+        result = optimize(tmp_path / "run", HoldingWorkbench(), dict.fromkeys(Role, model), settings, budget=budget)
+        assert len(server.asked) == 1
+    assert result.stopped
+    assert "interrupted" in str(result.note)
 
 
 class _Telling:
