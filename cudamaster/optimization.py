@@ -163,6 +163,7 @@ class _KeepsBest:
         self.evaluating = inner.evaluating
         self.round_started = inner.round_started
         self.planned = inner.planned
+        self.without_command = inner.without_command
         self.written = inner.written
         self.judged = inner.judged
         self.diagnosed = inner.diagnosed

@@ -22,6 +22,7 @@ from cudamaster.account import (
     RunAccount,
     State,
 )
+from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.errors import DeviceError, RunFolderError, UsageError
 from cudamaster.models.protocol import Reply, Request
@@ -227,6 +228,11 @@ class _Replay(Silent):
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
         self._rounds[-1].diagnosis = diagnosis
+
+    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
+        calls = self._rounds[-1].calls
+        refused = f"{misfit.reason} The default command was taken."
+        calls[-1] = changed(calls[-1], refused=refused, reply=self._last_reply)
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         told = self._rounds[-1]

@@ -78,7 +78,7 @@ LAYERS: dict[str, set[str]] = {
     "visible": set(),
     "account": {"runrecord", "models.protocol", "models.metered", "agents.debug", "speed"},
     "telling": {"account", "models.metered", "runrecord"},
-    "reading": {"account", "telling", "runrecord", "models.protocol", "agents.debug", "strategies"},
+    "reading": {"account", "telling", "runrecord", "models.protocol", "agents.asking", "agents.debug", "strategies"},
     "pages": {"account", "visible"},
     "report": {
         "report",

@@ -22,7 +22,7 @@ class Misfit(ValueError):
 
 
 class ReplyMisfit(Exception):
-    """A model failed twice to answer in the form asked for. Strategies count it as a failed round."""
+    """A model failed twice to answer in the form asked for. Strategies count it as a failed round, or do without."""
 
     def __init__(self, role: Role, model: str, reason: str) -> None:
         super().__init__(f"The {role.value} ({model}) answered twice in no usable form: {reason}")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.text import Text
 
+    from cudamaster.agents.asking import ReplyMisfit
     from cudamaster.agents.debug import Diagnosis
     from cudamaster.runrecord import Settings
     from cudamaster.strategies.protocol import Observer
@@ -193,8 +194,12 @@ class Progress:
         for line in [*words[:_PLAN_LINES], *(["..."] if len(words) > _PLAN_LINES else [])]:
             self._out.print(f"    {line}", style="dim")
 
+    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
+        """Say why the default command is taken."""
+        self._out.print(f"  note: {misfit} The default command is taken.")
+
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
-        """Show the build command that the Compiler chose."""
+        """Show the build command."""
         self._out.print(f"  kernel {candidate.id}, {candidate.command}")
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:

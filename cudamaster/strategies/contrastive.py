@@ -12,7 +12,7 @@ What the paper leaves open is settled here:
 - The exemplars start with the baseline, whose score is 1 by definition; the first round sees it alone.
 - What fails joins nothing: there is no debugging, and no later prompt tells of it. Its status and its log stay in the
   round's record. The same goes for a reply that does not fit its form when it is asked again either.
-- The Compiler chooses the command, as in the other strategies: the paper builds every kernel in one way.
+- The Compiler chooses the command, as in algorithm 1: the paper builds every kernel in one way.
 - Scores are P of our harness, whose turns and intervals stand in for the paper's own against noise (section 2.4.4): its
   rounding to two decimals and its limit on the variance of a measurement.
 """
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from cudamaster.agents import compiler, contrast
+from cudamaster.agents import contrast
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.contrast import Exemplar, Improvement
 from cudamaster.errors import UsageError
@@ -104,7 +104,7 @@ def optimize(
             plan = improvement.plan
             # A reader is told why the model does it too; no other agent is.
             frame.observer.planned(number, Plan(plan.idea, f"{improvement.analysis}\n\n{plan.text}"))
-            command = compiler.choose_command(frame.models[Role.COMPILER], frame.brief, plan, improvement.code)
+            command = frame.compile_command(number, plan, improvement.code)
         except ReplyMisfit as misfit:
             frame.lost(number, plan, (), str(misfit))
         else:

@@ -4,13 +4,15 @@ tries.
 Line numbers in comments are those of the paper's listing. It departs from the listing in one place: where
 line 10 hands the Debug agent C* and its profile, the paper's text (section 4.3, appendix B.4) hands it the
 failing kernel with its log, and so does this; a second try starts from the first try's code.
+
+A role that twice gives no usable reply costs the round, but the Compiler: the default command does its job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cudamaster.agents import coder, compiler, debug, planner
+from cudamaster.agents import coder, debug, planner
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.errors import UsageError
@@ -74,7 +76,7 @@ def _write_and_debug(
 ) -> tuple[Candidate, Verdict]:
     """Lines 5 to 19."""
     written = coder.implement(frame.models[Role.CODER], frame.brief, plan, frame.best.candidate.code)  # line 5
-    candidate = _with_command(frame, plan, written)  # line 6
+    candidate = frame.candidate(written, frame.compile_command(number, plan, written))  # line 6
     verdict = frame.judge(number, candidate, attempts)  # line 7
     tried: list[Diagnosis] = []
     for debug_try in range(1, debug_tries + 1):  # lines 8 and 9
@@ -86,10 +88,6 @@ def _write_and_debug(
         tried.append(fix)
         frame.observer.diagnosed(number, debug_try, fix)
         written = coder.repair(frame.models[Role.CODER], frame.brief, plan, fix, candidate.code)  # line 11
-        candidate = _with_command(frame, plan, written)  # line 12
+        candidate = frame.candidate(written, frame.compile_command(number, plan, written))  # line 12
         verdict = frame.judge(number, candidate, attempts, debug_try=debug_try, diagnosis=fix)  # line 13
     return candidate, verdict
-
-
-def _with_command(frame: Frame, plan: Plan, code: str) -> Candidate:
-    return frame.candidate(code, compiler.choose_command(frame.models[Role.COMPILER], frame.brief, plan, code))

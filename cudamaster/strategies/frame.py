@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cudamaster.agents import compiler
+from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.errors import DeviceError, UsageError
@@ -85,6 +87,17 @@ class Frame:
     def candidate(self, code: str, command: str | None = None) -> Candidate:
         """A candidate of this task, with the default command where no agent chose one."""
         return Candidate(self.brief.task, self.brief.precision, code, command or self.brief.default_command)
+
+    def compile_command(self, number: int, plan: Plan, code: str) -> str:
+        """The Compiler's command for the code of round `number`, or the default one where it gives no usable reply.
+
+        The code is worth more than its flags, so the round goes on.
+        """
+        try:
+            return compiler.choose_command(self.models[Role.COMPILER], self.brief, plan, code)
+        except ReplyMisfit as misfit:
+            self.observer.without_command(number, misfit)
+            return self.brief.default_command
 
     def judge(
         self,

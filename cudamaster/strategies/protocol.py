@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.strategies.result import Round
 from cudamaster.values import Candidate, Findings, Hardware, Hold, Plan, Precision, Role, Verdict
@@ -125,6 +126,10 @@ class Observer(Protocol):
         """The Planner proposed a scheme."""
         ...
 
+    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
+        """The Compiler gave no usable reply; the default command builds the code that is written next."""
+        ...
+
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """A candidate with code and command exists; `debug_try` is 0 for the round's first.
 
@@ -170,6 +175,9 @@ class Silent:
         """Ignore it."""
 
     def planned(self, number: int, plan: Plan) -> None:
+        """Ignore it."""
+
+    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
         """Ignore it."""
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
+from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
+from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.errors import DeviceError, UsageError
-from cudamaster.strategies.cudamaster import optimize
+from cudamaster.optimization import optimize as recorded
+from cudamaster.reading import read
+from cudamaster.runrecord import Settings
+from cudamaster.strategies.cudamaster import NAME, ROLES, optimize
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result, Round
 from cudamaster.values import Candidate, Role, Status
@@ -173,10 +178,9 @@ def test_a_misfit_is_asked_again_once_with_the_reason() -> None:
     [
         [(Role.PLANNER, "no"), (Role.PLANNER, "no")],
         [plan("A"), (Role.CODER, "no"), (Role.CODER, "```cuda\ncut off")],
-        [plan("A"), code(kernel(score=2.0)), (Role.COMPILER, "gcc"), (Role.COMPILER, "make it")],
         [plan("A"), code(kernel("wrong", tag="a")), command(), (Role.DEBUG, "no"), (Role.DEBUG, "{}")],
     ],
-    ids=["planner", "coder", "compiler", "debug"],
+    ids=["planner", "coder", "debug"],
 )
 def test_a_second_misfit_fails_the_round_and_the_search_goes_on(script: list[tuple[Role, str]]) -> None:
     """A round lost to a role that cannot answer is REJECTED, and the next planner sees why."""
@@ -187,6 +191,37 @@ def test_a_second_misfit_fails_the_round_and_the_search_goes_on(script: list[tup
     assert "answered twice in no usable form" in outcome.detail
     assert "answered twice in no usable form" in model.prompts(Role.PLANNER)[-1]
     assert result.improved
+
+
+def test_a_compiler_without_a_usable_reply_costs_its_command_and_no_round(tmp_path: Path) -> None:
+    """The default command builds the code, of a debug try too; a watcher and a reader of the run are told."""
+    useless = [(Role.COMPILER, "gcc"), (Role.COMPILER, "make it")]
+    chosen = COMMAND.replace("-O3", "-O2")
+    script = [plan("A"), code(kernel("wrong", tag="a")), *useless, fix("f"), code(kernel(score=2.0, tag="b")), *useless,
+              plan("B"), code(kernel(score=3.0, tag="c")), command(chosen)]  # fmt: skip
+    seen: list[str] = []
+
+    class Watcher(Silent):
+        def without_command(self, number: int, misfit: ReplyMisfit) -> None:
+            seen.append(f"{number}: {misfit}")
+
+        def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
+            seen.append(candidate.command)
+
+    settings = Settings(NAME, 2, 1, "stand-in", dict.fromkeys(ROLES, "scripted"))
+    model = ScriptedModel(script)
+    result = recorded(tmp_path / "run", ScriptedWorkbench(), model.for_all(), settings, Watcher())
+    assert model.exhausted
+    told = "1: The compiler (scripted) answered twice in no usable form: there is no line that starts with `nvcc`."
+    assert seen == [told, COMMAND, told, COMMAND, chosen]
+    assert [round.outcome.accepted for round in result.rounds] == [True, True]
+    first, second = read(tmp_path / "run").rounds
+    reason = "there is no line that starts with `nvcc`."
+    assert [call.refused for call in first.calls if call.role is Role.COMPILER] == [
+        reason, f"{reason} The default command was taken.", reason, f"{reason} The default command was taken."
+    ]  # fmt: skip
+    assert [attempt.command for attempt in first.attempts] == [COMMAND, COMMAND]
+    assert not [call for call in second.calls if call.refused]
 
 
 def test_usage_is_summed_per_role() -> None:

@@ -317,6 +317,12 @@ def test_the_code_is_built_with_the_plan_of_the_reply() -> None:
     assert 'written for "Wider loads"' in model.prompts(Role.COMPILER)[0]
 
 
+def test_a_compiler_without_a_usable_reply_costs_no_round() -> None:
+    reply = step("A", 2.0)[0]
+    result, _, _ = search([reply, (Role.COMPILER, "gcc"), (Role.COMPILER, "make it")], 1)
+    assert (result.score, result.best.command) == (2.0, COMMAND)
+
+
 def test_a_reader_is_told_all_three_parts_of_a_reply(tmp_path: Path) -> None:
     """What explains the scores, what is done about it, and the code; the Compiler hears nothing of the first."""
     model = ScriptedModel(step("A", 2.0))
