@@ -1,0 +1,95 @@
+"""What part of the wall time a suite's GPUs measure, and how the wall time falls with a second one.
+
+    python benchmarks/gpus.py record FOLDER            replies to a suite of ten tasks; needs neither GPU nor model
+    python benchmarks/gpus.py measure FOLDER [--gpus 1 2] [--out FILE.json]
+
+The replies are the playbook's, and each takes as long as a reasoning model may take for it, drawn once from SECONDS
+with a fixed seed: the playbook itself answers at once, and with nothing to wait for all that is left is the GPU's work.
+`measure` replays them in that time (`suite --replay-models FOLDER --real-time`) on the first GPU, on the first two and
+so on, with all tasks begun at once. Nothing else should use the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cudamaster.devices.cuda import find_gpus
+from cudamaster.runfolder import write_record
+from cudamaster.runrecord import Exchange, decoded
+from cudamaster.values import Role
+
+TASKS = "*elu"  # relu, elu, selu, gelu and leaky_relu, in both precisions
+SUITE = ("--tasks", TASKS, "--precision", "both")
+# Wall seconds of a reply, lowest and highest.
+SECONDS = {Role.PLANNER: (8.0, 20.0), Role.CODER: (10.0, 30.0), Role.COMPILER: (2.0, 6.0)}
+SEED = 20261122
+
+
+def record(folder: Path) -> None:
+    """Make the record: a suite on the CPU device, whose replies then get their times."""
+    suite(folder.parent, "--device", "cpu", *SUITE, "-R", "1", "-D", "0", "--record", str(folder))
+    random_numbers = random.Random(SEED)
+    for path in sorted(folder.glob("*/exchanges/*.json")):
+        exchange = decoded(Exchange, path)
+        seconds = random_numbers.uniform(*SECONDS[exchange.request.role])
+        usage = replace(exchange.reply.usage, seconds=seconds)
+        write_record(path, replace(exchange, reply=replace(exchange.reply, usage=usage)))
+
+
+def measure(folder: Path, gpus: Sequence[int]) -> list[dict[str, object]]:
+    """Run the suite on so many GPUs, one number after the other."""
+    found = [gpu.uuid for gpu in find_gpus()]
+    if len(found) < max(gpus):
+        raise SystemExit(f"There are {len(found)} GPUs here. Give fewer with --gpus.")
+    rows = []
+    print("GPUs  wall s  measuring, part of it  held")
+    for count in gpus:
+        with tempfile.TemporaryDirectory() as out:
+            tasks = str(len(list(folder.glob("*/run.json"))))
+            more = ("--precision", "both", "--device", "cuda", "-j", tasks)
+            replay = ("--replay-models", str(folder), "--real-time")
+            suite(Path(out), *replay, *more, CUDA_VISIBLE_DEVICES=",".join(found[:count]))
+            session = json.loads(next(Path(out).glob("*/suite.json")).read_text())["sessions"][-1]
+        wall, use = session["seconds"], session["use"]
+        measuring, held = ([unit[what] / wall for unit in use] for what in ("measuring_s", "held_s"))
+        parts = ["  ".join(f"{part:.0%}" for part in column) for column in (measuring, held)]
+        print(f"{count:4}  {wall:6.0f}  {parts[0]:21}  {parts[1]}", flush=True)
+        rows.append({"gpus": count, "seconds": wall, "measuring": measuring, "held": held, "ended": session["ended"]})
+    return rows
+
+
+def suite(out: Path, *options: str, **environment: str) -> None:
+    """Run `cudamaster suite`; what it says goes to stderr."""
+    command = [sys.executable, "-m", "cudamaster", "suite", *options, "--out", str(out)]
+    done = subprocess.run(command, env={**os.environ, **environment}, stdout=sys.stderr, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"`cudamaster suite` ended with {done.returncode}; see what it says above.")
+
+
+def main() -> None:
+    """Make the record, or measure with it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["record", "measure"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    given = parser.parse_args()
+    if given.what == "record":
+        record(given.folder)
+        return
+    rows = measure(given.folder, given.gpus)
+    if given.out is not None:
+        given.out.write_text(json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
