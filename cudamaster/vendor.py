@@ -12,7 +12,7 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cudamaster.errors import BaselineError, DeviceError, UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.speed import Comparison
-from cudamaster.values import Candidate, CaseVerdict, Precision, Status, Verdict, content_hash
+from cudamaster.values import LATER, Candidate, CaseVerdict, Precision, Status, Verdict, content_hash
 
 FORMAT = 1
 _LOG_CHARACTERS = 2000
@@ -98,7 +98,8 @@ class VendorRecord:
     """What became of one vendor file. `skipped` is a reason, and then nothing was run.
 
     `vendor` is the library against the baseline, `ours` our best kernel against the baseline, `duel` our kernel against
-    the library. `kernel` is the id of that kernel.
+    the library. `kernel` is the id of that kernel. `key` is the hash of what was built and how it was run; records
+    that an earlier version saved have none.
     """
 
     task: str
@@ -112,6 +113,7 @@ class VendorRecord:
     kernel: str | None = None
     ours: Contest | None = None
     duel: Contest | None = None
+    key: str = field(default="", metadata=LATER)
 
     @property
     def failed(self) -> bool:
@@ -137,6 +139,12 @@ class Ready:
     version: str
     worker: Path | None
     record: VendorRecord | None
+
+    def key(self, bench: Workbench, *, check_only: bool = False) -> str:
+        """Hash of all that a record depends on but for our kernel and the seed; empty where nothing can be run."""
+        if self.worker is None:
+            return ""
+        return content_hash(self.worker.name, self.version, bench.key(bench.baseline), str(check_only))
 
 
 def files(cards: Sequence[TaskCard], precisions: Sequence[Precision], folder: Path | None = None) -> list[VendorFile]:
@@ -202,6 +210,7 @@ def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None, *, ch
         kernel=None if own is None else own.candidate,
         ours=None if own is None else _contest(own),
         duel=None if duel is None else _contest(duel),
+        key=ready.key(bench, check_only=check_only),
     )
 
 
@@ -245,35 +254,19 @@ def _median(samples: Sequence[float]) -> float | None:
     return statistics.median(samples) if samples else None
 
 
-def best_kernels(folder: Path) -> dict[tuple[str, Precision], Candidate]:
-    """The fastest kernel of each task and precision among run folders and kept results below a folder.
+def known(path: Path, about: Mapping[str, str]) -> dict[tuple[str, str | None], VendorRecord]:
+    """What a saved measurement holds of libraries that were run, by the record's key and our kernel's id.
 
-    Of each, best.cu, best.json and run.json are read. Raises UsageError where they make no sense, or there are none.
+    A record of other circumstances than `about`, the date aside, counts for nothing. Raises UsageError as `read` does;
+    where there is no file nothing is known.
     """
-    found: dict[tuple[str, Precision], tuple[float, Candidate]] = {}
-    for best in sorted(folder.rglob("best.json")):
-        try:
-            told, run = (json.loads((best.parent / name).read_text("utf-8")) for name in ("best.json", "run.json"))
-            key = (str(run["task"]), Precision(run["precision"]))
-            code = (best.parent / "best.cu").read_text("utf-8")
-            candidate, score = Candidate(*key, code, str(told["command"])), float(told["score"])
-            emulated, wanted = bool(told["emulated"]), str(told["candidate"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"The result in {best.parent} cannot be used: {type(error).__name__}, {error}.",
-                "Restore it, or take it out of the folder.",
-            ) from error
-        if candidate.id != wanted:
-            raise UsageError(
-                f"{best.parent / 'best.cu'} is not the kernel that best.json is about.", "Restore the folder."
-            )
-        if not emulated and (key not in found or score > found[key][0]):
-            found[key] = (score, candidate)
-    if not found:
-        raise UsageError(
-            f"There is no kernel measured on a GPU below {folder}.", "Give a folder of results or of runs with --ours."
-        )
-    return {key: candidate for key, (_, candidate) in found.items()}
+    if not path.exists():
+        return {}
+    kept = read(path)
+    same = {key: value for key, value in kept.about.items() if key != "date"}
+    if same != {key: value for key, value in about.items() if key != "date"}:
+        return {}
+    return {(record.key, record.kernel): record for record in kept.records if record.key and record.vendor is not None}
 
 
 def read(path: Path) -> VendorReport:

@@ -7,6 +7,7 @@ device. CUB, which is headers full of device code, has none.
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import vendor_declarations
 from cudamaster.libraries import Found, Library
+from cudamaster.report.best import best_kernels
+from cudamaster.report.loading import load
 from cudamaster.values import Precision, Status
 
 TASKS = ("dot_product", "square_matrix_mul", "matrix_mul", "spmv_csr", "spmm_csr", "fft", "sorting", "prefix_sum")
@@ -243,31 +246,45 @@ def test_a_library_is_found_with_its_version_or_missed_with_a_reason(tmp_path: P
     assert libraries.find(wanted, [include]) == Found("13.1.0", include, home / "libcunone.so")
 
 
-def test_our_kernels_are_those_of_kept_results() -> None:
-    """The best of each task there, with the command it was measured with."""
-    found = vendor.best_kernels(RESULTS)
+def test_our_kernels_are_the_fastest_of_some_results() -> None:
+    """Of run folders and of a saved report, with the command that each was measured with."""
+    found = best_kernels(load([RESULTS]))
     candidate = found["spmv_csr", Precision.BF16]
     folder = RESULTS / "spmv_csr_bf16"
     assert candidate.code == (folder / "best.cu").read_text()
     assert candidate.id == json.loads((folder / "best.json").read_text())["candidate"]
-    assert set(found) >= {(task, p) for task in ("dot_product", "sorting", "spmv_csr") for p in Precision}
+    assert best_kernels(load([RESULTS / "report.json"])) == found
+    assert found["matrix_mul", Precision.BF16].command.startswith("nvcc ")
 
 
-def test_a_kernel_that_was_changed_is_not_shown_under_its_old_result(tmp_path: Path) -> None:
-    folder = tmp_path / "spmv_csr_bf16"
-    folder.mkdir()
-    for name in ("best.cu", "best.json", "run.json"):
-        (folder / name).write_bytes((RESULTS / "spmv_csr_bf16" / name).read_bytes())
-    assert list(vendor.best_kernels(tmp_path)) == [("spmv_csr", Precision.BF16)]
-    with (folder / "best.cu").open("a") as file:
-        file.write("// edited\n")
-    with pytest.raises(UsageError, match=r"is not the kernel that best\.json is about"):
-        vendor.best_kernels(tmp_path)
-    (folder / "best.json").write_text("{}")
-    with pytest.raises(UsageError, match="cannot be used"):
-        vendor.best_kernels(tmp_path)
-    with pytest.raises(UsageError, match="no kernel measured on a GPU"):
-        vendor.best_kernels(STAND_INS)
+def test_a_kernel_that_was_changed_is_not_shown_under_its_old_result() -> None:
+    report = load([RESULTS / "spmv_csr_bf16"])
+    (result,) = report.results
+    assert result.best is not None
+    edited = replace(result, best=replace(result.best, code=f"{result.best.code}// edited\n"))
+    with pytest.raises(UsageError, match="not the one that was measured"):
+        best_kernels(replace(report, results=(edited,)))
+    emulated = replace(result, hardware=replace(result.hardware, emulated=True))
+    assert best_kernels(replace(report, results=(emulated,))) == {}
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    """A saved measurement is carried on: the same seed shows that it was taken over."""
+    (tmp_path / "sources").mkdir()
+    sources, saved = folder_with(LOOP, tmp_path / "sources"), tmp_path / "vendor.json"
+    options = ["--precision", "fp32", "--check-only", "--sources", str(sources), "--save", str(saved)]
+
+    def seed(*more: str) -> int | None:
+        shown = command("dot_product", *options, *more)
+        assert shown.exit_code == 0, shown.output
+        (record,) = vendor.read(saved).records
+        assert record.vendor is not None
+        return record.vendor.seed
+
+    assert seed("--seed", "1") == 1
+    assert seed("--seed", "2") == 1
+    (sources / "dot_product.cu").write_text(LOOP.replace("double sum = 0;", "double sum = 0.0;"))
+    assert seed("--seed", "3") == 3
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1, "about": {}}'])

@@ -17,6 +17,7 @@ from cudamaster.cli.output import console, print_json, say_speed, styled, table
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from cudamaster.values import Candidate, Precision
     from cudamaster.vendor import Contest, ContestCase, VendorRecord, VendorReport
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -25,15 +26,17 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.command()
 @click.argument("tasks", nargs=-1)
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
-@click.option("--ours", type=_FOLDER, metavar="FOLDER",
-              help="Results or runs: the best kernel of each task is timed too, and against the library.")  # fmt: skip
+@click.option("--ours", type=click.Path(path_type=Path, exists=True), metavar="RESULTS",
+              help="Runs, a suite or a saved report: the best kernel of each task is timed too, and against the "
+              "library.")  # fmt: skip
 @click.option("--sources", type=_FOLDER, metavar="FOLDER",
               help="Vendor files of your own, <task>[_bf16].cu, in place of the built-in ones.")  # fmt: skip
 @options.device
 @click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
 @click.option("--check-only", is_flag=True, help="Check the libraries at the verification sizes, and time nothing.")
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
-              help="Where to keep the measurement; written after each task.")  # fmt: skip
+              help="Where to keep the measurement; written after each task. What it holds already of the same device, "
+              "library and kernel is not measured again.")  # fmt: skip
 @options.seed
 @options.as_json
 def vendor(
@@ -74,7 +77,7 @@ def vendor(
             f"There is no vendor file for {', '.join(without) or 'any of these'}.",
             f"There are some for: {', '.join(there) or 'no task'}.",
         )
-    kernels = {} if ours is None else vendors.best_kernels(ours)
+    kernels = {} if ours is None else _ours(ours)
     if ours is not None and (bare := [f for f in found if (f.card.name, f.precision) not in kernels]):
         which = ", ".join(f"{file.card.name} {file.precision}" for file in bare)
         click.echo(f"{ours} has no kernel of ours for {which}.", err=True)
@@ -98,14 +101,16 @@ def vendor(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "timed calls per case": str(calls or chosen.protocol.calls),
     }
+    known = {} if save is None else vendors.known(save, about)
     records: list[VendorRecord] = []
 
     def report() -> VendorReport:
         return vendors.VendorReport(vendors.FORMAT, chosen.emulated, about, tuple(records))
 
     for file, bench, one in zip(found, benches, ready, strict=True):
-        best = kernels.get((file.card.name, file.precision))
-        records.append(vendors.measure(one, bench, best, check_only=check_only))
+        best = None if check_only else kernels.get((file.card.name, file.precision))
+        kept = known.get((one.key(bench, check_only=check_only), best.id if best else None))
+        records.append(kept or vendors.measure(one, bench, best, check_only=check_only))
         if save is not None:  # after every one: a run that is stopped keeps what it has
             vendors.write(save, report())
         if not as_json:
@@ -120,6 +125,22 @@ def vendor(
         if save is not None:
             out.print(f"Wrote {save}.")
     click.get_current_context().exit(1 if failed else 0)
+
+
+def _ours(path: Path) -> dict[tuple[str, Precision], Candidate]:
+    """Our kernels in some results."""
+    from cudamaster.errors import UsageError
+    from cudamaster.report.best import best_kernels
+    from cudamaster.report.loading import load
+
+    report = load([path])
+    if unread := sum(problem.serious for problem in report.problems):
+        click.echo(f"{unread} results in {path} are of no use; `cudamaster report {path}` says why.", err=True)
+    if not (found := best_kernels(report)):
+        raise UsageError(
+            f"There is no kernel measured on a GPU in {path}.", "Give runs, a suite or a saved report with --ours."
+        )
+    return found
 
 
 def _tell(record: VendorRecord, *, emulated: bool) -> None:
