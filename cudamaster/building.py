@@ -23,7 +23,7 @@ from time import monotonic
 from cudamaster import caching, resources
 from cudamaster.cards import TaskCard
 from cudamaster.devices.cpu import toolchain
-from cudamaster.devices.protocol import Compiled, Device, Observing
+from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.object import calls_any, check_object, localise
@@ -205,7 +205,7 @@ class Builder:
         """The worker that finds what a candidate's kernels do wrong: one that `build` has let through."""
         return self._observed_worker(candidate, "check")
 
-    def _observed_worker(self, candidate: Candidate, observer: toolchain.Observer) -> Build:
+    def _observed_worker(self, candidate: Candidate, observer: Observer) -> Build:
         device = self.device
         if not isinstance(device, Observing):
             raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")

@@ -78,21 +78,25 @@ def worker_words(who: str, command: Sequence[str]) -> list[str]:
     return [word for part in command for word in (f"--{who}", part)]
 
 
+# Who looks on in an observed build: `trace` counts what a kernel does, `check` finds what is wrong with it.
+Observer = Literal["trace", "check"]
+
+
 @runtime_checkable
 class Observing(Protocol):
     """A device that can look on while it executes: the CPU device."""
 
-    def observer_fingerprint(self, observer: Literal["trace", "check"]) -> str:
+    def observer_fingerprint(self, observer: Observer) -> str:
         """Hash of what observed builds have beside the device's fingerprint."""
         ...
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Literal["trace", "check"]
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
     ) -> Compiled:
         """Compile CUDA C++ text to an object file that calls out to an observer."""
         ...
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Literal["trace", "check"]) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
         """Link harness and candidate objects with the device's runtime and the observer."""
         ...
 

@@ -24,7 +24,7 @@ from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, linker_options
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Observer, Ran, linker_options
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold
 
@@ -100,12 +100,12 @@ class CpuDevice:
         unsupported = None if ok else unsupported_in(log)
         return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
 
-    def observer_fingerprint(self, observer: toolchain.Observer) -> str:
+    def observer_fingerprint(self, observer: Observer) -> str:
         """Hash over the observer's sources."""
         return toolchain.observer_fingerprint(observer)
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: toolchain.Observer
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
     ) -> Compiled:
         """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`.
 
@@ -134,9 +134,7 @@ class CpuDevice:
         return Compiled(target if ok else None, shlex.join(command), log, time.monotonic() - start)
 
     @staticmethod
-    def _compile_observed(
-        command: Sequence[str], rewritten: Path, text: str, observer: toolchain.Observer
-    ) -> tuple[bool, str]:
+    def _compile_observed(command: Sequence[str], rewritten: Path, text: str, observer: Observer) -> tuple[bool, str]:
         ok, log = False, ""
         # g++ says no where its own pragma stands before something else than a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
@@ -146,7 +144,7 @@ class CpuDevice:
                 break
         return ok, log
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: toolchain.Observer) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
         """Link objects, an observed one among them, with the executor and the observer."""
         start = time.monotonic()
         command = toolchain.link_command(objects, executable, debug=False, observer=observer)

@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from cudamaster import keys, resources
+from cudamaster.devices.protocol import Observer
 from cudamaster.errors import DeviceError
 
 _HERE = Path(__file__).parent
@@ -25,8 +25,6 @@ _COMMON = ("-march=native", "-ffp-contract=off", "-fno-builtin-printf", "-fno-st
 _RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra")
 _RED_ZONE = ("-mno-red-zone",) if platform.machine() in {"x86_64", "AMD64"} else ()
 _SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
-# Who looks on in an observed build: runtime/trace counts what a kernel does, runtime/check finds what is wrong with it.
-Observer = Literal["trace", "check"]
 # An observed build calls out at each access and each basic block; no runtime of the compiler's is linked, so the
 # call-outs are ours. Nothing is vectorised or exchanged for a library's loop: an access of the source stays one.
 _OBSERVED = (
