@@ -106,10 +106,15 @@ def run_fit(gpu_name: str) -> None:
     for name, (low, high) in OF_GPU.items():
         before, after = getattr(gpu.figures, name), getattr(found.gpu.figures, name)
         print(f"  {gpu_name}'s {name}: {before:.4g} to {after:.4g}, of {low:g} to {high:g}")
-    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
-    refitted = fitted.model_copy(update={"constants": found.constants, "known_error": None})
-    fitting_constants.place().write_text(fitting_constants.to_yaml(refitted, notes))
+    _keep(fitted.model_copy(update={"constants": found.constants, "known_error": None}))
     _write_fitted(gpu_name, {name: getattr(found.gpu.figures, name) for name in OF_GPU})
+
+
+def _keep(fitted: fitting_constants.Fitted) -> None:
+    """Write the file of constants; what is modelled from now on in this process is by these."""
+    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
+    fitting_constants.place().write_text(fitting_constants.to_yaml(fitted, notes))
+    fitting_constants.shipped.cache_clear()
 
 
 def _write_fitted(name: str, values: Mapping[str, float]) -> None:
@@ -157,9 +162,7 @@ def run_validate(gpu_name: str) -> None:
         ratios_within=None if held_out.ratios_within is None else round(held_out.ratios_within, 2),
         pairs_ordered=None if held_out.ordered_share is None else round(held_out.ordered_share, 3),
     )
-    notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
-    with_error = fitted.model_copy(update={"known_error": error})
-    fitting_constants.place().write_text(fitting_constants.to_yaml(with_error, notes))
+    _keep(fitted.model_copy(update={"known_error": error}))
     print((FOLDER / "validation.md").read_text())
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from cudamaster.errors import UsageError
-from cudamaster.modelling import measured
+from cudamaster.modelling import constants, gpu, measured
 from cudamaster.modelling.counts import CallCounts, Other
+from cudamaster.modelling.fitting import Fit
 from cudamaster.modelling.measured import Time
 from cudamaster.runfolder import RunFolder
 from cudamaster.runrecord import FORMAT, Manifest, Settings
@@ -148,6 +149,28 @@ def test_a_time_of_another_text_than_the_counted_one_is_not_used(
     for name, value in (("FOLDER", tmp_path), ("TIMES", table), ("ALONE", []), ("TABLES", tmp_path / "none")):
         monkeypatch.setattr(validation, name, value)
     assert len(validation.examples()) == used
+
+
+def test_what_was_fitted_is_what_is_validated_next(
+    validation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`whole` fits and validates in one process: the second step must not go on with the constants of before."""
+    before = constants.shipped()
+    fitted = before.constants.model_copy(update={"barrier_cycles": 12.5})
+    h200 = gpu.load("h200")
+    for name, value in (
+        ("examples", list),
+        ("fit", lambda *given: Fit(fitted, h200, 1.0, 0.5)),
+        ("_write_fitted", lambda *given: None),
+    ):
+        monkeypatch.setattr(validation, name, value)
+    monkeypatch.setattr(constants, "place", lambda: tmp_path / "gpu_model.yaml")
+    try:
+        validation.run_fit("h200")
+        assert constants.shipped().constants.barrier_cycles == 12.5
+        assert constants.shipped().known_error is None
+    finally:
+        constants.shipped.cache_clear()
 
 
 @pytest.mark.parametrize(
