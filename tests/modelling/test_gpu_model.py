@@ -145,8 +145,10 @@ def test_a_longer_warp_is_waited_for() -> None:
 
 
 def test_a_chain_of_loads_takes_a_latency_each() -> None:
-    chained, together = (device_us(launch(SMS, loads=32, waits=waits)) for waits in (32, 1))
-    assert chained > 10 * together
+    """31 more of them are 31 more waits for DRAM, however long one is."""
+    chained, together = (parts(launch(SMS, loads=32, waits=waits))[Part.LATENCY] for waits in (32, 1))
+    assert chained - together == pytest.approx(31 * H200.figures.memory_latency_cycles / H200.figures.clock_mhz)
+    assert device_us(launch(SMS, loads=32, waits=32)) > 5 * device_us(launch(SMS, loads=32, waits=1))
 
 
 def test_the_second_launch_finds_what_the_first_left_in_l2() -> None:
