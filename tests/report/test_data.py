@@ -27,7 +27,7 @@ from cudamaster.suitefolder import Entry, SuiteFolder
 from cudamaster.values import Bottleneck, Candidate, GpuModel, Precision, ProfileMode, Role, Status
 
 ROOT = Path(__file__).parent.parent.parent
-KEPT = ROOT / "results" / "h200"
+KEPT = ROOT / "tests" / "kept"  # results of an H200 in format 1
 
 
 def only(path: Path) -> TaskResult:

@@ -33,7 +33,7 @@ LIMITS = Limits(
 
 def verdict(task: str, precision: str) -> Verdict:
     """The recorded verdict on the best kernel, with its speeds and floors."""
-    raw = json.loads((ROOT / "results" / "h200" / f"{task}_{precision}" / "verdict.json").read_text())
+    raw = json.loads((ROOT / "tests" / "kept" / f"{task}_{precision}" / "verdict.json").read_text())
     raw = {"speed": None, "notes": [], "sanitizers": {}, **raw}
     raw["cases"] = [_case(case) for case in raw["cases"]]
     found = from_json(Verdict, raw)
@@ -67,7 +67,7 @@ def findings(name: str, *, full: bool = False, cases: tuple[str, ...] = ("N=6553
 
 def best(task: str, precision: str) -> Candidate:
     """The recorded best kernel."""
-    code = (ROOT / "results" / "h200" / f"{task}_{precision}" / "best.cu").read_text()
+    code = (ROOT / "tests" / "kept" / f"{task}_{precision}" / "best.cu").read_text()
     return Candidate(task, Precision(precision), code, COMMAND)
 
 
@@ -79,5 +79,5 @@ def baseline(task: str, precision: str) -> Candidate:
 
 def hardware() -> Hardware:
     """The GPU that the verdicts are of, as their run told it."""
-    raw = json.loads((ROOT / "results" / "h200" / "sorting_fp32" / "run.json").read_text())
+    raw = json.loads((ROOT / "tests" / "kept" / "sorting_fp32" / "run.json").read_text())
     return from_json(Hardware, raw["hardware"])
