@@ -4,6 +4,8 @@ UV := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
 export CUDAMASTER_CACHE ?= $(CURDIR)/.cache
+# C and CUDA to be formatted: all but what runs have recorded.
+SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 
 .PHONY: demo test lint format setup benchmark clean
 
@@ -17,12 +19,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files '*.cu' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files $(SOURCES) | xargs $(BIN)/clang-format --dry-run -Werror
 
 format: setup
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .
-	git ls-files '*.cu' '*.h' '*.cpp' | xargs $(BIN)/clang-format -i
+	git ls-files $(SOURCES) | xargs $(BIN)/clang-format -i
 
 benchmark: setup
 	$(BIN)/python benchmarks/verdict.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kernel_metrics import variants
@@ -36,12 +36,33 @@ def _instructions(launch: Launch) -> float:
     return sum(kinds.values()) + memory + shared
 
 
-COMPARED: tuple[tuple[str, str, Callable[[Launch], float]], ...] = (
-    ("load requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", _traffic("load_requests")),
-    ("load sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", _traffic("load_sectors")),
-    ("missed sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum", _traffic("missed_sectors")),
-    ("store sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", _traffic("store_sectors")),
-    ("instructions", "smsp__inst_executed.sum", _instructions),
+def _wavefronts(launch: Launch) -> float:
+    shared = launch.shared
+    return _traffic("wavefronts")(launch) + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
+
+
+def _counter(name: str) -> Callable[[Mapping[str, str]], float]:
+    return lambda row: float(row.get(name) or 0)
+
+
+def _busy_cycles(row: Mapping[str, str]) -> float:
+    """Cycles in which L1's data pipe served a wavefront: Nsight Compute gives their share alone."""
+    share = _counter("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed")(row)
+    return share / 100 * _counter("l1tex__cycles_elapsed.sum")(row)
+
+
+# What is compared, the counter, what the CPU device counts.
+COMPARED: tuple[tuple[str, Callable[[Mapping[str, str]], float], Callable[[Launch], float]], ...] = (
+    ("load requests", _counter("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"), _traffic("load_requests")),
+    ("load sectors", _counter("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"), _traffic("load_sectors")),
+    (
+        "missed sectors",
+        _counter("l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum"),
+        _traffic("missed_sectors"),
+    ),
+    ("store sectors", _counter("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"), _traffic("store_sectors")),
+    ("wavefronts", _busy_cycles, _wavefronts),
+    ("instructions", _counter("smsp__inst_executed.sum"), _instructions),
 )
 
 
@@ -71,16 +92,15 @@ def compare(target: Path) -> None:
             if len(launches) != 1 or launches[0].count != 1:
                 print(f"{task} {name}: several launches", flush=True)
                 continue
-            ratios = [_ratio(count(launches[0]), measured[name].get(metric)) for _, metric, count in COMPARED]
+            ratios = [_ratio(count(launches[0]), counter(measured[name])) for _, counter, count in COMPARED]
             rows.append((file.stem, name, ratios))
             print(f"{file.stem} {name}: {ratios}", flush=True)
     target.write_text(_table(rows))
 
 
-def _ratio(counted: float, measured: str | None) -> float | None:
+def _ratio(counted: float, measured: float) -> float | None:
     """None where there is no such counter, or nothing to compare."""
-    value = float(measured) if measured else 0.0
-    return counted / value if value > 0 else None
+    return counted / measured if measured > 0 else None
 
 
 def _table(rows: list[tuple[str, str, list[float | None]]]) -> str:
@@ -90,7 +110,8 @@ def _table(rows: list[tuple[str, str, list[float | None]]]) -> str:
         "",
         "What the CPU device counts over what Nsight Compute counted on an H200, at each task's heaviest case, by",
         "`python benchmarks/gpu_model.py counters`. 1 is the same. Loads and stores are of global memory; sectors are",
-        "missed in L1; instructions are those of all kinds and the requests to memory.",
+        "missed in L1; wavefronts are those of L1 and shared memory; instructions are those of all kinds and the",
+        "requests to memory.",
         "",
         "| | " + " | ".join(names) + " |",
         "|---|" + "---:|" * len(names),

@@ -35,7 +35,8 @@ class Traffic(_Counted):
 
     `missed_sectors` are those of the loads that a block's share of an L1 cache does not hold already, and that no
     block before it on its SM left there.
-    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself.
+    `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `wavefronts` those in which
+    L1 serves them: as many as the busiest of its banks has words, and one for four lines.
     """
 
     buffer: _Whole
@@ -48,6 +49,7 @@ class Traffic(_Counted):
     atomic_requests: _Count = 0
     atomic_sectors: _Count = 0
     lines: _Count = 0
+    wavefronts: _Count = 0
     footprints: tuple[Footprint, ...] = ()
 
 

@@ -72,6 +72,22 @@ def _requests(launch: Launch) -> float:
     return of_global + of_shared + launch.instructions.shuffle
 
 
+def _wavefronts(launch: Launch) -> float:
+    """What L1 and shared memory serve, one a cycle of an SM: Nsight Compute's throughput of L1 counts these.
+
+    The time of a launch goes by lines instead, which cost more than their data where they are scattered.
+    """
+    shared = launch.shared
+    of_global = sum(each.wavefronts for each in launch.traffic)
+    return (
+        of_global
+        + shared.load_wavefronts
+        + shared.store_wavefronts
+        + shared.atomic_wavefronts
+        + launch.instructions.shuffle
+    )
+
+
 def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     """What Nsight Compute would say of one launch; percentages are 0 to 100, of an SM's peak over the launch's time."""
     figures, parts = gpu.figures, time.parts_us
@@ -86,7 +102,8 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     # One instruction to memory a cycle is what an SM hands to its L1, and counts among its pipes.
     handed_us = gpu.microseconds(_requests(launch)) / figures.sms / even
     busiest = max(handed_us, *(parts[part] for part in _SM))
-    caches = {part: parts[part] * (even if part is Part.L1 else 1.0) for part in _CACHES}
+    l1_us = gpu.microseconds(_wavefronts(launch)) / figures.sms / even
+    caches = {part: l1_us * even if part is Part.L1 else parts[part] for part in _CACHES}
     cycles = gpu.cycles(elapsed_us)
     resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block
     loaded = sum(each.load_sectors for each in launch.traffic)
@@ -102,7 +119,7 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
         "sm__inst_issued.avg.pct_of_peak_sustained_active": share(time.instructions / sms / figures.schedulers
                                                                   / figures.clock_mhz),
         "sm__instruction_throughput.avg.pct_of_peak_sustained_active": share(busiest),
-        "l1tex__throughput.avg.pct_of_peak_sustained_active": share(parts[Part.L1]),
+        "l1tex__throughput.avg.pct_of_peak_sustained_active": share(l1_us),
         "lts__throughput.avg.pct_of_peak_sustained_elapsed": share(max(parts[Part.L2], parts[Part.ATOMICS])),
         "gpu__compute_memory_access_throughput.avg.pct_of_peak_sustained_elapsed": share(max(caches.values())),
         "gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed": share(

@@ -66,6 +66,7 @@ class _Traffic(_Line):
     store: tuple[int, int]
     atomic: tuple[int, int]
     lines: int
+    wavefronts: int
     footprints: list[tuple[int, float, float]]
 
 
@@ -338,6 +339,7 @@ def _traffic(line: _Traffic, scale: float, launch: _Launch) -> Traffic:
         atomic_requests=line.atomic[0] * scale,
         atomic_sectors=line.atomic[1] * scale,
         lines=line.lines * scale,
+        wavefronts=line.wavefronts * scale,
         footprints=tuple(Footprint(blocks=n, read=read, written=written) for n, read, written in line.footprints),
     )
 

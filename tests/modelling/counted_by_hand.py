@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -75,6 +77,7 @@ def launch(
                     store_requests=count * warps if store else 0,
                     store_sectors=count * warps * sectors if store else 0,
                     lines=count * warps * min(32, stride),
+                    wavefronts=count * warps * max(math.gcd(32, stride), -(-min(32, stride) // 4)),
                     footprints=footprints(count * WARPS * sectors, written=store),
                 )
             )

@@ -106,6 +106,17 @@ def test_sectors_of_requests(calls: Mapping[str, CallCounts | NoTrace], name: st
     assert launch.requests_of_warp.mean == launch.requests_of_warp.largest == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "wavefronts"),
+    [("copy", 1), ("every second", 2), ("every 32nd", 32), ("shifted", 1), ("broadcast", 1), ("vectors", 4)],
+)
+def test_wavefronts_of_requests(calls: Mapping[str, CallCounts | NoTrace], name: str, wavefronts: int) -> None:
+    """A load of each warp and a store side by side: words of one bank come one after the other."""
+    launch = only(calls, name)
+    stored = 4 if name == "vectors" else 1
+    assert sum(traffic.wavefronts for traffic in launch.traffic) == 32 * (wavefronts + stored)
+
+
 def test_an_l1_catches_what_a_block_reads_again(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Each of 8 blocks fetches one sector for its four warps. Shifted by a float, it shares sectors between warps."""
     assert loads(only(calls, "broadcast"))[2] == 8

@@ -134,10 +134,10 @@ std::string Launch::line(const Job& job) const {
     for (const auto& [buffer, counts] : traffic) {
         text.put(
             "%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
-            "%llu,%llu],\"lines\":%llu",
+            "%llu,%llu],\"lines\":%llu,\"wavefronts\":%llu",
             comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors, counts.missed_sectors,
             counts.common_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
-            counts.atomic_sectors, counts.lines);
+            counts.atomic_sectors, counts.lines, counts.wavefronts);
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);

@@ -36,7 +36,7 @@ struct Program {
 
 struct TrafficCounts {
     Count load_requests = 0, load_sectors = 0, missed_sectors = 0, common_sectors = 0, store_requests = 0,
-          store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0;
+          store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0, wavefronts = 0;
     void add(const TrafficCounts& more) {
         load_requests += more.load_requests;
         load_sectors += more.load_sectors;
@@ -47,6 +47,7 @@ struct TrafficCounts {
         atomic_requests += more.atomic_requests;
         atomic_sectors += more.atomic_sectors;
         lines += more.lines;
+        wavefronts += more.wavefronts;
     }
 };
 

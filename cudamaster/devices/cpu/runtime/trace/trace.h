@@ -100,6 +100,7 @@ class Tracer {
     void merge(unsigned warp); // warps.cpp
     struct Step;
     void take(WarpTrace& warp, const Step& step);
+    static Count wavefronts_of(const Step& step, bool shares);
     void take_shared(const Step& step);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
     const Range* range_of(unsigned long long address);

@@ -142,9 +142,9 @@ const Range* Tracer::range_of(unsigned long long address) {
     return last_range_ = &after[-1];
 }
 
-// 32 banks of 4 bytes. Lanes that read the same word share it; 8 bytes go in two halves of the warp, 16 in four.
-// Atomics share nothing.
-void Tracer::take_shared(const Step& step) {
+// Wavefronts of one request: 32 banks of 4 bytes, and each bank serves one word at a time. Lanes that want the same word
+// share it, unless each has it to itself; 8 bytes go in two halves of the warp, 16 in four.
+Count Tracer::wavefronts_of(const Step& step, bool shares) {
     unsigned words = std::max(step.bytes / 4, 1u), lanes_at_once = kWarp / words;
     Count wavefronts = 0;
     unsigned long long seen[kWarp][kWarp];
@@ -155,7 +155,7 @@ void Tracer::take_shared(const Step& step) {
             for (unsigned k = 0; k < words; ++k) {
                 unsigned long long word = step.address[i] / 4 + k;
                 unsigned bank = word % kWarp, known = 0;
-                if (step.kind != Act::kAtomic)
+                if (shares)
                     while (known < count[bank] && seen[bank][known] != word)
                         ++known;
                 else
@@ -167,9 +167,13 @@ void Tracer::take_shared(const Step& step) {
             }
         wavefronts += deepest;
     }
+    return wavefronts;
+}
+
+void Tracer::take_shared(const Step& step) {
     unsigned kind = step.kind == Act::kLoad ? 0 : step.kind == Act::kStore ? 1 : 2;
     ++counts_.shared.requests[kind];
-    counts_.shared.wavefronts[kind] += wavefronts;
+    counts_.shared.wavefronts[kind] += wavefronts_of(step, step.kind != Act::kAtomic);
 }
 
 void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) {
@@ -206,6 +210,8 @@ void Tracer::take_global(WarpTrace& warp, const Step& step, const Range& range) 
     }
     TrafficCounts& traffic = counts_.traffic[range.buffer];
     traffic.lines += count;
+    // L1 keeps its data in the same banks, and looks up four lines at a time.
+    traffic.wavefronts += std::max(wavefronts_of(step, true), (Count{count} + 3) / 4);
     ++warp.global_requests;
     switch (ask) {
     case Ask::kLoad:
