@@ -13,10 +13,10 @@ from pathlib import Path
 
 from cudamaster import floors, held_out
 from cudamaster.building import Build, Builder
-from cudamaster.cards import TaskCard
+from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError
-from cudamaster.faultfinding import FaultFinder, with_faults
+from cudamaster.faultfinding import FaultFinder, Looked, with_faults
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement
 from cudamaster.modelled import Modeller, counter
@@ -209,14 +209,20 @@ class Workbench:
             judgement = replace(judgement, seconds=seconds)
         return self._with_floors(self._told(verdict, judgement))
 
-    def check_faults(self, candidate: Candidate) -> Verdict:
+    def check_faults(self, candidate: Candidate, *, at: Case | None = None) -> Verdict:
         """What the checker of races and other faults alone says of a candidate that the guards need not see.
 
-        DeviceError where the device has none.
+        With `at` of one call at that case, whose result nobody looks at; else of all verification cases. DeviceError
+        where the device has none.
         """
         with self._builder.using(candidate):
             self._builder.build_shared()
             seed = self._trials.draw_seed()
+            if at is not None:
+                found = self._faults.found_in_call(candidate, at, seed)
+                right = Judgement(Status.CORRECT, f"nothing was found at {at.label}", "", (), Seconds(), {})
+                verdict = self._begun(candidate.id, Build(None, "", ""), seed)
+                return with_faults(self._told(verdict, right), Looked(right, found), candidate, None)
             looked = self._faults.look(candidate, seed, ["--first-failure"])
             if looked is None:
                 raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")

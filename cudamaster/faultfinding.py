@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cudamaster import faults, sanitizers
 from cudamaster.building import Builder
+from cudamaster.cards import Case
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.judging import Judgement, judge
@@ -61,6 +62,23 @@ class FaultFinder:
         lines, ran = self._trials.report(workers, cases, [*VERIFY, *options], seed, CHECK_LIMIT_S)
         reports = faults.reports(ran.stderr, build.worker, candidate.code)
         return Looked(judge(lines, replace(ran, stderr=faults.without_findings(ran.stderr)), cases), reports)
+
+    def found_in_call(self, candidate: Candidate, case: Case, seed: int) -> tuple[SanitizerReport, ...]:
+        """What the checker finds in one call of a candidate at a case of any size, whose result nobody looks at.
+
+        Neither baseline nor reference are run, which take long at large sizes. DeviceError where the device has no
+        checker, the candidate no build for it, or where the call does not come to its end.
+        """
+        worker = self._builder.checked_worker(candidate).worker if isinstance(self._device, Observing) else None
+        if worker is None:
+            raise DeviceError(f"The {self._device.name} device cannot look for faults of this kernel.", "See evaluate.")
+        options = ["--cases", "none", "--calls", "0", "--launches"]
+        workers, drawn = self._trials.workers([str(worker), "--exact"]), case.model_copy(update={"held_out": True})
+        _, ran = self._trials.report(workers, [drawn], options, seed, CHECK_LIMIT_S)
+        found = tuple(report for report in faults.reports(ran.stderr, worker, candidate.code) if report.findings)
+        if ran.exit_code != 0 and not found:
+            raise DeviceError(f"The call at {case.label} did not end: {ran.stderr[-300:]}.", "Take a smaller case.")
+        return found
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
