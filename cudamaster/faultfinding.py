@@ -71,7 +71,10 @@ class FaultFinder:
         """
         worker = self._builder.checked_worker(candidate).worker if isinstance(self._device, Observing) else None
         if worker is None:
-            raise DeviceError(f"The {self._device.name} device cannot look for faults of this kernel.", "See evaluate.")
+            raise DeviceError(
+                f"The {self._device.name} device cannot look for faults of this kernel.",
+                "Use --device cpu; `cudamaster evaluate` says what is wrong with a kernel that does not build.",
+            )
         options = ["--cases", "none", "--calls", "0", "--launches"]
         workers, drawn = self._trials.workers([str(worker), "--exact"]), case.model_copy(update={"held_out": True})
         _, ran = self._trials.report(workers, [drawn], options, seed, CHECK_LIMIT_S)
