@@ -18,19 +18,28 @@ def headline(report: Report) -> tuple[str, ...]:
 
 
 def _measured(group: Group) -> str:
-    tasks = [typical(runs) for runs in by_task(group.results).values()]
-    faster = [run for run in tasks if exceeds(run, 1.0)]
-    sure = sum(run.speed is not None and run.speed.change is Change.FASTER for run in faster)
-    words = [f"{_of(len(faster), group)} got faster on {group.hardware.name} ({group.model}; "]
+    above, sure = above_one(group), surely_faster(group)
+    words = [f"{_of(sure, group)} got surely faster on {group.hardware.name} ({group.model}; "]
     words.append(f"{group.configuration.described})")
-    if sure < len(faster):
-        words.append(f", {sure} of them surely")
+    if sure < above:
+        words.append(f", {above} {'has' if above == 1 else 'have'} a P above 1")
     words.append(".")
     if group.spread is not None:
         spread = group.spread
         words.append(f" P is {figure(spread.median)} in the median, {figure(spread.geometric_mean)} in the geometric ")
         words.append(f"mean, {figure(spread.maximum)} at most.")
     return "".join(words) + _also(group)
+
+
+def above_one(group: Group) -> int:
+    """Tasks with a P above 1, the paper's success, however little above."""
+    return sum(exceeds(run, 1.0) for run in map(typical, by_task(group.results).values()))
+
+
+def surely_faster(group: Group) -> int:
+    """Tasks of these whose interval of P leaves no doubt."""
+    runs = [run for run in map(typical, by_task(group.results).values()) if exceeds(run, 1.0)]
+    return sum(run.speed is not None and run.speed.change is Change.FASTER for run in runs)
 
 
 def _emulated(group: Group) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudamaster.report.data import Report
-from cudamaster.report.headline import figure
-from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
+from cudamaster.report.headline import figure, surely_faster
+from cudamaster.report.numbers import Group, by_task, groups
 
 
 def names(settings: Sequence[Group]) -> list[str]:
@@ -45,10 +45,8 @@ def title(report: Report) -> str:
 
 
 def _measured(setting: Sequence[Group]) -> str:
-    counts = [
-        _of(sum(exceeds(run, 1.0) for run in map(typical, by_task(one.results).values())), one) for one in setting
-    ]
-    sentence = f"{' and '.join(counts)} got faster on {setting[0].hardware.name}"
+    counts = [_of(surely_faster(one), one) for one in setting]
+    sentence = f"{' and '.join(counts)} got surely faster on {setting[0].hardware.name}"
     medians = [
         figure(one.spread.median) + (f" ({_kind(one)})" if len(setting) > 1 else "") for one in setting if one.spread
     ]

@@ -23,6 +23,7 @@ from cudamaster import resources
 from cudamaster.errors import UsageError
 from cudamaster.report import drawing, highlighting, page, size_plots
 from cudamaster.report.data import Configuration, Missing, Problem, Progress, Report
+from cudamaster.speed import Change
 from cudamaster.values import GpuModel, Precision, ProfileMode, Status
 
 HOSTILE = (
@@ -183,11 +184,11 @@ def test_the_headline_comes_first_and_counts(read: Parsed) -> None:
     """In words, and before any number that is in a table."""
     results = full_report().measured
     for precision in Precision:
-        scores = [one.score for one in results if one.precision is precision and one.score is not None]
-        of = sum(one.precision is precision for one in results)
-        said = f"{sum(score > 1 for score in scores)} of {of} {precision.value.upper()} tasks"
+        speeds = [one.speed for one in results if one.precision is precision]
+        sure = [speed is not None and speed.change is Change.FASTER for speed in speeds]
+        said = f"{sum(sure)} of {len(sure)} {precision.value.upper()} tasks"
         assert 0 < read.text.index(said) < read.text.index("Pictures")
-    assert read.text.index("got faster on NVIDIA H200; the median speedup is") < read.text.index("Pictures")
+    assert read.text.index("got surely faster on NVIDIA H200; the median speedup is") < read.text.index("Pictures")
 
 
 def test_a_task_has_all_that_is_known_of_it() -> None:
