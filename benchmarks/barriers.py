@@ -99,17 +99,22 @@ def look(kernel: Kernel) -> dict[str, Any]:
     candidate = Candidate(kernel.task, kernel.precision, kernel.code, device.default_command)
     started = time.monotonic()
     verdict = bench.check_faults(candidate)
-    if verdict.status is Status.CORRECT and kernel.task in LARGER and kernel.name != "baseline":
-        verdict = bench.check_faults(candidate, at=bench.card.case(LARGER[kernel.task]))
-    if verdict.status is Status.CORRECT and kernel.task in HEADS_AT_ONCE:
+    status, detail = verdict.status, verdict.detail
+    if status is Status.CORRECT and kernel.task in LARGER and kernel.name != "baseline":
+        found = bench.faults_at(candidate, bench.card.case(LARGER[kernel.task]))
+        told = "; ".join(report.summary for report in found)
+        status, detail = (Status.FAULT, told) if found else (status, detail)
+    if status is Status.CORRECT and kernel.task in HEADS_AT_ONCE:
         code = kernel.code.replace(*HEADS_AT_ONCE[kernel.task])
-        verdict = bench.check_faults(Candidate(kernel.task, kernel.precision, code, device.default_command))
-    if kernel.barrier is not None and verdict.status is Status.CORRECT:
-        verdict = bench.evaluate(candidate, check_only=True)
+        fewer = bench.check_faults(Candidate(kernel.task, kernel.precision, code, device.default_command))
+        status, detail = fewer.status, fewer.detail
+    if kernel.barrier is not None and status is Status.CORRECT:
+        whole = bench.evaluate(candidate, check_only=True)
+        status, detail = whole.status, whole.detail
     bench.forget(candidate)
     return {
-        "label": kernel.label, "line": kernel.line, "id": candidate.id, "status": str(verdict.status),
-        "detail": verdict.detail, "seconds": round(time.monotonic() - started, 1),
+        "label": kernel.label, "line": kernel.line, "id": candidate.id, "status": str(status),
+        "detail": detail, "seconds": round(time.monotonic() - started, 1),
     }  # fmt: skip
 
 

@@ -37,8 +37,7 @@ def _instructions(launch: Launch) -> float:
 
 
 def _wavefronts(launch: Launch) -> float:
-    shared = launch.shared
-    return _traffic("wavefronts")(launch) + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
+    return _traffic("wavefronts")(launch) + launch.shared.wavefronts
 
 
 def _counter(name: str) -> Callable[[Mapping[str, str]], float]:

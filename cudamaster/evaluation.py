@@ -16,7 +16,7 @@ from cudamaster.building import Build, Builder
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError
-from cudamaster.faultfinding import FaultFinder, Looked, with_faults
+from cudamaster.faultfinding import FaultFinder, with_faults
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement
 from cudamaster.modelled import Modeller, counter
@@ -209,20 +209,23 @@ class Workbench:
             judgement = replace(judgement, seconds=seconds)
         return self._with_floors(self._told(verdict, judgement))
 
-    def check_faults(self, candidate: Candidate, *, at: Case | None = None) -> Verdict:
+    def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
+        """What the checker finds in one call of a candidate at a case of any size. It says nothing of the result.
+
+        The guards need not have seen the candidate. DeviceError where the call cannot be looked at.
+        """
+        with self._builder.using(candidate):
+            self._builder.build_shared()
+            return self._faults.found_in_call(candidate, case, self._trials.draw_seed())
+
+    def check_faults(self, candidate: Candidate) -> Verdict:
         """What the checker of races and other faults alone says of a candidate that the guards need not see.
 
-        With `at` of one call at that case, whose result nobody looks at; else of all verification cases. DeviceError
-        where the device has none.
+        DeviceError where the device has none.
         """
         with self._builder.using(candidate):
             self._builder.build_shared()
             seed = self._trials.draw_seed()
-            if at is not None:
-                found = self._faults.found_in_call(candidate, at, seed)
-                right = Judgement(Status.CORRECT, f"nothing was found at {at.label}", "", (), Seconds(), {})
-                verdict = self._begun(candidate.id, Build(None, "", ""), seed)
-                return with_faults(self._told(verdict, right), Looked(right, found), candidate, None)
             looked = self._faults.look(candidate, seed, ["--first-failure"])
             if looked is None:
                 raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")

@@ -254,19 +254,24 @@ def _median(samples: Sequence[float]) -> float | None:
     return statistics.median(samples) if samples else None
 
 
-def known(path: Path, about: Mapping[str, str]) -> dict[tuple[str, str | None], VendorRecord]:
-    """What a saved measurement holds of libraries that were run, by the record's key and our kernel's id.
+def saved(path: Path, about: Mapping[str, str]) -> tuple[VendorRecord, ...]:
+    """The records of the measurement that a path holds, to be carried on; none where there is no file.
 
-    A record of other circumstances than `about`, the date aside, counts for nothing. Raises UsageError as `read` does;
-    where there is no file nothing is known.
+    Raises UsageError where it holds something else, or was measured under other circumstances than `about`, the date
+    aside: it would be lost.
     """
     if not path.exists():
-        return {}
-    kept = read(path)
-    same = {key: value for key, value in kept.about.items() if key != "date"}
-    if same != {key: value for key, value in about.items() if key != "date"}:
-        return {}
-    return {(record.key, record.kernel): record for record in kept.records if record.key and record.vendor is not None}
+        return ()
+    fix = "Name another file with --save, or move this one away."
+    try:
+        kept = read(path)
+    except UsageError as error:
+        raise UsageError(error.reason, fix) from error
+    names = sorted({*kept.about, *about} - {"date"})
+    if other := [name for name in names if kept.about.get(name) != about.get(name)]:
+        was, now = kept.about.get(other[0], "not told"), about.get(other[0], "not told")
+        raise UsageError(f"{path} was measured otherwise: its {other[0]} is {was}, and here it is {now}.", fix)
+    return kept.records
 
 
 def read(path: Path) -> VendorReport:

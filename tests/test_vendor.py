@@ -285,6 +285,14 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert seed("--seed", "2") == 1
     (sources / "dot_product.cu").write_text(LOOP.replace("double sum = 0;", "double sum = 0.0;"))
     assert seed("--seed", "3") == 3
+    refused = command("dot_product", *options, "--calls", "7")
+    assert refused.exit_code == 2
+    assert "its timed calls per case is" in refused.output
+    assert "move this one away" in refused.output
+    kept = vendor.read(saved)
+    vendor.write(saved, replace(kept, records=(replace(kept.records[0], task="fft", key="another"),)))
+    assert command("dot_product", *options).exit_code == 0
+    assert [record.task for record in vendor.read(saved).records] == ["fft", "dot_product"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1, "about": {}}'])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,18 +102,21 @@ def vendor(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "timed calls per case": str(calls or chosen.protocol.calls),
     }
-    known = {} if save is None else vendors.known(save, about)
+    before = () if save is None else vendors.saved(save, about)
+    known = {(one.key, one.kernel): one for one in before if one.key and one.vendor is not None}
     records: list[VendorRecord] = []
 
     def report() -> VendorReport:
         return vendors.VendorReport(vendors.FORMAT, chosen.emulated, about, tuple(records))
 
-    for file, bench, one in zip(found, benches, ready, strict=True):
+    for file, bench, made in zip(found, benches, ready, strict=True):
         best = None if check_only else kernels.get((file.card.name, file.precision))
-        kept = known.get((one.key(bench, check_only=check_only), best.id if best else None))
-        records.append(kept or vendors.measure(one, bench, best, check_only=check_only))
-        if save is not None:  # after every one: a run that is stopped keeps what it has
-            vendors.write(save, report())
+        kept = known.get((made.key(bench, check_only=check_only), best.id if best else None))
+        records.append(kept or vendors.measure(made, bench, best, check_only=check_only))
+        if save is not None:  # after every one: a run that is stopped keeps what it has, and what was there before
+            done = {(one.task, one.precision) for one in records}
+            others = [one for one in before if (one.task, one.precision) not in done]
+            vendors.write(save, replace(report(), records=(*others, *records)))
         if not as_json:
             _tell(records[-1], emulated=chosen.emulated)
     failed = [record for record in records if record.failed]

@@ -63,6 +63,11 @@ class Shared(_Counted):
     atomic_requests: _Count = 0
     atomic_wavefronts: _Count = 0
 
+    @property
+    def wavefronts(self) -> float:
+        """Those of all requests."""
+        return self.load_wavefronts + self.store_wavefronts + self.atomic_wavefronts
+
 
 class Instructions(_Counted):
     """Instructions that warps issue, by kind; a lane that is idle in one does not make it cheaper.

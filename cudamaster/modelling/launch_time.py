@@ -194,8 +194,7 @@ def _l1(launch: Launch, constants: Constants) -> float:
     cycles = launch.instructions.shuffle
     for each in launch.traffic:
         cycles += constants.line_cycles * each.lines
-    shared = launch.shared
-    return cycles + shared.load_wavefronts + shared.store_wavefronts + shared.atomic_wavefronts
+    return cycles + launch.shared.wavefronts
 
 
 def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:

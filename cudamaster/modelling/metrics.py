@@ -77,15 +77,8 @@ def _wavefronts(launch: Launch) -> float:
 
     The time of a launch goes by lines instead, which cost more than their data where they are scattered.
     """
-    shared = launch.shared
     of_global = sum(each.wavefronts for each in launch.traffic)
-    return (
-        of_global
-        + shared.load_wavefronts
-        + shared.store_wavefronts
-        + shared.atomic_wavefronts
-        + launch.instructions.shuffle
-    )
+    return of_global + launch.shared.wavefronts + launch.instructions.shuffle
 
 
 def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
