@@ -49,7 +49,7 @@ def update(folders: Sequence[Path], table: Path, counts: Path) -> None:
         else:
             found.update(_of_run(record))
     new = {kernel: times for kernel, times in found.items() if kernel not in kept}
-    _write(table, [time for times in (kept | new).values() for time in times])
+    write(table, [time for times in (kept | new).values() for time in times])
     for kernel in sorted(new):
         print(f"added {_said(kernel)}: {len(new[kernel])} cases")
     print(f"{table}: {len(kept)} kernels as they were, {len(new)} added")
@@ -98,9 +98,9 @@ def _of_run(record: RunRecord) -> dict[_Kernel, list[Time]]:
             print(f"left out {task}-{precision} {name or candidate.id}: {_why(verdict, name)}")
         elif name != BASELINE:
             beside.append(verdict)
-            found[task, precision, name] = _times((task, precision, name), [verdict])
+            found[task, precision, name] = of_kernel((task, precision, name), [verdict])
     if beside:
-        found[task, precision, BASELINE] = _times((task, precision, BASELINE), beside)
+        found[task, precision, BASELINE] = of_kernel((task, precision, BASELINE), beside)
     return found
 
 
@@ -108,7 +108,7 @@ def _why(verdict: Verdict, name: str | None) -> str:
     return "no kernel of the playbook has its text" if name is None else f"{verdict.status}, {verdict.detail}"
 
 
-def _times(kernel: _Kernel, verdicts: Sequence[Verdict]) -> list[Time]:
+def of_kernel(kernel: _Kernel, verdicts: Sequence[Verdict]) -> list[Time]:
     """Medians of a kernel at every timed case, over all the verdicts."""
     whole: dict[str, list[float]] = defaultdict(list)
     device: dict[str, list[float]] = defaultdict(list)
@@ -140,7 +140,8 @@ def _said(kernel: _Kernel) -> str:
     return "{}-{} {}".format(*kernel)
 
 
-def _write(table: Path, times: Sequence[Time]) -> None:
+def write(table: Path, times: Sequence[Time]) -> None:
+    """The table with those times, in one step: what is stopped leaves it whole."""
     more = [name for name in ("empty_us", "code") if any(getattr(time, name) is not None for time in times)]
     columns = (*measured.COLUMNS, *more)
     staged = table.with_suffix(".new")

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from cudamaster import cards
+from cudamaster.devices.cpu import CpuDevice
 from cudamaster.errors import UsageError
+from cudamaster.evaluation import Workbench
 from cudamaster.modelling import constants, gpu, measured
 from cudamaster.modelling.counts import CallCounts, Other
 from cudamaster.modelling.fitting import Fit
@@ -195,3 +198,35 @@ def test_wrong_arguments_are_told_on_one_line(words: list[str], said: str, tmp_p
     assert told.stderr.startswith("error: ")
     assert said in told.stderr
     assert told.stderr.count("\n") == 1
+
+
+def test_measuring_asks_for_one_gpu_and_only_for_what_no_table_has(
+    times: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu_model_data
+    import gpu_model_measuring as measuring
+
+    monkeypatch.setattr(measuring, "find_gpus", lambda: ("a", "b"))
+    with pytest.raises(UsageError, match="several GPUs"):
+        measuring.measure(tmp_path / "times.csv", [], 1)
+    bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice())
+    names = [path.stem for path in gpu_model_data.playbook_files("dot_product", "fp32")]
+    known = {("dot_product", "fp32", names[0]), ("dot_product", "bf16", names[1])}
+    assert [name for _, name, _ in measuring.missing(bench, known)] == names[1:]
+
+
+def test_a_measured_kernel_is_added_with_the_baseline_beside_it(times: Any, tmp_path: Path) -> None:
+    """A baseline that the table has stays as it is; a wrong kernel adds nothing."""
+    import gpu_model_measuring as measuring
+
+    table = tmp_path / "times.csv"
+    bench = Workbench(cards.load("relu"), Precision.FP32, CpuDevice())
+    kernel = kernels("relu")[WIDE]
+    measuring.add(table, bench, WIDE, replace(timed(kernel, Timing((10.0,), (9.0,)))[1], status=Status.WRONG))
+    assert not table.exists()
+    measuring.add(table, bench, WIDE, timed(kernel, Timing((10.0,), (9.0,)))[1])
+    assert {name: time.whole_us for name, time in by_kernel(table).items()} == {"baseline": 10.0, WIDE: 9.0}
+    rows = [row for row in table.read_text().splitlines(keepends=True) if WIDE not in row]
+    table.write_text("".join(rows))
+    measuring.add(table, bench, WIDE, timed(kernel, Timing((20.0,), (8.0,)))[1])
+    assert {name: time.whole_us for name, time in by_kernel(table).items()} == {"baseline": 10.0, WIDE: 8.0}
