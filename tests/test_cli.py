@@ -265,6 +265,42 @@ def test_interrupted(tmp_path: Path) -> None:
     assert f"--resume {folder.relative_to(tmp_path)}" in said
 
 
+def runs(pid: str) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_an_interrupted_suite_waits_for_no_compiler(tmp_path: Path) -> None:
+    """What other threads run is killed, and that it was is held against no kernel."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*|*-dM*|*-E*) exec g++ "$@";; esac\n'
+        f"echo $$ >> {tmp_path}/asleep\nexec sleep 300\n"
+    )
+    compiler.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cudamaster", "suite", "--tasks", "*elu", "-R", "1", "--device", "cpu", "-j", "2"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "CXX": str(compiler), "CUDAMASTER_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "asleep").is_file() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    asleep = (tmp_path / "asleep").read_text().split()
+    deadline = time.monotonic() + 20
+    while any(map(runs, asleep)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(runs, asleep))
+    assert not list(tmp_path.glob("runs/*/*/verdicts/*"))
+
+
 @pytest.mark.parametrize("arguments", [["tasks"], ["tasks", "--json"]])
 def test_a_reader_that_has_gone_is_no_verdict(arguments: list[str]) -> None:
     """Exit codes 0 and 1 speak of kernels, so a closed pipe gets that of SIGPIPE, as with any program."""

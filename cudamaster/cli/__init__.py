@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -76,7 +77,7 @@ class _Group(click.Group):
             if as_json:
                 print_error("interrupted", "A run goes on with --resume.", 130)
             click.echo("interrupted", err=True)
-            ctx.exit(130)
+            _leave(130)
         except BrokenPipeError:
             # The code is that of a program ended by SIGPIPE: 0 and 1 speak of the kernel.
             _mute()
@@ -87,6 +88,17 @@ class _Group(click.Group):
             where = f" ({error.filename})" if error.filename else ""
             report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
             ctx.exit(DeviceError.exit_code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: the interpreter would first wait for compilers and judges that other threads wait for."""
+    from cudamaster.devices import process
+
+    process.end_all()
+    with contextlib.suppress(OSError):  # whoever read it may be gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _mute() -> None:

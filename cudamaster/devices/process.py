@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from cudamaster import keys
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import DeviceError
 
+_running: set[int] = set()  # process groups
+_ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
 _LARGEST_FILE_BYTES = 1 << 30
 
@@ -55,6 +58,9 @@ def run_limited(
         except OSError as error:
             reason = f"{command[0]} cannot be started: {error.strerror}."
             raise DeviceError(reason, "Build or install it again.") from error
+        _running.add(process.pid)
+        if _ending.is_set():
+            end_all()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
             if cores:
@@ -69,6 +75,9 @@ def run_limited(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            _running.discard(process.pid)
+        if _ending.is_set():
+            threading.Event().wait()
         text = _ends(output)
     code = process.returncode
     return Ran(
@@ -78,6 +87,17 @@ def run_limited(
         stderr=text,
         seconds=time.monotonic() - started,
     )
+
+
+def end_all() -> None:
+    """Kill what other threads run, when this process is about to end; what they start from now on is killed as well.
+
+    Who waits for a program then waits for ever: that it was killed says nothing of it.
+    """
+    _ending.set()
+    for group in tuple(_running):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def _ends(output: BinaryIO) -> str:

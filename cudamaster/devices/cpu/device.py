@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import shlex
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -239,19 +238,10 @@ def _device_lock(*, alone: bool) -> Iterator[int]:
 
 def _call(command: Sequence[str]) -> tuple[bool, str]:
     """Whether a compiler or linker call succeeded, and what it said."""
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_COMPILE_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-            env={**keys.for_tools(), "LC_ALL": "C.UTF-8"},
-        )
-    except subprocess.TimeoutExpired:
+    ran = run_limited(command, _COMPILE_LIMIT_S, environment={**keys.for_tools(), "LC_ALL": "C.UTF-8"})
+    if ran.expired:
         return False, f"the compiler did not end within {_COMPILE_LIMIT_S:.0f} s"
-    return done.returncode == 0, (done.stdout + done.stderr)[:_LOG_CHARACTERS]
+    return ran.exit_code == 0, ran.stderr[:_LOG_CHARACTERS]
 
 
 def _static_shared_excess(target: Path) -> str | None:

@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Observer
 from cudamaster.errors import DeviceError
 
 _HERE = Path(__file__).parent
+_BUILD_LIMIT_S = 300.0
 INCLUDE = _HERE / "include"
 RUNTIME = _HERE / "runtime"
 
@@ -181,7 +183,7 @@ def _prelude(flags: tuple[str, ...]) -> str:
             text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
             text.replace(header)
             command = [compiler(), *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
-            if subprocess.run(command, capture_output=True, check=False, env=keys.for_tools()).returncode != 0:
+            if run_limited(command, _BUILD_LIMIT_S).exit_code != 0:
                 return "cuda_runtime.h"
             made.replace(target)
     return str(header)
@@ -220,7 +222,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
     # All sources at once: most of the time goes into the standard library's headers, which they share.
     together = target.with_suffix(".cpp")
     together.write_text("".join(f'#include "{source}"\n' for source in sources))
-    built = subprocess.run(
+    built = run_limited(
         [
             compiler(),
             *_RUNTIME_FLAGS,
@@ -234,11 +236,9 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
             "-o",
             str(target),
         ],
-        capture_output=True,
-        text=True,
-        env=keys.for_tools(),
+        _BUILD_LIMIT_S,
     )
-    if built.returncode:
+    if built.exit_code != 0:
         raise DeviceError(
             f"{compiler()} cannot build the CPU device's executor: {built.stderr[-2000:]}",
             "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 9 or later, clang++ 10 or later).",
