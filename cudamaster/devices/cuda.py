@@ -195,6 +195,12 @@ class CudaDevice:
         return content_hash("cuda", str(self.nvcc), self.toolkit, self.gpu.architecture)
 
     @functools.cached_property
+    def _own_node(self) -> list[str]:
+        """What leaves a judge its GPU alone where there are others."""
+        node = device_node(self.gpu.uuid) if len(_listed_gpus()) > 1 else None
+        return [] if node is None else ["--gpu-node", node]
+
+    @functools.cached_property
     def _other_cores(self) -> list[int]:
         return other_cores(_usable_cores(), len(_listed_gpus()))
 
@@ -276,7 +282,8 @@ class CudaDevice:
         return ran
 
     def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int], cores: Sequence[int] = ()) -> Ran:
-        return run_limited(command, limit_s, environment=_environment(self.gpu), held=locks, cores=cores)
+        whole = [*command, *self._own_node]
+        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores)
 
     def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
         """A judge without cases: contexts of two processes, memory that they share, a launch."""
@@ -354,6 +361,15 @@ def _environment(gpu: Gpu) -> dict[str, str]:
     """What a judge and its workers see: no key of a model, and the one GPU that is held."""
     kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
     return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
+
+
+def device_node(uuid: str, gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
+    """The device node of a GPU, e.g. "/dev/nvidia2", as the driver tells it; None where it does not."""
+    for told in gpus.glob("*/information"):
+        fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", told.read_text(), re.MULTILINE))
+        if fields.get("GPU UUID") == uuid and fields.get("Device Minor", "").isdecimal():
+            return f"/dev/nvidia{fields['Device Minor']}"
+    return None
 
 
 def _usable_cores() -> list[int]:

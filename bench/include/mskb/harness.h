@@ -10,6 +10,7 @@
 #endif
 #include "mskb/case_run.h"
 #include "mskb/given.h"
+#include "mskb/only_gpu.h"
 #include "mskb/timing.h"
 #include "mskb/workers.h"
 
@@ -62,6 +63,8 @@ inline int run(int argc, char** argv) {
             }
     for (const std::string& text : options.extra)
         rows.push_back(row_of(text));
+    if (!options.gpu_node.empty())
+        see_only(options.gpu_node);
     Workers workers(options);
     run_on(options.core); // which nobody is to disturb: the judge waits without sleeping
     report_begin(report, options, task().name(), task().precision());

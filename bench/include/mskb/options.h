@@ -30,6 +30,7 @@ struct Options {
     int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
     int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
     bool launches = false;            // likewise one call, whose launches its worker prints
+    std::string gpu_node; // device node of the one GPU that judge and workers find; empty: all are left
 };
 
 inline void usage(const char* program) {
@@ -40,6 +41,7 @@ inline void usage(const char* program) {
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
+        "          [--gpu-node FILE]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -100,6 +102,8 @@ inline Options parse_options(int argc, char** argv) {
             o.oracle_elements = std::strtoull(value, nullptr, 10);
         else if (key == "--oracle-operations")
             o.oracle_operations = std::atof(value);
+        else if (key == "--gpu-node")
+            o.gpu_node = value;
         else if (key == "--dump")
             o.dump = value;
         else

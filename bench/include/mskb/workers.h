@@ -36,9 +36,10 @@ class Workers {
   public:
     // Starts them; they come up while the judge does.
     explicit Workers(const Options& options) {
-        bool timed = options.calls > 0 && options.profile == 0 && !options.launches && !options.baseline_only;
+        bool shown = options.profile > 0 || options.launches; // calls of the candidate alone
+        bool timed = options.calls > 0 && !shown && !options.baseline_only;
         for (int pair = 0; pair < (timed ? options.pairs : 1); ++pair) {
-            if ((pair == 0 || options.rival.empty()) && !options.launches) // which are the candidate's alone
+            if ((pair == 0 || options.rival.empty()) && !shown)
                 start(baselines_, "baseline", options.baseline);
             if (!options.rival.empty())
                 start(rivals_, "rival", options.rival);
