@@ -25,7 +25,7 @@ from cudamaster.profiling.metric_sets import METRIC_NAME
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Candidate, Precision
 
-TASKS = "spmv_csr-fp32 matrix_vector_mul-fp32 elu-fp32 spmv_ell-fp32"
+TASKS = "spmv_csr-fp32 matrix_vector_mul-fp32 elu-fp32 relu-fp32"
 # What is varied: a constant of the text, and the values that it gets in turn.
 VARIED = {
     r"\b(?:int threads|kThreads) = (\d+)": (32, 64, 128, 256, 512, 1024),
