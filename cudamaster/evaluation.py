@@ -21,8 +21,7 @@ from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement
 from cudamaster.modelled import Modeller, counter
 from cudamaster.profiling.profiler import Profiler
-from cudamaster.profiling.thresholds import Thresholds
-from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
 from cudamaster.trials import Trials
 from cudamaster.values import (
@@ -56,15 +55,16 @@ class Workbench:
         calls: int | None = None,
         protocol: MeasuringProtocol | None = None,
         profile: ProfileMode = ProfileMode.FILTERED,
-        thresholds: Thresholds | None = None,
+        thresholds: str = "paper",
         modelled: bool = True,
         brief_baseline: bool = False,
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
         `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
-        `profile` and `thresholds`, the paper's by default, are for `findings`. On a device that only emulates, times
-        are those of a model of a GPU (modelled.py), unless `modelled` is off: then they are the device's own.
+        `profile` and `thresholds`, named as `profiling.thresholds.choose` has it, are for `findings`. On a device that
+        only emulates, times are those of a model of a GPU (modelled.py), unless `modelled` is off: then they are the
+        device's own.
         `brief_baseline` times the baseline against itself by few calls of one pair of processes: where its P is 1 by
         definition, as in a search, its times are for readers alone.
         """
@@ -81,7 +81,7 @@ class Workbench:
         )
         self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
-        self._thresholds = thresholds or load_thresholds()
+        self._thresholds = choose_thresholds(thresholds, self.profiled_gpu)
         self._brief_baseline = brief_baseline
         # Called with a candidate's id and its build log the moment the build has ended.
         self.on_build: Callable[[str, str], None] | None = None
@@ -99,6 +99,11 @@ class Workbench:
         if self._modeller is not None:
             return self._modeller.hardware(hardware)
         return hardware if limits is None else replace(hardware, figures={**hardware.figures, **limits.figures})
+
+    @property
+    def profiled_gpu(self) -> str:
+        """Name of the GPU that profiles are of, the modelled one on a device that only emulates."""
+        return self.device.hardware().name if self._modeller is None else self._modeller.gpu_name
 
     @property
     def on_hold(self) -> Callable[[Hold], None] | None:

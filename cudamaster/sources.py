@@ -10,7 +10,6 @@ from cudamaster.cards import TaskCard
 from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
-from cudamaster.profiling import thresholds
 from cudamaster.runrecord import Manifest, Replay, RunRecord, Settings, read_record
 from cudamaster.strategies.protocol import Workbench
 from cudamaster.values import Precision, Role
@@ -46,14 +45,13 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
     record = whole_record_of(settings)
     if record is not None:
         return replaying.ReplayedWorkbench(record, card)
-    device = choose_device(settings.device, unit)
     return evaluation.Workbench(
         card,
         precision,
-        device,
+        choose_device(settings.device, unit),
         seed=settings.seed,
         profile=settings.profile,
-        thresholds=thresholds.choose(settings.thresholds, device.hardware().name),
+        thresholds=settings.thresholds,
         brief_baseline=True,
     )
 

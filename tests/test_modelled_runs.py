@@ -77,6 +77,12 @@ def test_the_planner_gets_a_modelled_profile(bench: Workbench, verdicts: list[Ve
         assert "The model does not give" in findings.note
 
 
+def test_calibrated_thresholds_are_those_of_the_modelled_gpu(bench: Workbench) -> None:
+    calibrated = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, thresholds="calibrated")
+    findings = calibrated.findings(bench.baseline, bench.evaluate(bench.baseline))
+    assert "NVIDIA H200" in findings.thresholds
+
+
 def test_too_heavy_cases_have_modelled_times() -> None:
     """Matrices of 4096 x 4096 are never multiplied wholly here."""
     bench = Workbench(cards.load("square_matrix_mul"), Precision.FP32, CpuDevice(), seed=7)

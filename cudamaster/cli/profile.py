@@ -71,8 +71,7 @@ def profile(
     named = metric_sets.load(metric_set) if metric_set is not None else None
     where = choose(device)
     bench = Workbench(card, Precision(precision), where, seed=seed)
-    model = bench.hardware.modelled
-    chosen = limits.choose(thresholds, model.gpu if model is not None else bench.hardware.name)
+    chosen = limits.choose(thresholds, bench.profiled_gpu)
     subjects = {"baseline": bench.baseline}
     out = console()
     if code is not None:
