@@ -74,8 +74,8 @@ def run_limited(
             # Also when it ended by itself: what it started must not outlive it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             _running.discard(process.pid)
+            process.wait()
         if _ending.is_set():
             threading.Event().wait()
         text = _ends(output)
