@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +25,8 @@ from search_stand_ins import (
 from cudamaster import cards
 from cudamaster.optimization import optimize
 from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.report.data import TaskResult
+from cudamaster.report.loading import load
 from cudamaster.runrecord import Settings
 from cudamaster.speed import compare, overall
 from cudamaster.strategies.cudamaster import ROLES
@@ -151,4 +155,22 @@ def runs(folder: Path, scores: Mapping[str, Sequence[float | str]], **rest: obje
     for task, outcomes in scores.items():
         padded = [*outcomes, *["wrong"] * (rounds - len(outcomes))]
         run(folder / task, task, outcomes=padded, **rest)  # type: ignore[arg-type]
+    return folder
+
+
+def only(path: Path) -> TaskResult:
+    """The one result that a path holds."""
+    (result,) = load([path]).results
+    return result
+
+
+def kept_of(path: Path, folder: Path, form: int) -> Path:
+    """A folder as results/ has them, of a run."""
+    folder.mkdir()
+    best = json.loads((path / "best.json").read_text())
+    for name in ("best.cu", "best.json"):
+        shutil.copy(path / name, folder / name)
+    shutil.copy(path / best["verdict"], folder / "verdict.json")
+    shutil.copy(path / "findings" / f"{best['candidate']}.json", folder / "findings.json")
+    (folder / "run.json").write_text(json.dumps({**json.loads((path / "run.json").read_text()), "format": form}))
     return folder

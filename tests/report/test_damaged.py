@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_runs import run, runs
-from test_data import kept_of
+from report_runs import kept_of, run, runs
 
 from cudamaster.cli import main
 from cudamaster.report.export import as_csv, as_json

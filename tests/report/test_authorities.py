@@ -1,0 +1,71 @@
+"""Holds the reading of vendors' libraries to what was measured of them, beside our kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_runs import run, samples
+
+from cudamaster import speed, vendor
+from cudamaster.report.loading import load
+from cudamaster.report.tables import authorities
+from cudamaster.values import Precision, Status
+
+FP32, BF16 = Precision.FP32, Precision.BF16
+
+
+def contest(status: Status, p: float, against_us: float) -> vendor.Contest:
+    """A contest on one size, won by P."""
+    before, after = samples(against_us, p)
+    compared = speed.compare(before, after)
+    case = vendor.ContestCase("N=8", 8.0, status, "", against_us / p, against_us, None, 5.0, 10.0, compared)
+    right = status is Status.CORRECT
+    return vendor.Contest(
+        status,
+        "DETAIL",
+        p if right else None,
+        compared if right else None,
+        True,
+        1,
+        (),
+        (case,) if right else (),
+        {},
+        "",
+    )
+
+
+def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path: Path) -> None:
+    """Measured, failing and skipped libraries, with our kernel beside them; an emulated measurement says nothing."""
+    right, wrong = Status.CORRECT, Status.WRONG
+    records = (
+        vendor.VendorRecord("fft", FP32, "cuFFT", "12.0", "", "", None, contest(right, 4.0, 100.0), "k",
+                            contest(right, 2.0, 100.0), contest(right, 0.5, 25.0)),
+        vendor.VendorRecord("fft", BF16, "cuFFT", "12.0", "", "", None, contest(wrong, 4.0, 100.0)),
+        vendor.VendorRecord("sorting", FP32, "CUB", "", "", "", "no headers"),
+    )  # fmt: skip
+    about = {"device": "NVIDIA H200"}
+    vendor.write(tmp_path / "all" / "vendor.json", vendor.VendorReport(vendor.FORMAT, False, about, records))
+    run(tmp_path / "all" / "run")
+    for paths in ([tmp_path / "all"], [tmp_path / "all" / "vendor.json"]):
+        report = load(paths)
+        measured, failing, skipped = report.authorities
+        assert (measured.library, measured.hardware, measured.score) == ("cuFFT 12.0", "NVIDIA H200", 4.0)
+        assert measured.ours is not None
+        assert measured.duel is not None
+        assert (measured.ours.speedup, measured.duel.speedup) == (
+            pytest.approx(2, rel=0.01),
+            pytest.approx(0.5, rel=0.01),
+        )
+        (case,) = measured.cases
+        assert (case.baseline_us, case.library_us, case.ours_us, case.floor_us) == (100.0, 25.0, 50.0, 5.0)
+        assert (failing.status, failing.score, failing.note) == (Status.WRONG, None, "DETAIL")
+        assert (skipped.status, skipped.note) == (None, "no headers")
+        table = authorities(report)
+        assert table is not None
+        assert [row[3] for row in table.rows] == ["wrong: DETAIL", "correct", "skipped: no headers"]
+    emulated = vendor.VendorReport(vendor.FORMAT, True, about, records)
+    vendor.write(tmp_path / "all" / "vendor.json", emulated)
+    assert load([tmp_path / "all"]).authorities == ()
+    (tmp_path / "all" / "vendor.json").write_text("{}")
+    assert [problem.serious for problem in load([tmp_path / "all"]).problems] == [True]
