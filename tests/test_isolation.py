@@ -41,9 +41,15 @@ HEADERS = """
 #include <cstring>
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sched.h>
 #include <string>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -51,6 +57,13 @@ HEADERS = """
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+static rlimit had;
+template <class Own> static long owned(const Own& own) {
+    for (int to = 3; to < 64; ++to)
+        if (own(to) == 0) return 0;
+    errno = EPERM;
+    return -1;
+}
 static void say(const char* what, long got) {
     std::fprintf(stderr, "%s: %s\\n", what, got < 0 ? std::strerror(errno) : "DONE");
 }
@@ -125,6 +138,15 @@ FORBIDDEN = {
     "signal to the judge": "return kill(getppid(), SIGKILL);",
     "signal to its thread": "return syscall(SYS_tgkill, getppid(), getppid(), SIGKILL);",
     "signal by another call": "return syscall(SYS_pidfd_open, getppid(), 0);",
+    "signal by a limit on the judge's time": "return prlimit(getppid(), RLIMIT_CPU, nullptr, &had);",
+    "signal to the owner of a file": "return owned([](int to) { return fcntl(to, F_SETOWN, getppid()); });",
+    "signal to another owner of a file": """return owned([](int to) {
+                         f_owner_ex judge{F_OWNER_PID, getppid()}; return fcntl(to, F_SETOWN_EX, &judge); });""",
+    "signal to the owner of a socket": """return owned([](int to) {
+                         int judge = getppid(); return ioctl(to, FIOSETOWN, &judge); });""",
+    "let go of the GPU": 'return flock(open("/proc/self/maps", O_RDONLY), LOCK_UN);',
+    "leave memory behind": "return shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);",
+    "another scheduling": "sched_param none{0}; return sched_setparam(0, &none);",
     "ptrace": "return ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr);",
     "judge's memory": """char here[8]; iovec mine{here, 8}, theirs{(void*)0x400000, 8};
                          return process_vm_readv(getppid(), &mine, 1, &theirs, 1, 0);""",

@@ -13,11 +13,14 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <initializer_list>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -59,7 +62,16 @@ inline const std::vector<long>& refused() {
         SYS_setpgid,
         SYS_sched_setaffinity, // all of them are timed on one core
         SYS_sched_setscheduler,
+        SYS_sched_setparam,
+        SYS_sched_setattr,
         SYS_setpriority,
+        SYS_ioprio_set,
+        SYS_flock,  // the lock of the GPU is inherited by all that use it: who lets go of it does so for all
+        SYS_shmget, // memory that outlives its process and is open to others
+        SYS_shmat,
+        SYS_semget,
+        SYS_msgget,
+        SYS_mq_open,
         SYS_socket,
         SYS_socketpair,
         SYS_connect,
@@ -153,10 +165,25 @@ inline bool filter_calls() {
     };
     only(SYS_clone, 0, BPF_JSET, CLONE_THREAD, true);
     only(SYS_tgkill, 0, BPF_JEQ, static_cast<unsigned>(getpid()), true); // abort() is a signal to a thread
+    for (long call : {SYS_prlimit64, SYS_migrate_pages, SYS_move_pages})
+        only(call, 0, BPF_JEQ, 0, true); // of itself: a limit on another process's time ends that
     only(SYS_openat, 2, BPF_JSET, O_TRUNC, false);
 #ifdef SYS_open
     only(SYS_open, 1, BPF_JSET, O_TRUNC, false);
 #endif
+    // Whoever owns a descriptor gets a signal, one that can be chosen, when there is something to read.
+    auto never = [&](long call, std::initializer_list<unsigned> values) {
+        auto behind = static_cast<unsigned char>(2 * values.size() + 2);
+        program.push_back(when(BPF_JEQ, static_cast<unsigned>(call), 0, behind));
+        program.push_back(statement(kLoad, kArguments + sizeof(uint64_t)));
+        for (unsigned value : values) {
+            program.push_back(when(BPF_JEQ, value, 0, 1));
+            program.push_back(statement(kReturn, kDenied));
+        }
+        program.push_back(statement(kReturn, SECCOMP_RET_ALLOW));
+    };
+    never(SYS_fcntl, {F_SETOWN, F_SETOWN_EX});
+    never(SYS_ioctl, {FIOSETOWN, SIOCSPGRP});
     program.push_back(statement(kReturn, SECCOMP_RET_ALLOW));
     sock_fprog whole{static_cast<unsigned short>(program.size()), program.data()};
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &whole) == 0;
