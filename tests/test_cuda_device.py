@@ -5,6 +5,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from small_cards import SWEEPS, small_card
 
 from cudamaster import cards
 from cudamaster.building import Builder
+from cudamaster.devices import cuda
 from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
+from cudamaster.errors import DeviceError
 from cudamaster.evaluation import Workbench
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.harness import baseline_region
@@ -144,9 +147,11 @@ def test_the_gpus_that_the_environment_names(wanted: str | None, found: tuple[Gp
 
 HOLDER = """
 import sys
-from cudamaster.devices.cuda import CudaDevice, Gpu
-how = sys.argv[1]
-with CudaDevice(Gpu(0, *sys.argv[1:])).held(alone=how != "shared", quiet=how == "quiet"):
+from pathlib import Path
+from cudamaster.devices import cuda
+locks, how, *gpu = sys.argv[1:]
+cuda._LOCKS = Path(locks)
+with cuda.CudaDevice(cuda.Gpu(0, how, *gpu)).held(alone=how != "shared", quiet=how == "quiet"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -186,12 +191,12 @@ def test_one_process_at_a_time_measures_on_a_gpu(
 ) -> None:
     """Another one waits until the first has ended, however it ended; untimed checks share the GPU.
 
-    Where calls ask the driver for memory, other GPUs wait too.
+    Where calls ask the driver for memory, other GPUs wait too. Runs need not agree on a folder for temporary files.
     """
 
     def start(how: str, gpu: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", HOLDER, how, gpu, "9.0", "580", "1", "1", "1", "1"]
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        words = [sys.executable, "-c", HOLDER, str(tmp_path), how, gpu, "9.0", "580", "1", "1", "1", "1"]
+        environment = {**os.environ, "TMPDIR": tempfile.mkdtemp(dir=tmp_path)}
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     one = start(first, "GPU-0")
@@ -206,6 +211,24 @@ def test_one_process_at_a_time_measures_on_a_gpu(
     two.kill()
     for process in (one, two):
         process.communicate()
+
+
+@pytest.mark.nvcc
+def test_locks_are_for_all_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the umask of the first was; what cannot be opened is said."""
+    monkeypatch.setattr(cuda, "_LOCKS", tmp_path)
+    before = os.umask(0o077)
+    try:
+        with CudaDevice(ABSENT).held():
+            pass
+    finally:
+        os.umask(before)
+    made = list(tmp_path.iterdir())
+    assert len(made) == 3
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in made)
+    monkeypatch.setattr(cuda, "_LOCKS", made[0])  # no folder
+    with pytest.raises(DeviceError, match="cannot be opened"), CudaDevice(ABSENT).held():
+        pass
 
 
 @pytest.mark.nvcc

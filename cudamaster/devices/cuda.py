@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,8 @@ _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "cloc
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
+# One folder for all users and jobs of a machine, each of which may have a $TMPDIR of its own.
+_LOCKS = Path("/tmp")
 _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
 
 
@@ -336,11 +338,19 @@ class CudaDevice:
 @contextmanager
 def _locked(name: str, *, alone: bool) -> Iterator[int]:
     """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
-    path = Path(tempfile.gettempdir()) / f"cudamaster-{name}.lock"
+    path = _LOCKS / f"cudamaster-{name}.lock"
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # another user's too: a lock needs no more
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)  # another user's too: a lock needs no more
+        except FileNotFoundError:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+            with suppress(PermissionError):  # somebody else made it meanwhile
+                os.fchmod(descriptor, 0o644)  # a umask may have hidden it from others
+    except OSError as error:
+        raise DeviceError(
+            f"The lock {path}, which keeps measurements apart, cannot be opened: {error.strerror}.",
+            "Ask its owner to remove it while nothing measures on this machine.",
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield descriptor
