@@ -261,7 +261,7 @@ class Workbench:
             told = self._told(verdicts[1], judgement)
             if self._modeller is not None:
                 told = self._modeller.verdict(told, second, first)
-            return self._told(verdicts[0], alone), self._with_floors(told)
+            return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """Build a vendor's file with what every evaluation shares (building.py). Raises DeviceError."""
@@ -317,9 +317,11 @@ class Workbench:
         """
         return self._faults.sanitize(candidate, tools)
 
-    def _with_floors(self, verdict: Verdict) -> Verdict:
+    def _with_floors(self, verdict: Verdict, *, rivalled: bool = False) -> Verdict:
         limits = floors.limits(self.device)
-        return verdict if limits is None else floors.hold(verdict, self.card, self.precision, limits)
+        if limits is None:
+            return verdict
+        return floors.hold(verdict, self.card, self.precision, limits, rivalled=rivalled)
 
     def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""

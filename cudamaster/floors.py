@@ -199,17 +199,24 @@ def floor(card: TaskCard, case: Case, precision: Precision, limits: Limits) -> F
     )
 
 
-def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits) -> Verdict:
-    """The verdict with the floor of each timed case; a candidate whose typical call is below one is refused."""
+def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits, *, rivalled: bool = False) -> Verdict:
+    """The verdict with the floor of each timed case; a candidate whose typical call is below one is refused.
+
+    `rivalled` says that a rival, which is trusted no more than a candidate, was timed in the baseline's place.
+    """
     listed = {case.label: case for case in card.cases}
     cases, impossible = [], ""
     for case in verdict.cases:
         if (timing := case.timing) is not None and case.empty_us is not None:
             least = floor(card, listed[case.label], precision, limits)
             case = replace(case, floor_us=least.call_us(case.empty_us))
-            time_us = statistics.median(timing.candidate_us)
-            if least.impossible(time_us) and not impossible:
-                impossible = f"impossible in case {case.label}: a call took {time_us:.1f} µs, and {least.explain()}"
+            sides = [("", timing.candidate_us)]
+            sides += [(" of the kernel that it is compared with", timing.baseline_us)] if rivalled else []
+            for whose, calls_us in sides:
+                time_us = statistics.median(calls_us)
+                if least.impossible(time_us) and not impossible:
+                    took = f"a call{whose} took {time_us:.1f} µs"
+                    impossible = f"impossible in case {case.label}: {took}, and {least.explain()}"
         cases.append(case)
     verdict = replace(verdict, cases=tuple(cases))
     if not verdict.correct or not impossible:

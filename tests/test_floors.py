@@ -303,3 +303,17 @@ def test_a_time_below_the_floor_is_refused_with_the_sum(part: float, status: Sta
         assert held.score is None
         assert f"impossible in case {heaviest.label}" in held.detail
         assert "reads 537 MB at 4 TB/s" in held.detail
+
+
+def test_both_kernels_of_a_comparison_are_held_to_the_floor() -> None:
+    """A first kernel with an impossible time would make an honest second one look slower; a baseline is ours."""
+    card = cards.load("matrix_scalar_mul")
+    heaviest = max((c for c in card.cases if c.sweep), key=lambda case: case.weight)
+    least = floor(card, heaviest, Precision.FP32, LIMITS)
+    timing = Timing((0.5 * least.hardware_us,) * 5, (1.5 * least.hardware_us,) * 5)
+    timed = CaseVerdict(heaviest.label, True, heaviest.weight, Status.CORRECT, timing=timing, empty_us=9.0)
+    verdict = Verdict("c0ffee", "cuda", False, Status.CORRECT, "right", score=0.3, cases=(timed,))
+    assert floors.hold(verdict, card, Precision.FP32, LIMITS).correct
+    held = floors.hold(verdict, card, Precision.FP32, LIMITS, rivalled=True)
+    assert (held.status, held.score) == (Status.REJECTED, None)
+    assert f"case {heaviest.label}: a call of the kernel that it is compared with took" in held.detail
