@@ -250,7 +250,7 @@ class Verdict:
     `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct. `speed` says how
     sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what held it back.
     `sanitizers` holds what each of compute-sanitizer's tools that ran came to, by its name.
-    `complete` is False when a sweep case was skipped. `log` is what a Debug agent needs: compiler errors
+    `complete` is False when a sweep case was skipped or has no time. `log` is what a Debug agent needs: compiler errors
     with the region's own lines, the fault report, or the mismatch with its pattern. Where the score is of modelled
     times, `modelled` is the model, and `complete` says whether it has a time for each case.
     """

@@ -11,12 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cudamaster import cards, resources
+from cudamaster.cli.compare import compare
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
 from cudamaster.harness import baseline_region
-from cudamaster.values import Precision
+from cudamaster.values import Precision, Status, Verdict
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -227,6 +230,17 @@ def test_compare_says_which_is_faster(tmp_path: Path) -> None:
     wrong = run("compare", files["fast"], files["wrong"], *options)
     assert wrong.returncode == 1
     assert f"{files['wrong']}: wrong" in wrong.stdout
+
+
+def test_compare_is_unsure_where_nothing_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are right, and no case has a time: a GPU that is too hot, a kernel that cannot be modelled."""
+    untimed = Verdict("c0ffee", "cpu", True, Status.CORRECT, "11 cases right")
+    monkeypatch.setattr(Workbench, "compare", lambda *_: (untimed, untimed))
+    words = ["compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu"]
+    for more in ([], ["--json"]):
+        done = CliRunner().invoke(compare, [*words[1:], *more])
+        assert done.exit_code == 12, done.output
+        assert more or "unsure" in done.output
 
 
 @pytest.mark.parametrize(

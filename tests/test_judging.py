@@ -71,6 +71,16 @@ def test_a_skipped_case_makes_the_score_incomplete() -> None:
     assert result.cases[2].skipped == "too long"
 
 
+def test_a_case_without_a_call_that_counts_makes_the_score_incomplete() -> None:
+    """Where the GPU was too hot in every turn of a case, P is that of the others."""
+    hot = case(2, 3, time=True)
+    hot[-1] |= {"baseline_us": [], "candidate_us": [], "hot": 50}
+    result = judged([BEGIN, *case(0, 1), *case(1, 2, time=True), *hot, END])
+    assert result.status is Status.CORRECT
+    assert result.score is not None
+    assert not result.complete
+
+
 def test_a_mismatch_is_wrong_and_explained() -> None:
     """The log names case, element, expected, got, allowed and the pattern; NaN survives the JSON."""
     bad = case(1, 2, ok=False, outputs=[output(5)])

@@ -42,7 +42,7 @@ def compare(
       0   same: no change beyond 1 % and 0.5 µs, as far as these samples show
       10  SECOND is faster
       11  SECOND is slower
-      12  unsure: too much noise or too few calls
+      12  unsure: too much noise, too few calls or no time at all
       1   one of them is not correct
 
     On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing is
@@ -78,6 +78,8 @@ def compare(
             out.print(f"note: {note}")
         if speed is not None:
             out.print(f"{second} against {first}: {say_speed(speed, mark=verdicts[1].mark)}")
+        else:
+            out.print(f"{second} against {first}: unsure, both are correct and none of their cases has a time")
         if verdicts[1].emulated:
             out.print(about_times(verdicts[1].modelled))
-    click.get_current_context().exit(1 if wrong or speed is None else EXIT_CODES[speed.change])
+    click.get_current_context().exit(1 if wrong else EXIT_CODES[Change.UNSURE if speed is None else speed.change])

@@ -61,7 +61,7 @@ def evaluate(
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
-            left_out = "have no modelled time" if verdict.modelled is not None else "were skipped"
+            left_out = "have no modelled time" if verdict.modelled is not None else "were skipped or have no time"
             complete = "" if verdict.complete else f", incomplete: cases {left_out}"
             said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
             out.print(f"P = {said}{complete}{_empty_launch(verdict)}")

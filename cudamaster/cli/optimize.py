@@ -312,7 +312,7 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         dollars = _total([use.dollars for use in asked], "{:.4f}")
         out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
     if not result.verdict.complete:
-        left_out = "have no modelled time" if result.verdict.modelled is not None else "were skipped"
+        left_out = "have no modelled time" if result.verdict.modelled is not None else "were skipped or have no time"
         out.print(f"Incomplete:     cases of the sweep {left_out}; the evidence names them.")
     if emulated:
         model = result.verdict.modelled

@@ -247,7 +247,7 @@ class _Teller:
         for note in judgement.notes:
             self._prose(f"note: {note}", 4, hang=2)
         if not judgement.complete:
-            left_out = "have no modelled time" if judgement.modelled is not None else "were skipped"
+            left_out = "have no modelled time" if judgement.modelled is not None else "were skipped or have no time"
             self._prose(f"Incomplete: cases of the sweep {left_out}.", 4, "yellow")
         if self._whole:
             self._cases(judgement.cases)

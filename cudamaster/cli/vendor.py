@@ -165,7 +165,7 @@ def _tell(record: VendorRecord, *, emulated: bool) -> None:
         if contest is None:
             continue
         if contest.speed is not None:
-            incomplete = "" if contest.complete else ", incomplete: cases were skipped"
+            incomplete = "" if contest.complete else ", incomplete: cases were skipped or have no time"
             out.print(f"  {who}: P = {say_speed(contest.speed, mark='emulated' if emulated else '')}{incomplete}")
         elif contest is not record.vendor:
             out.print(f"  {who}: {contest.status}, {contest.detail}")
