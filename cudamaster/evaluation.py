@@ -318,10 +318,7 @@ class Workbench:
         return self._faults.sanitize(candidate, tools)
 
     def _with_floors(self, verdict: Verdict, *, rivalled: bool = False) -> Verdict:
-        limits = floors.limits(self.device)
-        if limits is None:
-            return verdict
-        return floors.hold(verdict, self.card, self.precision, limits, rivalled=rivalled)
+        return floors.hold_on(self.device, verdict, self.card, self.precision, rivalled=rivalled)
 
     def build_shared(self) -> None:
         """Build what every evaluation shares, unless it is cached."""

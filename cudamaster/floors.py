@@ -224,6 +224,29 @@ def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits,
     return replace(verdict, status=Status.REJECTED, detail=impossible, log=impossible, score=None, speed=None)
 
 
+def hold_on(
+    device: Device, verdict: Verdict, card: TaskCard, precision: Precision, *, rivalled: bool = False
+) -> Verdict:
+    """The verdict held to the floors of a device; one that is emulated has none. Raises DeviceError.
+
+    What the kept limits refuse has to be impossible by new ones, too: what else used the GPU when those were measured,
+    or held it back, made each floor too high for as long as they are kept.
+    """
+    known = limits(device)
+    if known is None:
+        return verdict
+    held = hold(verdict, card, precision, known, rivalled=rivalled)
+    if held.correct or not verdict.correct:
+        return held
+    assert isinstance(device, CudaDevice)  # others have no limits
+    measured = measure(device)
+    again = hold(verdict, card, precision, measured, rivalled=rivalled)
+    if not again.correct:
+        return held
+    _write(place(device.gpu), measured)
+    return replace(again, notes=(*again.notes, f"the GPU's limits were measured again: by the old ones {held.detail}"))
+
+
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
     """The limits kept for the GPU of a device; measured and kept where there are none that count, or `again`.
 

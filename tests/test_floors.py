@@ -317,3 +317,31 @@ def test_both_kernels_of_a_comparison_are_held_to_the_floor() -> None:
     held = floors.hold(verdict, card, Precision.FP32, LIMITS, rivalled=True)
     assert (held.status, held.score) == (Status.REJECTED, None)
     assert f"case {heaviest.label}: a call of the kernel that it is compared with took" in held.detail
+
+
+@pytest.mark.nvcc
+def test_what_limits_refuse_is_impossible_by_new_ones_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that were taken while another program filled the GPU make floors that honest kernels fall below."""
+    monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path))
+    slowed = {name: 0.5 * getattr(LIMITS, name) for name in ("read_bytes_per_s", "write_bytes_per_s")}
+    path = kept(floors.place(ABSENT), **slowed, copy_bytes_per_s=1e12)
+    device, card = CudaDevice(ABSENT), cards.load("matrix_scalar_mul")
+    heaviest = max((c for c in card.cases if c.sweep), key=lambda case: case.weight)
+    least_us = floor(card, heaviest, Precision.FP32, LIMITS).hardware_us
+    good = dataclasses.replace(LIMITS, source=floors.source_hash())
+    monkeypatch.setattr(floors, "measure", lambda _: good)
+
+    def held(part: float) -> Verdict:
+        timing = Timing((3 * least_us,) * 5, (part * least_us,) * 5)
+        timed = CaseVerdict(heaviest.label, True, heaviest.weight, Status.CORRECT, timing=timing, empty_us=9.0)
+        verdict = Verdict("c0ffee", "cuda", False, Status.CORRECT, "right", score=2.0, cases=(timed,))
+        return floors.hold_on(device, verdict, card, Precision.FP32)
+
+    cheat = held(0.5)
+    assert cheat.status is Status.REJECTED
+    assert floors.read(path, ABSENT) != good  # those that were kept said the same
+    honest = held(1.2)
+    assert honest.status is Status.CORRECT
+    assert honest.cases[0].floor_us == pytest.approx(least_us + 9)
+    assert any("measured again: by the old ones impossible in case" in note for note in honest.notes)
+    assert floors.read(path, ABSENT) == good
