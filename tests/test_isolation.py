@@ -416,3 +416,25 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     long = {**slow_baseline, "baseline_us": [9000.0] * 5}
     assert judge([begin, check, long, end], ran, [case], rivalled=True).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None
+
+
+@pytest.mark.parametrize(
+    ("lies", "said_us", "status"),
+    [
+        (22, 1.0, Status.REJECTED),  # before, a speedup of 4.8 for the baseline's own time
+        (14, 1.0, Status.REJECTED),
+        (9, 1.0, Status.CORRECT),  # which moves no speedup
+        (1, 0.0, Status.REJECTED),  # the case would have no time, and P would be that of the others
+        (1, -3.0, Status.REJECTED),
+    ],
+)
+def test_lies_in_some_calls_gain_nothing(lies: int, said_us: float, status: Status) -> None:
+    """What fewer than half of the calls say leaves medians as they are, and no speedup that is made of the rest."""
+    begin, check, times, end = timed(4.0)
+    said = [said_us if k < lies else 50.0 for k in range(50)]
+    times |= {"baseline_us": [50.0] * 50, "baseline_outside_us": [4.0] * 50, "candidate_us": said}
+    times["candidate_outside_us"] = [54.0 - us for us in said]
+    judged = judge([begin, check, times, end], RAN, [TIMED])
+    assert judged.status is status
+    if status is Status.CORRECT:
+        assert judged.score == pytest.approx(1.0)
