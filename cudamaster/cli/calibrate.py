@@ -52,7 +52,8 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     found = calibration.limits(points)
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "thresholds.yaml"
-    calibration.write(kept, gpu, found, {**_dated(measured, kept), "kernels": len(points)}, points_table.path)
+    made_on = {**_dated(measured, points_table.path, gpu), "kernels": len(points)}
+    calibration.write(kept, gpu, found, made_on, points_table.path)
     plot = folder / "throughputs.svg"
     files = [points_table.path, kept]
     try:
@@ -135,17 +136,22 @@ def _measure(
                 out.print(f"{number} of {len(todo)}: {name}: {point.kernel} {point.time_us:.4g} µs, {shown} %")
 
 
-def _dated(measured: dict[str, object], kept: Path) -> dict[str, object]:
-    """When and on what it was measured: now, or what an earlier calibration beside it says."""
+def _dated(measured: dict[str, object], data: Path, gpu: str) -> dict[str, object]:
+    """When and on what it was measured: now, or what the calibration of this GPU that lies beside kept data says."""
     import datetime
 
-    import yaml
+    from cudamaster.errors import UsageError
+    from cudamaster.profiling import thresholds
 
-    if not measured and kept.is_file():
-        earlier = yaml.safe_load(kept.read_text())
-        return {key: earlier.get(key, "not known") for key in ("date", "driver", "toolkit")}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"date": today, "driver": "not known", "toolkit": "not known", **measured}
+    if measured:
+        return {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **measured}
+    try:
+        earlier = thresholds.calibration(data.with_name("thresholds.yaml"))
+    except UsageError:  # none, or a damaged one
+        earlier = None
+    if earlier is None or earlier.gpu != gpu:
+        return dict.fromkeys(("date", "driver", "toolkit"), "not known")
+    return {"date": earlier.date, "driver": earlier.driver, "toolkit": earlier.toolkit}
 
 
 def _show(

@@ -111,7 +111,7 @@ def load(path: Path | None = None) -> Thresholds:
         raise UsageError(f"The thresholds {path} are wrong at {where}: {first['msg']}.", fix) from error
 
 
-class _Calibrated(_Strict):
+class Calibration(_Strict):
     """What `cudamaster calibrate` writes: the limits of one GPU, and what they were measured on."""
 
     gpu: str
@@ -153,13 +153,18 @@ def _is_calibration(path: Path) -> bool:
     return isinstance(content, dict) and "gpu" in content
 
 
-def _with_limits(default: Thresholds, path: Path) -> Thresholds:
+def calibration(path: Path) -> Calibration:
+    """A file that `cudamaster calibrate` wrote. Raises UsageError."""
     try:
-        found = _Calibrated.model_validate(yaml.safe_load(path.read_text()))
+        return Calibration.model_validate(yaml.safe_load(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
         raise UsageError(
             f"The thresholds {path} cannot be used: {reason}.", "Make them again: `cudamaster calibrate`."
         ) from error
+
+
+def _with_limits(default: Thresholds, path: Path) -> Thresholds:
+    found = calibration(path)
     source = f"calibrated on {found.gpu}, {found.kernels} kernels, {found.date}"
     return default.model_copy(update={"thresholds": found.thresholds, "source": source})

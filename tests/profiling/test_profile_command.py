@@ -17,7 +17,7 @@ from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
 from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table, named_table
 from cudamaster.errors import UsageError
-from cudamaster.profiling import configuration, metric_sets, ncu
+from cudamaster.profiling import calibration, configuration, metric_sets, ncu
 from cudamaster.profiling.calibration import Point, Table
 from cudamaster.profiling.thresholds import load
 from cudamaster.values import KernelProfile, Profile
@@ -153,6 +153,37 @@ def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
     else:
         assert "26.0 %" in done.output
         assert "kernels change class" in done.output
+
+
+@pytest.mark.parametrize(
+    ("beside", "gpu", "expected"),
+    [
+        ("whole", "Some GPU", ("2025-01-31", "580", "13.0")),
+        ("whole", "Other GPU", ("not known",) * 3),
+        (None, "Some GPU", ("not known",) * 3),
+        ("", "Some GPU", ("not known",) * 3),
+        ("a: [", "Some GPU", ("not known",) * 3),
+    ],
+)
+def test_kept_data_keep_their_date(
+    beside: str | None, gpu: str, expected: tuple[str, str, str], tmp_path: Path
+) -> None:
+    """They were measured when they were, on what they were, wherever thresholds are made of them again."""
+    data = Table(tmp_path / "kept" / "throughputs.csv")
+    for i in range(20):
+        data.add(Point(f"task{i}", "fp32", "c0ffee", "N=8", "a_kernel_optimized", 5.0, 1.0, 1.0 + i, 2.0 + i, 3.0 + i))
+    earlier, out = data.path.with_name("thresholds.yaml"), tmp_path / "out"
+    if beside == "whole":
+        about = {"date": "2025-01-31", "driver": "580", "toolkit": "13.0", "kernels": 20}
+        calibration.write(earlier, "Some GPU", PAPER.thresholds, about, data.path)
+    elif beside is not None:
+        earlier.write_text(beside)
+    for place in (out, data.path.parent):
+        arguments = ["calibrate", "--from", str(data.path), "--gpu", gpu, "--out", str(place)]
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 0, done.output
+        kept = yaml.safe_load((place / "thresholds.yaml").read_text())
+        assert (kept["date"], kept["driver"], kept["toolkit"]) == expected
 
 
 def test_calibrating_nothing_is_refused(tmp_path: Path) -> None:
