@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ def limits(points: Sequence[Point]) -> Limits:
                 f"Profile at least {_FEWEST} different baselines; without arguments all of them are.",
             )
         found[axis] = round(otsu(values), 1)
+        if found[axis] > 100:  # counters of several passes may add up to a little more than all
+            raise UsageError(f"The {axis} throughputs are no percentages: they divide at {found[axis]:g} %.", _WRITTEN)
     return Limits(**found)
 
 
@@ -142,16 +145,16 @@ class Table:
         if not (whole := _whole_lines(text)):
             return []
         reader = csv.DictReader(io.StringIO(whole))
-        if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
-            raise UsageError(f"{self.path} has no column {missing[0]}.", _WRITTEN)
-        for number, row in enumerate(reader, 2):
-            try:
+        try:
+            if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+                raise UsageError(f"{self.path} has no column {missing[0]}.", _WRITTEN)
+            for row in reader:
                 one = _point(row)
-            except (TypeError, ValueError) as error:
-                raise UsageError(
-                    f"{self.path}, line {number}, is no point of a calibration: {error}.", _WRITTEN
-                ) from error
-            found[one.name] = one
+                found[one.name] = one
+        except (csv.Error, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self.path}, line {reader.reader.line_num}, is no point of a calibration: {error}.", _WRITTEN
+            ) from error
         return list(found.values())
 
     def add(self, one: Point) -> None:
@@ -177,8 +180,14 @@ def _cell(value: object) -> str:
 
 
 def _point(row: Mapping[str, str]) -> Point:
+    def figure(name: str) -> float:
+        value = float(row[name])
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} is {row[name]}")
+        return value
+
     def throughput(axis: str) -> float | None:
-        return float(row[axis]) if row[axis] else None
+        return figure(axis) if row[axis] else None
 
     return Point(
         task=row["task"],
@@ -186,8 +195,8 @@ def _point(row: Mapping[str, str]) -> Point:
         candidate=row["candidate"],
         case=row["case"],
         kernel=row["kernel"],
-        time_us=float(row["time_us"]),
-        share=float(row["share"]),
+        time_us=figure("time_us"),
+        share=figure("share"),
         compute=throughput("compute"),
         dram=throughput("dram"),
         memory=throughput("memory"),

@@ -109,6 +109,24 @@ def test_data_that_are_none_are_refused_with_their_line(tmp_path: Path) -> None:
         table.read()
 
 
+@pytest.mark.parametrize("figure", ["nan", "inf", "-5", "long", "7" * 200_000])
+def test_a_figure_that_is_none_is_refused_with_its_line(figure: str, tmp_path: Path) -> None:
+    """Not let through to the histogram, which breaks on it or is spread over it."""
+    table = Table(tmp_path / "throughputs.csv")
+    table.add(one(1, compute=12.25))
+    table.path.write_text(table.path.read_text().replace(",12.25,", f",{figure},"))
+    with pytest.raises(UsageError, match="line 2, is no point"):
+        table.read()
+
+
+def test_what_is_no_percentage_makes_no_limit() -> None:
+    """Counters may add up to a little more than all, a threshold cannot."""
+    points = [one(i, 2.0 * i, 3.0 * i, 1.5 * i) for i in range(19)]
+    assert calibration.limits([*points, one(19, 100.4, 100.4, 100.4)]).compute < 100
+    with pytest.raises(UsageError, match="compute throughputs are no percentages"):
+        calibration.limits([*points, one(19, compute=1e9)])
+
+
 def test_what_a_calibration_changes() -> None:
     """Classes before and after, and who moves."""
     points = [one(1, compute=35.0), one(2, compute=60.0), one(3, dram=35.0), one(4, compute=None)]
