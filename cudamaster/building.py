@@ -38,6 +38,7 @@ from cudamaster.toollogs import without_folders
 from cudamaster.values import Candidate, Precision, Status, content_hash
 
 _FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
+_LOG, _LOG_FILE = "compile log", "compile.log"  # in a build's record, and beside its worker in the cache
 _NO_KERNELS = ("-x", "c++")  # a text without kernels: the host's compiler alone is four times as fast
 
 
@@ -106,8 +107,9 @@ class Builder:
         record = {
             "command": candidate.command,
             "compile": compiled[0].command,
-            "compile log": compiled[0].log.strip(),
+            _LOG: compiled[0].log.strip(),
         }
+        (folder / _LOG_FILE).write_text(record[_LOG], encoding="utf-8")
         for result in compiled:
             if result.unsupported is not None:
                 detail = f"the {self.device.name} device cannot execute {result.unsupported}"
@@ -159,8 +161,11 @@ class Builder:
 
     def built(self, candidate: Candidate) -> Build:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
-        worker = self._folder(candidate) / "run"
-        return Build(None, "built", "", worker) if worker.is_file() else self.build(candidate)
+        folder = self._folder(candidate)
+        worker, log = folder / "run", folder / _LOG_FILE
+        if not worker.is_file():
+            return self.build(candidate)
+        return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
     def asks_driver(self, *candidates: Candidate) -> bool:
         """Whether a call of the baseline or of a candidate that was built asks the driver for memory or the like."""

@@ -32,6 +32,19 @@ def builder(task: str, precision: Precision) -> Builder:
 
 
 @pytest.mark.nvcc
+def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
+    """Profiles run such builds, and show the spills that ptxas told when they were made."""
+    where = builder("relu", Precision.FP32)
+    code, command = baseline_region(where.card, Precision.FP32), where.device.default_command
+    baseline = Candidate("relu", Precision.FP32, code, command)
+    made = where.build(baseline)
+    found = where.built(baseline)
+    assert found.worker == made.worker is not None
+    assert "bytes spill stores" in found.record["compile log"]
+    assert found.record["compile log"] == made.record["compile log"]
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("task", ["dot_product", "matrix_mul"])
 def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: Precision) -> None:

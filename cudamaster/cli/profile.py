@@ -53,7 +53,7 @@ def profile(
 ) -> None:
     """Profile the kernel in FILE and the baseline of TASK with Nsight Compute; without FILE the baseline alone.
 
-    Shows class, throughputs, launch and metrics of each kernel, the one that takes most of the time first.
+    Shows class, throughputs, launch, spills and metrics of each kernel, the one that takes most of the time first.
 
     On the CPU device the profile is modelled: what the kernels do is counted, and priced as a GPU would have it
     (docs/gpu_model.md). What the model does not give is left out and named.
@@ -130,7 +130,8 @@ def _profiled(
         if told is None:
             return {"profile": found}
         return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, told, found)}
-    launches = [configuration.configuration(kernel.metrics) for kernel in found.kernels]
+    usages = bench.profiler.usages(subject)
+    launches = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in found.kernels]
     kept = findings(found, thresholds, full=mode == "full")
     return {"profile": found, "findings": kept, "launches": launches}
 
@@ -188,18 +189,20 @@ def launches_table(kernels: Sequence[KernelProfile], launches: Sequence[Configur
     rows = []
     for kernel, launch in zip(kernels, launches, strict=True):
         shared = [part for part in (launch.static_shared_bytes, launch.dynamic_shared_bytes) if part is not None]
+        spills = [part for part in (launch.spill_store_bytes, launch.spill_load_bytes) if part is not None]
         rows.append(
             [
                 _short(kernel),
                 f"{_figure(launch.blocks)} x {_figure(launch.threads)}",
                 _figure(launch.registers),
+                _figure(sum(spills) if spills else None),
                 _figure(sum(shared) if shared else None),
                 _figure(launch.waves),
                 f"{_figure(launch.achieved_occupancy)} of {_figure(launch.occupancy)}",
                 ", ".join(launch.limited_by) or "-",
             ]
         )
-    columns = ["kernel", "blocks x threads", "registers", "shared B", "waves", "occupancy %", "limited by"]
+    columns = ["kernel", "blocks x threads", "registers", "spills B", "shared B", "waves", "occupancy %", "limited by"]
     return table(columns, rows, right=columns[1:-1])
 
 

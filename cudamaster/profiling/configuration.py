@@ -1,9 +1,14 @@
-"""How a kernel was launched and what that leaves room for, from Nsight Compute's launch metrics."""
+"""How a kernel was launched and what that leaves room for, from Nsight Compute's launch metrics.
+
+Spills are ptxas's: they belong to the code, whatever is launched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from cudamaster.profiling.ptxas import Usage
 
 _LIMITS = {
     "blocks": "launch__occupancy_limit_blocks",
@@ -27,7 +32,8 @@ class Configuration:
     """One kernel's longest launch. What this chip or ncu does not tell is None.
 
     Occupancies are in percent of the warps that an SM holds: what the launch leaves room for, and what was resident on
-    average. `limited_by` names what lets no further block onto an SM.
+    average. `limited_by` names what lets no further block onto an SM. Spills are bytes that the code of a thread stores
+    and loads.
     """
 
     blocks: int | None
@@ -39,10 +45,12 @@ class Configuration:
     occupancy: float | None
     achieved_occupancy: float | None
     limited_by: tuple[str, ...]
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
 
 
-def configuration(metrics: Mapping[str, float]) -> Configuration:
-    """The configuration in a kernel's metrics, by Nsight Compute's names."""
+def configuration(metrics: Mapping[str, float], usage: Usage | None = None) -> Configuration:
+    """The configuration in a kernel's metrics, by Nsight Compute's names; `usage` is what ptxas says of it."""
 
     def whole(name: str) -> int | None:
         return round(metrics[name]) if name in metrics else None
@@ -58,4 +66,6 @@ def configuration(metrics: Mapping[str, float]) -> Configuration:
         occupancy=metrics.get(_POSSIBLE),
         achieved_occupancy=metrics.get(_ACHIEVED),
         limited_by=tuple(what for what, count in blocks.items() if count == min(blocks.values())),
+        spill_store_bytes=usage.spill_store_bytes if usage else None,
+        spill_load_bytes=usage.spill_load_bytes if usage else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import findings_of_set, no_profile
 from cudamaster.profiling.metric_sets import MetricSet
 from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
 
@@ -44,6 +45,17 @@ class Profiler:
             if build.worker is None:
                 return NoProfile(f"it could not be built again: {build.detail}")
             return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
+
+    def usages(self, candidate: Candidate) -> Mapping[str, Usage]:
+        """Registers, spills and the like of a candidate's kernels, by plain name; none of what only a model prices."""
+        if self._modeller is not None:
+            return {}
+        log = self._builder.built(candidate).record.get("compile log", "")
+        return without_counters.usages(log, self._compute_capability)
+
+    @property
+    def _compute_capability(self) -> str | None:
+        return self._device.hardware().figures.get("compute capability")
 
     def findings(
         self,
@@ -100,7 +112,7 @@ class Profiler:
                 build.worker,
                 case=case.label,
                 compile_log=verdict.build.get("compile log", ""),
-                compute_capability=self._device.hardware().figures.get("compute capability"),
+                compute_capability=self._compute_capability,
             )
             return without_counters.findings(verdict, case, missing, sources)
 

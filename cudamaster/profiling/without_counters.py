@@ -61,13 +61,31 @@ def look(
 ) -> Sources:
     """Ask and disassemble a candidate's worker. `judge` is the judge's command without a candidate, `run` the device's,
     `compute_capability` the GPU's, e.g. "9.0"."""
-    major, _, minor = (compute_capability or "").partition(".")
     return Sources(
         launches=launches.record(run, judge, worker, case=case),
         mixes=sass.disassembled(worker),
         usages=ptxas.parse(compile_log),
-        compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+        compute_capability=_capability(compute_capability),
     )
+
+
+def usages(compile_log: str, compute_capability: str | None) -> Mapping[str, Usage]:
+    """What ptxas says of each kernel that the GPU runs, by plain name: profiles know kernels by that alone.
+
+    Of a template's kernels it is the one that spills most. Empty where the log, or the GPU, does not tell.
+    """
+    fitting = _fitting(ptxas.parse(compile_log), _capability(compute_capability))
+    return {plain_name(each.symbol): each for each in sorted(fitting.values(), key=_spilled)}
+
+
+def _spilled(usage: Usage) -> int:
+    return (usage.spill_store_bytes or 0) + (usage.spill_load_bytes or 0)
+
+
+def _capability(named: str | None) -> tuple[int, int] | None:
+    """Compute capability of its name, e.g. "9.0"."""
+    major, _, minor = (named or "").partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
 
 
 def findings(verdict: Verdict, case: CaseVerdict, missing: NoProfile, sources: Sources) -> Findings:

@@ -19,6 +19,7 @@ from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, 
 from cudamaster.errors import UsageError
 from cudamaster.profiling import calibration, configuration, metric_sets, ncu
 from cudamaster.profiling.calibration import Point, Table
+from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.thresholds import load
 from cudamaster.values import KernelProfile, Profile
 
@@ -86,12 +87,26 @@ def test_launches_say_what_limits_them() -> None:
         "-",
         "-",
         "-",
+        "-",
         "of",
         "-",
         "registers,",
         "shared",
         "memory",
     ]
+
+
+def test_spills_are_shown_beside_the_launch() -> None:
+    """Bytes stored and loaded together, as ptxas told them of that very kernel; no spill is a zero, no log a dash."""
+    kernels = recorded("several_kernels")
+    usages = {"merge_runs_kernel_optimized": Usage("m", "sm_90", 52, 0, 16, 1200, 34)}
+    made = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in kernels]
+    assert [(each.spill_store_bytes, each.spill_load_bytes) for each in made] == [(1200, 34), (None, None)]
+    table = launches_table(kernels, made)
+    assert shown(table)[0][5:7] == ["spills", "B"]
+    assert [line[5] for line in shown(table)[2:]] == ["1,234", "-"]
+    none = configuration.configuration(kernels[0].metrics, Usage("m", "sm_90", 52, 0, 0, 0, 0))
+    assert shown(launches_table(kernels[:1], [none]))[2][5] == "0"
 
 
 def test_metrics_are_those_of_the_class() -> None:

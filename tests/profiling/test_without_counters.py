@@ -218,6 +218,28 @@ def test_the_profiler_falls_back_on_a_gpu_alone(
     assert "The occupancy of sum_kernel_optimized is not known." in told.note
 
 
+@pytest.mark.parametrize("capability", ["9.0", None])
+def test_usages_are_of_the_gpus_code_by_plain_name(capability: str | None) -> None:
+    """For what is shown beside a profile: of a template's kernels the one that spills most, none of other GPUs."""
+
+    def entry(symbol: str, architecture: str, spilled: int) -> str:
+        return (
+            f"ptxas info    : Compiling entry function '{symbol}' for '{architecture}'\n"
+            f"ptxas info    : Function properties for {symbol}\n"
+            f"    0 bytes stack frame, {spilled} bytes spill stores, 8 bytes spill loads\n"
+        )
+
+    eight, four = "_Z20sum_kernel_optimizedILi8EEvPf", "_Z20sum_kernel_optimizedILi4EEvPf"
+    log = entry(eight, "sm_90", 64) + entry(four, "sm_90", 16) + entry(eight, "sm_80", 512)
+    device = Machine(emulated=False)
+    figures = {} if capability is None else {"compute capability": capability}
+    device.hardware = lambda: Hardware("a GPU", figures, emulated=False)  # type: ignore[method-assign]
+    builder = SimpleNamespace(built=lambda _: Build(None, "built", "", Path("run"), record={"compile log": log}))
+    found = Profiler(builder, device).usages(SimpleNamespace(id="c0ffee"))  # type: ignore[arg-type]
+    told = {name: (usage.spill_store_bytes, usage.spill_load_bytes) for name, usage in found.items()}
+    assert told == ({} if capability is None else {"sum_kernel_optimized": (64, 8)})
+
+
 def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
     """The paper's third configuration: the Planner is told why there is nothing, and nothing is run."""
     device = Machine(emulated=False)
