@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cudamaster.profiling.metric_sets import MetricSet
     from cudamaster.profiling.ncu import NoProfile
     from cudamaster.profiling.thresholds import Thresholds
-    from cudamaster.values import Bottleneck, Candidate, Findings, KernelProfile, Profile
+    from cudamaster.values import Bottleneck, Candidate, Findings, KernelProfile, Profile, Verdict
 
 
 @click.command()
@@ -86,13 +86,15 @@ def profile(
             click.get_current_context().exit(1)
         subjects["candidate"] = candidate
     seen: list[dict[str, Any]] = []
+    verdicts: dict[str, Verdict] = {}
+    said: set[str] = set()
     for case in cases:
         for who, subject in subjects.items():
             with out.status(f"{who}, {case.label}: profiling"):
-                one = _profiled(bench, subject, case.label, mode, named, chosen)
+                one = profiled(bench, subject, case.label, mode, named, chosen, verdicts)
             seen.append({"who": who, "case": case.label, **one})
             if not as_json:
-                show(out, who, case.label, one, chosen, mode, named)
+                show(out, who, case.label, one, chosen, mode, named, said)
     if as_json:
         print_json({"thresholds": chosen.described, "profiles": seen})
 
@@ -112,9 +114,16 @@ def chosen_cases(card: TaskCard, which: str) -> list[Case]:
     raise UsageError(f"{card.name} has no timed case {which!r}.", f"Choose heaviest, all, or one of {labels}.")
 
 
-def _profiled(
-    bench: Workbench, subject: Candidate, case: str, mode: str, named: MetricSet | None, thresholds: Thresholds
-) -> dict[str, Profile | NoProfile | Findings | list[Configuration]]:
+def profiled(
+    bench: Workbench,
+    subject: Candidate,
+    case: str,
+    mode: str,
+    named: MetricSet | None,
+    thresholds: Thresholds,
+    verdicts: dict[str, Verdict],
+) -> dict[str, Profile | NoProfile | Findings | list[Configuration] | str]:
+    """What is shown of one subject at one case. `verdicts` keeps those that had to be given, by candidate."""
     from cudamaster.profiling import configuration
     from cudamaster.profiling.filter import findings
     from cudamaster.profiling.ncu import NoProfile
@@ -125,10 +134,15 @@ def _profiled(
     if mode != "none":
         found = bench.profiler.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS, *more))))
     if isinstance(found, NoProfile):
-        verdict = bench.evaluate(subject)  # for its times on the device
-        told = next((one for one in verdict.cases if one.label == case and one.timing is not None), None)
-        if told is None:
-            return {"profile": found}
+        if bench.device.emulated:
+            return {"profile": found}  # there are no times but the model's
+        if subject.id not in verdicts:
+            verdicts[subject.id] = bench.evaluate(subject)  # for its times on the device, at all cases
+        verdict = verdicts[subject.id]
+        told = next((one for one in verdict.cases if one.label == case), None)
+        if told is None or told.timing is None:
+            skipped = told.skipped if told is not None else None
+            return {"profile": found, "not_timed": skipped or f"{verdict.status}: {verdict.detail}"}
         return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, told, found)}
     usages = bench.profiler.usages(subject)
     launches = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in found.kernels]
@@ -137,16 +151,26 @@ def _profiled(
 
 
 def show(
-    out: Console, who: str, case: str, one: dict[str, Any], thresholds: Thresholds, mode: str, named: MetricSet | None
+    out: Console,
+    who: str,
+    case: str,
+    one: dict[str, Any],
+    thresholds: Thresholds,
+    mode: str,
+    named: MetricSet | None,
+    said: set[str],
 ) -> None:
-    """What a person reads of one profile."""
+    """What a person reads of one profile. Why there are no counters is told once: `said` keeps what was told."""
     from cudamaster.profiling.ncu import NoProfile
 
     found = one["profile"]
     if isinstance(found, NoProfile):
-        out.print(f"{who}, {case}: no counters, {found.reason}.")
+        out.print(f"{who}, {case}: no counters{'' if found.reason in said else f', {found.reason}'}.")
+        said.add(found.reason)
+        if (why := one.get("not_timed")) is not None:
+            out.print(f"It was not timed: {why}.")
         if (told := one.get("findings")) is not None:
-            out.print(told.note)
+            out.print(told.note.removeprefix(f"{found.reason}. "))
             out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in told.metrics.items()], right=["value"]))
         return
     total_us = sum(kernel.duration_us for kernel in found.kernels)

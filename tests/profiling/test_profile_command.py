@@ -1,3 +1,4 @@
+# ruff: noqa: D102
 """What `cudamaster profile` and `calibrate` show and refuse; the profiles are recorded ones."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +17,32 @@ from rich.console import Console
 from cudamaster import cards
 from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
-from cudamaster.cli.profile import chosen_cases, kernels_table, launches_table, metrics_table, named_table
+from cudamaster.cli.profile import (
+    chosen_cases,
+    kernels_table,
+    launches_table,
+    metrics_table,
+    named_table,
+    profiled,
+    show,
+)
 from cudamaster.errors import UsageError
 from cudamaster.profiling import calibration, configuration, metric_sets, ncu
 from cudamaster.profiling.calibration import Point, Table
+from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.thresholds import load
-from cudamaster.values import KernelProfile, Profile
+from cudamaster.values import (
+    Candidate,
+    CaseVerdict,
+    Findings,
+    KernelProfile,
+    Precision,
+    Profile,
+    Status,
+    Timing,
+    Verdict,
+)
 
 DATA = Path(__file__).parent / "data"
 PAPER = load()
@@ -130,6 +151,64 @@ def test_a_named_set_is_shown_under_the_names_that_were_measured() -> None:
     assert lines["dram__bytes_read.sum"] == "4,096"
     assert lines[barrier] == "2.5"
     assert lines["dram__bytes_write.sum"] == "-"
+
+
+class Bench:
+    """A workbench whose GPU lets nobody read its counters."""
+
+    def __init__(self, *, emulated: bool = False, timed: bool = True) -> None:
+        self.device, self.profiler = SimpleNamespace(emulated=emulated), self
+        self.evaluated: list[Candidate] = []
+        self.timing = Timing((40.0,), (20.0,)) if timed else None
+
+    def profile(self, *_: object) -> NoProfile:
+        return NoProfile("the driver does not let this user; run as root")
+
+    def evaluate(self, candidate: Candidate) -> Verdict:
+        self.evaluated.append(candidate)
+        cases = [CaseVerdict(f"N={n}", True, 1.0, Status.CORRECT, timing=self.timing) for n in (8, 16)]
+        status, detail = (Status.CORRECT, "correct") if self.timing else (Status.WRONG, "y is off at N=65536")
+        return Verdict(candidate.id, "cuda", False, status, detail, cases=tuple(cases))
+
+    def without_counters(self, one: Candidate, _: Verdict, case: CaseVerdict, missing: NoProfile) -> Findings:
+        return Findings(
+            one.id, f"{missing.reason}. Calculated, at {case.label}.", metrics={"time of a call (µs)": 20.0}
+        )
+
+
+def without_counters(bench: Bench) -> str:
+    """What a person reads of two kernels at two cases."""
+    text, verdicts, said = io.StringIO(), dict[str, Verdict](), set[str]()
+    console = Console(file=text, width=200)
+    for case in ("N=8", "N=16"):
+        for who in ("baseline", "candidate"):
+            subject = Candidate("relu", Precision.FP32, who, "nvcc")
+            one = profiled(bench, subject, case, "filtered", None, PAPER, verdicts)  # type: ignore[arg-type]
+            show(console, who, case, one, PAPER, "filtered", None, said)
+    return text.getvalue()
+
+
+def test_without_counters_a_kernel_is_timed_once_and_the_reason_told_once() -> None:
+    """One evaluation times all cases, and the fix is not read again and again."""
+    bench = Bench()
+    text = without_counters(bench)
+    assert [one.code for one in bench.evaluated] == ["baseline", "candidate"]
+    assert text.count("run as root") == 1
+    assert text.count("no counters") == 4
+    assert text.count("Calculated, at N=16.") == 2
+    assert text.count("time of a call") == 4
+
+
+def test_without_counters_a_kernel_that_was_not_timed_says_why() -> None:
+    """Wrong at a size that the check before a profile does not reach."""
+    assert without_counters(Bench(timed=False)).count("It was not timed: wrong: y is off at N=65536.") == 4
+
+
+def test_on_the_cpu_device_nothing_is_timed_for_a_profile_that_is_not_wanted() -> None:
+    """Its times are the model's, and would not be shown."""
+    bench = Bench(emulated=True)
+    assert without_counters(bench).count("no counters") == 4
+    assert bench.evaluated == []
 
 
 def test_cases() -> None:
