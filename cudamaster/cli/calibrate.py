@@ -104,8 +104,10 @@ def _measure(
 ) -> Iterator[str]:
     """Profile what is not kept yet; yields what failed, with the reason."""
     from concurrent.futures import ThreadPoolExecutor
+    from contextlib import ExitStack
 
     from cudamaster import cards
+    from cudamaster.errors import DeviceError
     from cudamaster.evaluation import Workbench
     from cudamaster.profiling import calibration
     from cudamaster.profiling.ncu import DURATION, NoProfile
@@ -116,7 +118,9 @@ def _measure(
     todo = [b for b in benches if (b.card.name, b.precision.value, b.baseline.id) not in known]
     metrics = [DURATION, *default.throughputs.values()]
     out = console()
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, ExitStack() as leaving:
+        # An error, or Ctrl-C, waits for no build that has not begun.
+        leaving.callback(pool.shutdown, wait=False, cancel_futures=True)
         builds = [(bench, pool.submit(bench.profiler.build, bench.baseline)) for bench in todo]
         for number, (bench, build) in enumerate(builds, 1):
             name = f"{bench.card.name}-{bench.precision.value}"
@@ -124,6 +128,8 @@ def _measure(
             with out.status(f"{number} of {len(todo)}: {name}, {heaviest.label}"):
                 build.result()
                 profile = bench.profiler.profile(bench.baseline, heaviest.label, metrics)
+            if isinstance(profile, NoProfile) and profile.of_machine:
+                raise DeviceError(f"Nothing can be profiled here: {profile.reason}.", "What was measured is kept.")
             if isinstance(profile, NoProfile):
                 click.echo(f"{name}: no profile, {profile.reason}", err=True)
                 yield f"{name}: {profile.reason}"

@@ -16,7 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster.devices.protocol import Ran, worker_words
@@ -39,9 +39,13 @@ _PERMISSION = "ERR_NVGPUCTRPERM"
 
 @dataclass(frozen=True)
 class NoProfile:
-    """Why there is no profile: a clause that names the cause and, where there is one, the fix."""
+    """Why there is no profile: a clause that names the cause and, where there is one, the fix.
+
+    `of_machine` holds where it is no matter of this candidate: none has a profile here.
+    """
 
     reason: str
+    of_machine: bool = False
 
 
 def find_ncu() -> Path | None:
@@ -91,7 +95,7 @@ def profile(
     """
     ncu = find_ncu()
     if ncu is None:
-        return NoProfile(NOT_INSTALLED)
+        return NoProfile(NOT_INSTALLED, of_machine=True)
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
         log = Path(folder) / "ncu.csv"
         profiled = command(ncu, metrics, [str(worker), *_WORKER_OPTIONS], log)
@@ -103,7 +107,7 @@ def profile(
     # Some failures are told on the terminal alone.
     found = parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
     if isinstance(found, NoProfile) and not text and ran.exit_code != 0:
-        return NoProfile(f"{found.reason}; the judge that asked for calls ended with {ran.exit_code}")
+        return replace(found, reason=f"{found.reason}; the judge that asked for calls ended with {ran.exit_code}")
     return found
 
 
@@ -118,7 +122,7 @@ def parse(
     `calls` is how many wrapper calls were profiled.
     """
     if failed := _failure(text):
-        return NoProfile(failed)
+        return NoProfile(failed, of_machine=_PERMISSION in text)
     rows = [line for line in text.splitlines() if line.startswith('"')]
     table = list(csv.reader(rows))
     if len(table) < 3 or "Kernel Name" not in table[0]:

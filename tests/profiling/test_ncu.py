@@ -151,8 +151,11 @@ def test_names_of_all_sections() -> None:
     ],
 )
 def test_why_there_is_no_profile(text: str, expected: str) -> None:
-    """Each way to fail gives a reason that can be shown as it is."""
+    """Each way to fail gives a reason that can be shown as it is; forbidden counters are so for every candidate."""
     assert expected in reason(text)
+    missing = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=METRICS)
+    assert isinstance(missing, NoProfile)
+    assert missing.of_machine == (text == FORBIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +230,7 @@ class TestProfile:
         result = ncu.profile(nothing, ["judge"], tmp_path, candidate="c", case="k", metrics=METRICS)
         assert isinstance(result, NoProfile)
         assert "CUDA toolkit" in result.reason
+        assert result.of_machine
 
 
 def test_find_ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

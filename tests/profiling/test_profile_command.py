@@ -26,10 +26,12 @@ from cudamaster.cli.profile import (
     profiled,
     show,
 )
+from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.errors import UsageError
 from cudamaster.profiling import calibration, configuration, metric_sets, ncu
 from cudamaster.profiling.calibration import Point, Table
 from cudamaster.profiling.ncu import NoProfile
+from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.thresholds import load
 from cudamaster.values import (
@@ -291,6 +293,29 @@ def test_calibrating_nothing_is_refused(tmp_path: Path) -> None:
     empty = runner.invoke(main, ["calibrate", "--from", str(data), "--gpu", "Some GPU", "--out", str(tmp_path / "o")])
     assert empty.exit_code == 2
     assert "0 kernels have a compute throughput" in empty.output
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("of_machine", [True, False])
+def test_forbidden_counters_end_a_calibration(
+    of_machine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said once, with the fix, and not for each of a hundred baselines; one that fails by itself leaves the others."""
+    asked: list[Candidate] = []
+
+    def no_profile(_: Profiler, candidate: Candidate, *__: object) -> NoProfile:
+        asked.append(candidate)
+        return NoProfile("the driver does not let this user; run as root", of_machine)
+
+    gpu = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+    monkeypatch.setattr("cudamaster.devices.choose.choose", lambda _: CudaDevice(gpu))
+    monkeypatch.setattr(Profiler, "build", lambda *_: None)
+    monkeypatch.setattr(Profiler, "profile", no_profile)
+    done = CliRunner().invoke(main, ["calibrate", "relu-fp32", "elu-fp32", "--out", str(tmp_path)])
+    assert done.exit_code == (4 if of_machine else 2)
+    assert len(asked) == (1 if of_machine else 2)
+    assert done.output.count("run as root") == len(asked)
+    assert ("Nothing can be profiled here" in done.output) == of_machine
 
 
 def test_baselines_to_calibrate() -> None:
