@@ -97,18 +97,23 @@ class Thresholds(_Strict):
 def load(path: Path | None = None) -> Thresholds:
     """Thresholds from a file, by default the 30 % ones that ship with the package.
 
+    A file that does not say where its limits come from is their source itself: they are not the paper's.
     Raises UsageError for a file that cannot be used.
     """
+    source = None if path is None else path.name
     path = path or resources.profiles() / "thresholds.yaml"
     fix = "Compare it with profiles/thresholds.yaml of the package."
     try:
-        return Thresholds.model_validate(yaml.safe_load(path.read_text()))
+        found = Thresholds.model_validate(yaml.safe_load(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"The thresholds {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UsageError(f"The thresholds {path} are wrong at {where}: {first['msg']}.", fix) from error
+    if source is None or "source" in found.model_fields_set:
+        return found
+    return found.model_copy(update={"source": source})
 
 
 class Calibration(_Strict):

@@ -9,7 +9,7 @@ import yaml
 
 from cudamaster import resources
 from cudamaster.errors import UsageError
-from cudamaster.profiling.thresholds import DURATION, load
+from cudamaster.profiling.thresholds import DURATION, choose, load
 
 SHIPPED = (resources.profiles() / "thresholds.yaml").read_text()
 
@@ -25,10 +25,14 @@ def test_shipped() -> None:
 
 
 def test_own_thresholds(tmp_path: Path) -> None:
-    """A file of one's own is read in place of the shipped one."""
+    """A file of one's own is read in place of the shipped one; a run records that it was, and not the paper's."""
     path = tmp_path / "mine.yaml"
     path.write_text(SHIPPED.replace("compute: 30", "compute: 42.5"))
     assert load(path).thresholds.compute == 42.5
+    assert load(path).described == "compute 42.5 %, DRAM 30 %, memory 30 % (mine.yaml)"
+    path.write_text(SHIPPED + "\nsource: a colleague\n")
+    assert choose(str(path), "Some GPU").described.endswith("(a colleague)")
+    assert load().described.endswith("(paper)")
 
 
 @pytest.mark.parametrize(
