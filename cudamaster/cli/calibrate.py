@@ -14,7 +14,7 @@ from cudamaster.cli.output import console, print_json, table
 if TYPE_CHECKING:
     from cudamaster.devices.cuda import CudaDevice
     from cudamaster.profiling.calibration import Point, Table
-    from cudamaster.profiling.thresholds import Limits, Thresholds
+    from cudamaster.profiling.thresholds import Calibration, Limits, Thresholds
 
 
 @click.command()
@@ -41,13 +41,19 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     if data is None:
         device = _gpu()
         gpu = device.gpu.name
-        measured = {"driver": device.gpu.driver, "toolkit": device.toolkit}
     assert gpu is not None
     folder = out or resources.calibrations() / thresholds.folder_name(gpu)
     points_table = calibration.Table(data or folder / "throughputs.csv")
     failed: list[str] = []
     if data is None:
+        # GPUs of one architecture have the same candidates: nothing in the data tells whose they are.
+        earlier = _beside(points_table.path)
+        if earlier is not None and earlier.gpu != gpu:
+            raise UsageError(f"{folder} holds data of an {earlier.gpu}, and this is an {gpu}.", "Give another --out.")
+        known = points_table.read()
         failed = list(_measure(device, points_table, wanted(baselines), default, as_json=as_json))
+        if points_table.read() != known:
+            measured = {"driver": device.gpu.driver, "toolkit": device.toolkit}
     points = points_table.read()
     found = calibration.limits(points)
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,18 +152,23 @@ def _dated(measured: dict[str, object], data: Path, gpu: str) -> dict[str, objec
     """When and on what it was measured: now, or what the calibration of this GPU that lies beside kept data says."""
     import datetime
 
-    from cudamaster.errors import UsageError
-    from cudamaster.profiling import thresholds
-
     if measured:
         return {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **measured}
-    try:
-        earlier = thresholds.calibration(data.with_name("thresholds.yaml"))
-    except UsageError:  # none, or a damaged one
-        earlier = None
+    earlier = _beside(data)
     if earlier is None or earlier.gpu != gpu:
         return dict.fromkeys(("date", "driver", "toolkit"), "not known")
     return {"date": earlier.date, "driver": earlier.driver, "toolkit": earlier.toolkit}
+
+
+def _beside(data: Path) -> Calibration | None:
+    """What an earlier calibration wrote beside its data; None where there is none, or a damaged one."""
+    from cudamaster.errors import UsageError
+    from cudamaster.profiling import thresholds
+
+    try:
+        return thresholds.calibration(data.with_name("thresholds.yaml"))
+    except UsageError:
+        return None
 
 
 def _show(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from cudamaster import cards
+from cudamaster import cards, resources
 from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
 from cudamaster.cli.profile import (
@@ -316,6 +317,29 @@ def test_forbidden_counters_end_a_calibration(
     assert len(asked) == (1 if of_machine else 2)
     assert done.output.count("run as root") == len(asked)
     assert ("Nothing can be profiled here" in done.output) == of_machine
+
+
+@pytest.mark.nvcc
+def test_data_are_of_the_gpu_and_the_day_that_they_were_measured_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing new is measured the date stays; another GPU's data, of the same candidates, are not taken."""
+    h200 = Gpu(0, "NVIDIA H200", "GPU-0", "9.0", "999", "143771", "1980", "3201", "700")
+    kept = resources.profiles() / "nvidia_h200"
+    for file in ("throughputs.csv", "thresholds.yaml"):
+        text = (kept / file).read_text()
+        (tmp_path / file).write_text(text.replace("2026-11-22", "2025-01-31"))
+    arguments = ["calibrate", "relu-fp32", "--out", str(tmp_path)]
+    monkeypatch.setattr(Profiler, "profile", lambda *_: pytest.fail("profiled"))
+    monkeypatch.setattr("cudamaster.devices.choose.choose", lambda _: CudaDevice(h200))
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 0, again.output
+    made = yaml.safe_load((tmp_path / "thresholds.yaml").read_text())
+    assert (made["date"], made["driver"]) == ("2025-01-31", "580.159.04")
+    monkeypatch.setattr("cudamaster.devices.choose.choose", lambda _: CudaDevice(replace(h200, name="NVIDIA H100")))
+    other = CliRunner().invoke(main, arguments)
+    assert other.exit_code == 2
+    assert "holds data of an NVIDIA H200" in other.output
 
 
 def test_baselines_to_calibrate() -> None:
