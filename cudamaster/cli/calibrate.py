@@ -34,8 +34,14 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     from cudamaster.errors import UsageError
     from cudamaster.profiling import calibration, thresholds
 
-    if data is not None and gpu is None:
+    if data is not None and not gpu:
         raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
+    if data is not None and baselines:
+        raise UsageError(
+            "With --from nothing is measured: all that the file holds counts.", "Leave out TASK-PRECISION."
+        )
+    if data is None and gpu is not None:
+        raise UsageError("What is measured is of the GPU that is there.", "Leave out --gpu, or give data with --from.")
     default = thresholds.load()
     measured: dict[str, object] = {}
     if data is None:

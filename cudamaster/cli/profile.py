@@ -60,11 +60,14 @@ def profile(
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose
+    from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.profiling import metric_sets
     from cudamaster.profiling import thresholds as limits
     from cudamaster.values import Candidate, Precision
 
+    if mode == "none" and metric_set is not None:
+        raise UsageError("A set of metrics is read from counters.", "Leave out --none or --metrics.")
     card = cards.load(task)
     code = read_kernel(file) if file is not None else None
     cases = chosen_cases(card, which)

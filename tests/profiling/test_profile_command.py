@@ -342,6 +342,26 @@ def test_data_are_of_the_gpu_and_the_day_that_they_were_measured_on(
     assert "holds data of an NVIDIA H200" in other.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["calibrate", "--from", "DATA", "--gpu", ""], "the name of the GPU is missing"),
+        (["calibrate", "fft-bf16", "--from", "DATA", "--gpu", "X"], "With --from nothing is measured"),
+        (["calibrate", "--gpu", "X"], "Leave out --gpu"),
+        (["profile", "relu", "--none", "--metrics", "cudaforge24"], "Leave out --none or --metrics"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+    """Before anything is measured or written."""
+    data = str(resources.profiles() / "nvidia_h200" / "throughputs.csv")
+    given = [data if word == "DATA" else word for word in arguments]
+    out = ["--out", str(tmp_path / "out")] if given[0] == "calibrate" else []
+    done = CliRunner().invoke(main, [*given, *out])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_baselines_to_calibrate() -> None:
     """All hundred without arguments; a name that is none is named."""
     assert len(wanted([])) == 100
