@@ -35,6 +35,7 @@ _MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1
 _WORKER_OPTIONS = ("--exact", "--unconfined")
 LIMIT_S = 120.0  # of a profile
 _PERMISSION = "ERR_NVGPUCTRPERM"
+_CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a figure looks like another one
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,16 @@ def parse(
     if failed := _failure(text):
         return NoProfile(failed, of_machine=_PERMISSION in text)
     rows = [line for line in text.splitlines() if line.startswith('"')]
-    table = list(csv.reader(rows))
+    try:
+        table = list(csv.reader(rows))
+    except csv.Error:
+        return NoProfile(_CUT_OFF)
     if len(table) < 3 or "Kernel Name" not in table[0]:
         return NoProfile("Nsight Compute wrote no table of metrics")
+    # Every cell is quoted.
+    whole = all(line.endswith('"') and line.count('"') % 2 == 0 for line in rows)
+    if not whole or any(len(row) != len(table[0]) for row in table):
+        return NoProfile(_CUT_OFF)
     header, units, *launches = table
     unit_of = dict(zip(header, units, strict=False))
     metrics = [name for name in header if "__" in name] if metrics is None else metrics

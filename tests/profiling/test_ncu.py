@@ -158,6 +158,15 @@ def test_why_there_is_no_profile(text: str, expected: str) -> None:
     assert missing.of_machine == (text == FORBIDDEN)
 
 
+@pytest.mark.parametrize("name", ["one_kernel", "several_kernels", "three_calls"])
+def test_a_row_that_is_cut_off_is_no_profile(name: str) -> None:
+    """As a killed ncu or a full disk leaves it: neither half a figure nor a launch without its last metrics."""
+    text = recorded(name).rstrip("\n")
+    start = text.rindex("\n") + 1
+    for end in range(start + 1, len(text)):
+        assert reason(text[:end]) == "what Nsight Compute wrote is cut off or damaged"
+
+
 @pytest.mark.parametrize(
     "printed",
     [
