@@ -142,7 +142,7 @@ class LiteLLMModel:
                 kind = type(error).__name__
                 pause_s = self._pause_s(attempt, error)
                 too_late = time.monotonic() - started + pause_s > self._patience_s
-                if kind not in _PASSING or attempt == self._retries or too_late or _is_missing_key(error):
+                if not _may_pass(error) or attempt == self._retries or too_late or _is_missing_key(error):
                     raise _model_error(litellm, self._name, self._base_url, kind, error) from None
             if self.before_pause is not None:
                 self.before_pause(pause_s)
@@ -313,11 +313,20 @@ def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error
         why, fix = "it cannot be reached", "Check network and base URL, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
-    elif kind in _PASSING:
+    elif _may_pass(error):
         why, fix = "the server keeps failing", "Try again later with --resume, or use another model."
     else:
         why, fix = f"the request was refused ({kind})", "Check the model's name and what it accepts."
     return ModelError(f"Model {name}{where}: {why} ({_first_line(said)}).", fix)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another try may help. LiteLLM has no class of its own for some of a server's failures.
+
+    Such are 529, which says overloaded, and the 5xx of some providers: these are told by their number alone.
+    """
+    kind, status = type(error).__name__, getattr(error, "status_code", None)
+    return kind in _PASSING or (kind == "APIError" and isinstance(status, int) and status >= 500)
 
 
 def _key_names(litellm: Any, name: str) -> str:

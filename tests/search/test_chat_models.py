@@ -128,6 +128,9 @@ def failing(
         (429, 3, "rate limit outlasted"),
         (500, 3, "the server keeps failing"),
         (503, 3, "the server keeps failing"),
+        (520, 3, "the server keeps failing"),
+        (529, 3, "the server keeps failing"),
+        (402, 1, "request was refused"),
         (401, 1, "the key was refused"),
         (404, 1, "no such model"),
         (400, 1, "request was refused"),
@@ -152,6 +155,16 @@ def test_a_pause_can_help() -> None:
     assert reply.text == "fine"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (100, 20)
     assert reply.usage.seconds > 0
+
+
+@pytest.mark.parametrize("name", ["openai/test-model", "openrouter/openai/o3", "hosted_vllm/test-model"])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
+def test_a_busy_server_is_asked_again_whoever_runs_it(status: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteLLM has a class for 500 of one provider and none for that of another."""
+    monkeypatch.setenv("OPENROUTER_API_KEY", SECRET)
+    answers = iter([(status, "busy"), (200, "fine")])
+    with ChatServer(lambda *_: next(answers)) as server:
+        assert LiteLLMModel(name, server.url, sleep=lambda _: None).ask(REQUEST).text == "fine"
 
 
 def test_an_unreachable_host_is_said_plainly() -> None:
