@@ -158,7 +158,9 @@ class _Running:
                 tasks = Counter(view.entry.unit for view in self._views.values())
                 unit = min(self._units, key=lambda unit: tasks[unit])
             entry = changed(waiting, state=State.RUNNING, unit=unit)
-            self._views[entry.name] = view = Running(entry, time.monotonic(), score=entry.score)
+            self._views[entry.name] = view = Running(
+                entry, time.monotonic(), score=entry.score, emulated=entry.emulated, modelled=entry.modelled
+            )
             self._set(entry)
             return view
 
@@ -177,26 +179,26 @@ class _Running:
             state, error = State.FAILED, str(ours)
         except BaseException as any_other:  # a thread that ended here would take the turns of other tasks with it
             state, error, trace = State.FAILED, f"{type(any_other).__name__}: {any_other}", traceback.format_exc()
-        return changed(
-            entry,
-            state=state,
-            score=result.score if result else view.score,
-            emulated=view.emulated,
-            modelled=view.modelled,
-            rounds=len(result.rounds) if result else max(0, view.steps - 1),
-            seconds=round(self._earlier[entry.name] + time.monotonic() - view.began, 1),
-            note=note,
-            error=error,
-            trace=trace,
-        )
+        ended = changed(self._so_far(view), state=state, note=note, error=error, trace=trace)
+        return changed(ended, score=result.score, rounds=len(result.rounds)) if result else ended
 
     def abandon(self, why: str) -> None:
         """Give up what still runs, within its step, as a kill would."""
         with self._lock:
             for view in self._views.values():
-                seconds = round(self._earlier[view.entry.name] + time.monotonic() - view.began, 1)
-                self._set(changed(view.entry, state=State.STOPPED, score=view.score, seconds=seconds, note=why))
+                self._set(changed(self._so_far(view), state=State.STOPPED, note=why))
             self._views.clear()
+
+    def _so_far(self, view: Running) -> Entry:
+        """The entry with what its task came to until now, in earlier sessions where this one did not get as far."""
+        return changed(
+            view.entry,
+            score=view.score,
+            emulated=view.emulated,
+            modelled=view.modelled,
+            rounds=max(view.entry.rounds, view.steps - 1),
+            seconds=round(self._earlier[view.entry.name] + time.monotonic() - view.began, 1),
+        )
 
     def _set(self, entry: Entry) -> None:
         """Put an entry in the place of the one with its name; the lock is held."""
