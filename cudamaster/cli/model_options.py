@@ -39,8 +39,9 @@ class ModelOptions:
     def choice(self, roles: Iterable[Role]) -> Choice:
         """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
 
-        A reviewer is asked only where one is named by its own option or variable. A model of a role that is not asked,
-        and a server without a model on it, would be passed over, so they are refused.
+        A reviewer is asked only where one is named by its own option or variable, and is that model whatever --model
+        says: nobody reviews its own kernels unless asked to by name. A model of a role that is not asked, and a server
+        without a model on it, would be passed over, so they are refused.
         """
         from cudamaster.errors import UsageError
         from cudamaster.models import choose as models
@@ -58,7 +59,8 @@ class ModelOptions:
                     f"This strategy asks no {role.value} agent: it asks {names}.", f"Leave --{role.value}-model out."
                 )
         sampling = Sampling(self.temperature, self.reasoning_effort)
-        choice = models.choose(os.environ, self.model, self.by_role, self.base_url, sampling, asked)
+        by_role = {**self.by_role, Role.REVIEWER: named}
+        choice = models.choose(os.environ, self.model, by_role, self.base_url, sampling, asked)
         if choice.only_playbook and self.base_url is not None:
             raise UsageError(
                 f"No model at {choice.base_url} is named, and the playbook needs no server.",

@@ -15,6 +15,7 @@ from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fi
 
 from cudamaster import cards
 from cudamaster.cli import main
+from cudamaster.cli.model_options import ModelOptions
 from cudamaster.errors import RunFolderError, UsageError
 from cudamaster.harness import baseline_region
 from cudamaster.optimization import optimize, resume
@@ -370,3 +371,11 @@ def test_the_playbook_is_no_reviewer() -> None:
     ran = CliRunner().invoke(main, ["optimize", "dot_product", "--reviewer-model", "playbook"])
     assert ran.exit_code == 2
     assert "reviews nothing" in ran.output
+
+
+@pytest.mark.parametrize("model", ["a/coder", "playbook", None])
+def test_a_reviewer_of_the_environment_is_the_one_asked(model: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--model names who writes the kernels; a second model stays the second."""
+    monkeypatch.setenv("CUDAMASTER_REVIEWER_MODEL", "b/reviewer")
+    names = ModelOptions(model, {}, None, None, None).choice([Role.CODER]).names
+    assert names == {Role.CODER: model or "playbook", Role.REVIEWER: "b/reviewer"}
