@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cudamaster.errors import CudaMasterError
+from cudamaster.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,12 +40,16 @@ STATUS_STYLES = {
 def console() -> Console:
     """The console for people, on stdout; plain text when that is no terminal, with room for tables.
 
-    Markup is off: what models and compilers write holds square brackets.
+    Markup is off: what models and compilers write holds square brackets. It may hold what drives a terminal too, so
+    all text is spelt out here, and in `table`.
     """
     from rich.console import Console
 
     class Quiet(Console):
         """Leaves a reader that has gone to the command line, which knows the exit code."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -77,7 +82,7 @@ def report_error(error: CudaMasterError, *, as_json: bool = False) -> None:
     reason, fix = " ".join(error.reason.split()), " ".join(error.fix.split())
     if as_json:
         print_error(reason, fix, error.exit_code)
-    click.echo(f"error: {reason} {fix}", err=True)
+    click.echo(visible(f"error: {reason} {fix}"), err=True)
 
 
 def print_error(reason: str, fix: str, exit_code: int) -> None:
@@ -94,7 +99,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: S
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in row))
     return made
 
 

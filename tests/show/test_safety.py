@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from show_runs import MENDED, SCRIPT, SECRET, Page, page, run_of, show
+from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
+from show_runs import DONE, MENDED, SCRIPT, SECRET, SETTINGS, Page, page, run_of, show
 
+from cudamaster.cli.optimize import Progress
+from cudamaster.cli.optimize import _conclude as conclude
+from cudamaster.cli.output import console, report_error
+from cudamaster.errors import ModelError
+from cudamaster.optimization import optimize
 from cudamaster.telling import without_secrets
 from cudamaster.visible import visible
 
@@ -71,6 +77,26 @@ def test_what_cannot_be_seen_is_spelt_out(kept: Path, tmp_path: Path) -> None:
     text = page(kept, tmp_path / "page.html")
     assert "no \\x1b[31mcode" in text
     assert "\x1b" not in text
+
+
+def test_a_search_shows_no_reply_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Title, diagnosis and command of a model, what its kernel failed with, and the reason of an error."""
+    evil = "\x1b[2J\u202e"
+    script = [
+        plan(f"Title {evil}"), code(kernel("compile_error", tag=f"log{evil}")), command(f"{COMMAND} -D{evil}"),
+        fix(f"brace {evil}"), code(kernel(score=2.0, tag="c")), command(),
+        *DONE,
+    ]  # fmt: skip
+    path = tmp_path / "run"
+    observer = Progress(console())
+    result = optimize(path, ScriptedWorkbench(), ScriptedModel(script).for_all(), SETTINGS, observer)
+    observer.close()
+    conclude(console(), result, path, SETTINGS)
+    report_error(ModelError(f"it said {evil}", "Try again."))
+    told = "".join(capsys.readouterr())
+    assert not {"\x1b", "\u202e"} & set(told)
+    for opening in ("plan: Title ", "1  Title ", "-D", "DETAIL log", "CAUSE brace ", "error: it said "):
+        assert f"{opening}\\x1b[2J\\u202e" in told
 
 
 def test_no_key_is_shown(kept: Path, tmp_path: Path) -> None:
