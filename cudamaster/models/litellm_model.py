@@ -196,9 +196,12 @@ class LiteLLMModel:
         return self._is_listed(_imported())
 
     def _is_listed(self, litellm: Any) -> bool:
-        listed: Mapping[str, Any] = {}
-        for known in (self._name, self._name.split("/", 1)[-1]):
-            listed = listed or litellm.model_cost.get(known, {})
+        provider, _, model = self._name.partition("/")
+        listed: Mapping[str, Any] = litellm.model_cost.get(self._name, {})
+        if not listed and model:
+            # The same name at another provider, hosted_vllm/gpt-4o for one, is another model with a price of its own.
+            found = litellm.model_cost.get(model, {})
+            listed = found if str(found.get("litellm_provider")).startswith(provider) else {}
         price = listed.get("input_cost_per_token") or listed.get("output_cost_per_token")
         return bool(price) and self._base_url is None
 

@@ -257,6 +257,26 @@ def test_a_listed_model_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.dumps(reply.text) == '"fine"'
 
 
+@pytest.mark.parametrize("name", ["hosted_vllm/gpt-4o", "lm_studio/deepseek-chat"])
+def test_a_listed_name_at_another_provider_has_no_price(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before a call is made, by which a limit in dollars is refused, as by the call itself."""
+    model = LiteLLMModel(name)
+    assert not model.priced
+    with ChatServer(lambda *_: (200, "fine")) as server:
+        for variable, value in (("API_BASE", server.url), ("API_KEY", SECRET)):
+            monkeypatch.setenv(f"{name.partition('/')[0].upper()}_{variable}", value)
+        assert model.ask(REQUEST).usage.dollars is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt-4o", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "azure/gpt-4o", "deepseek/deepseek-chat",
+     "vertex_ai/gemini-2.5-pro", "bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0"],
+)  # fmt: skip
+def test_a_hosted_model_is_found_in_the_list(name: str) -> None:
+    assert LiteLLMModel(name).priced
+
+
 # ---- what a server says beside its reply, and what it is told beside the prompt
 
 
