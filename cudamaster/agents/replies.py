@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from cudamaster.agents.asking import Misfit
 
-_THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+# Where a chat template opens the thoughts, as DeepSeek's and Qwen's do, the server sends their end alone.
+_THOUGHTS = re.compile(r"\A(?:\s*<think(?:ing)?>)?.*?</think(?:ing)?>", re.DOTALL)
 _TRIES = 1000  # braces that are tried for the start of an object; each costs time in proportion to the whole text
 _FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<words>[^`]*)")
 _HEADING = re.compile(r"[ \t]*(?:#{1,6}[ \t]*(?P<plain>\S.*)|(?P<stars>\*\*|__)(?P<bold>.+)(?P=stars):?)[ \t]*")

@@ -19,6 +19,7 @@ class _TwoFields(Form):
         '{"idea": "a", "plan": "b"}',
         'Sure:\n```json\n{"idea": "a", "plan": "b"}\n```\nGood luck {x}!',
         '<think>maybe {"idea": "z", "plan": "z"}</think>{"idea": "a", "plan": "b"}',
+        'maybe {"idea": "z", "plan": "z"}\n</think>\n\n{"idea": "a", "plan": "b"}',  # opened by the chat template
         'A block {i} of work. {"idea": "a", "plan": "b"}',
     ],
 )
@@ -58,6 +59,7 @@ BODY = 'extern "C" void f_optimized(int n) {}\n'
     [
         f"```cuda\n{BODY}```",
         f"Here.\n\n~~~cpp\n{BODY}~~~\nDone.",
+        f"Draft:\n```cuda\n{BODY}```\nBetter:\n</think>\n\n```cuda\n{BODY}```",
         f"```\n{BODY}```\nBuild it:\n```sh\nnvcc x.cu\n```",
         f"#include <x>\n{BODY}".replace("#include <x>\n", ""),
     ],
