@@ -133,11 +133,14 @@ class Modeller:
         return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
 
     def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
-        """What a call of a candidate does at each case, or why that is not known."""
+        """What a call of a candidate does at each case, or why that is not known or no call of the GPU."""
         known = self._counts.setdefault(candidate.id, {})
         if missing := [label for label in labels if label not in known]:
             with self._builder.using(candidate):
-                known.update(self._count(candidate, missing, self._seed))
+                found = self._count(candidate, missing, self._seed)
+            # The host executes what the GPU would refuse to launch.
+            for label, one in found.items():
+                known[label] = one if isinstance(one, str) else model.refused(one, self._gpu) or one
         return {label: known[label] for label in labels}
 
 

@@ -165,6 +165,35 @@ def test_a_kernel_without_any_counts_has_no_score() -> None:
     assert "none of its calls could be modelled" in verdict.detail
 
 
+@pytest.mark.parametrize(
+    ("change", "needs"),
+    [
+        ({"registers": 128}, "1024 threads, 1024 x 128 registers"),
+        ({"registers": None, "dynamic_shared_bytes": 300_000}, "1024 threads, 300000 bytes of shared memory"),
+    ],
+)
+def test_a_kernel_that_the_gpu_would_not_launch_has_no_score(change: dict[str, int | None], needs: str) -> None:
+    """The host executes it all the same; on the GPU the launch fails, and the call writes nothing."""
+
+    def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
+        found = {label: counts(label, 1e5) for label in labels}
+        if candidate.code == "baseline":
+            return found
+        return {
+            label: call.model_copy(update={"events": tuple(each.model_copy(update=change) for each in call.events)})
+            for label, call in found.items()
+        }
+
+    modeller = Modeller(BUILDER, count, seed=5)
+    verdict = modeller.verdict(judged(), FASTER, BASELINE)
+    why = f"no SM of an NVIDIA H200 has room for a block of double_it_kernel_optimized: {needs}"
+    assert verdict.score is None
+    assert verdict.cases[0].not_modelled == why
+    profile = modeller.profile(FASTER, "N=8")
+    assert isinstance(profile, NoProfile)
+    assert profile.reason.endswith(why)
+
+
 def test_without_counts_of_the_baseline_times_stay_emulated_and_are_called_so() -> None:
     verdict = scored({**ALL, ("baseline", "N=8"): "a reason", ("baseline", "N=16"): "a reason"})
     assert (verdict.mark, verdict.score) == ("emulated", EMULATED.speedup)

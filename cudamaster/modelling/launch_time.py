@@ -21,6 +21,7 @@ from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, Moved, moved
 from cudamaster.profiling import launches
+from cudamaster.profiling.kernel_names import plain_name
 from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
@@ -108,6 +109,17 @@ def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> Launc
     )
 
 
+def refused(launch: Launch, gpu: Gpu) -> str | None:
+    """Why the GPU would not launch this at all, a clause; None where it would, as far as the counts say it."""
+    if _shape(launch, gpu)[0].occupancy.blocks > 0:
+        return None
+    threads, shared = math.prod(launch.block), launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0)
+    needs = [f"{threads} threads"]
+    needs += [] if launch.registers is None else [f"{threads} x {launch.registers} registers"]
+    needs += [f"{shared} bytes of shared memory"] if shared else []
+    return f"no SM of an {gpu.name} has room for a block of {plain_name(launch.kernel)}: {', '.join(needs)}"
+
+
 def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
     assumed = []
     if launch.registers is None:
@@ -128,7 +140,7 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
     assert occupancy is not None  # everything that it needs is there
     sms, blocks = int(gpu.figures.sms), asked.blocks
     warps = math.ceil(asked.threads / WARP)
-    # A block that does not fit would not launch on the GPU at all; it is priced as if one did.
+    # A block that does not fit is priced as if one did; `refused` tells of it.
     of_sm = max(1, occupancy.blocks)
     in_flight = min(blocks, of_sm * sms)
     resident = min(of_sm, math.ceil(blocks / sms)) * warps

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.modelling import constants as fitting
-from cudamaster.modelling import metrics
+from cudamaster.modelling import launch_time, metrics
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
-from cudamaster.modelling.launch_time import LaunchTime, Part, launch_time
+from cudamaster.modelling.launch_time import LaunchTime, Part
 from cudamaster.modelling.memory import L2
 from cudamaster.values import GpuModel, Profile
 
@@ -71,7 +71,7 @@ def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -
     priced = []
     for event in counts.events:
         if isinstance(event, Launch):
-            time = launch_time(event, gpu, constants, l2)
+            time = launch_time.launch_time(event, gpu, constants, l2)
             priced.append(time)
             clocks.launch(time.device_us, event.count)
         else:
@@ -86,6 +86,12 @@ def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -
         version=fitting.shipped().version,
         note=counts.note,
     )
+
+
+def refused(counts: CallCounts, gpu: Gpu) -> str | None:
+    """Why a call cannot be made on a GPU, a clause: one of its kernels does not fit. None where it can."""
+    launches = (event for event in counts.events if isinstance(event, Launch))
+    return next((why for each in launches if (why := launch_time.refused(each, gpu)) is not None), None)
 
 
 def profile(counts: CallCounts, gpu: Gpu, candidate: str, mark: GpuModel) -> Profile:

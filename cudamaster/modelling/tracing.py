@@ -36,6 +36,7 @@ from cudamaster.profiling.ptxas import Usage
 VERSION = 1  # of what is counted, and how
 # Of an H200; of an L1 cache half keeps what all blocks read, while the rest streams.
 _SMS, _KEPT_BYTES = 132, 128 << 10
+_REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 
 
@@ -289,7 +290,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
             kinds[kind] += count * by_warps * scale
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
-    found = _usage_of(line.kernel, usage)
+    found = usage_of(line.kernel, math.prod(line.block), usage)
     return Launch(
         kernel=line.kernel,
         grid=line.grid,
@@ -349,7 +350,10 @@ def _spread(sums: _Sums, longer: float) -> Spread:
     return Spread(mean=longer * total / count if count else 0, largest=longer * largest)
 
 
-def _usage_of(kernel: str, usage: Sequence[Usage]) -> Usage | None:
-    """ptxas names kernels as they are mangled, by length and name. A template's first one stands for all."""
+def usage_of(kernel: str, threads: int, usage: Sequence[Usage]) -> Usage | None:
+    """ptxas names kernels as they are mangled, by length and name. A template's first one that a block of so many
+    threads can be of stands for all."""
     name = kernel.split("<")[0].split("::")[-1].strip()
-    return next((found for found in usage if f"{len(name)}{name}" in found.symbol or found.symbol == name), None)
+    named = [found for found in usage if f"{len(name)}{name}" in found.symbol or found.symbol == name]
+    fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)
+    return next(fitting, named[0] if named else None)

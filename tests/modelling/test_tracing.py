@@ -10,7 +10,8 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice, flow, instructions
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling.counts import CallCounts, Launch, Other
-from cudamaster.modelling.tracing import NoTrace, recorded
+from cudamaster.modelling.tracing import NoTrace, recorded, usage_of
+from cudamaster.profiling.ptxas import Usage
 
 CALLS = (
     "copy",
@@ -342,3 +343,11 @@ def test_paths_come_before_the_place_where_they_meet() -> None:
     assert flow.in_order([1, 2, 3, 4], {1: [2], 2: [4, 1], 4: [3, 4], 3: [1]}) == [1, 2, 4, 3]
     # Out of a loop, 2, one comes to 5 before 3, though 3 is between them.
     assert flow.in_order([1, 2, 3, 5], {1: [2, 5], 2: [2, 3], 5: [3], 3: []}) == [1, 2, 5, 3]
+
+
+def test_of_instances_of_a_template_one_stands_for_all_that_such_a_block_can_be_of() -> None:
+    many, few = (Usage(f"_Z21tile_kernel_optimizedILi{n}EEvPf", "sm_90", registers=n) for n in (128, 40))
+    assert usage_of("tile_kernel_optimized<40>", 1024, [many, few]) == few
+    assert usage_of("tile_kernel_optimized<40>", 256, [many, few]) == many
+    assert usage_of("tile_kernel_optimized", 1024, [many]) == many
+    assert usage_of("other_kernel_optimized", 1024, [many]) is None
