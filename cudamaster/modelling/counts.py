@@ -142,11 +142,14 @@ class Launch(_Counted):
 
 
 class Other(_Counted):
-    """Another call of the runtime, of `bytes` where it moves or allocates some."""
+    """Another call of the runtime, of `bytes` where it moves or allocates some; a copy with `host` on one side crosses
+    the link to it. Or what the host executes itself between two calls, in `instructions`."""
 
-    event: Literal["alloc", "free", "memset", "copy", "synchronise"]
+    event: Literal["alloc", "free", "memset", "copy", "synchronise", "host"]
     count: _Positive = 1
     bytes: _Whole = 0
+    host: bool = False
+    instructions: _Whole = 0
 
 
 class CallCounts(_Counted):

@@ -33,7 +33,8 @@ class Figures:
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
     `empty_device_us` the device's part of it, `launch_host_us` what the host needs for one launch more, `gap_us` the
     device between two kernels. `memset_host_us` holds for copies on the device too. An allocation and its release take
-    `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to 1 MiB).
+    `alloc_us` each, `small_alloc_us` where the driver has a page at hand (up to 1 MiB). `host_bytes_per_s` is what goes
+    between host and device from memory that is not pinned, `host_instructions_per_us` what a core of the host executes.
     """
 
     sms: float
@@ -72,6 +73,8 @@ class Figures:
     small_alloc_us: float
     alloc_us: float
     synchronise_us: float
+    host_bytes_per_s: float
+    host_instructions_per_us: float
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,14 @@ class _Clocks:
         elif event.event == "synchronise":
             self.host = self._idle
             self._host(figures.synchronise_us * event.count)
+        elif event.event == "host":
+            self._host(event.instructions / figures.host_instructions_per_us * event.count)
+        elif event.host:  # which waits for the device, and the host for it
+            for _ in range(event.count):
+                device_us = figures.memset_device_us + event.bytes / figures.host_bytes_per_s * 1e6
+                self._enqueue(figures.memset_host_us, device_us, 1)
+                self.host = self._idle
+                self.other_us += device_us
         else:
             rate = figures.copy_bytes_per_s / 2 if event.event == "copy" else figures.write_bytes_per_s
             device_us = figures.memset_device_us + event.bytes / rate * 1e6

@@ -56,8 +56,10 @@ class _Mark(_Line):
 
 
 class _Event(_Line):
-    event: Literal["alloc", "free", "memset", "copy", "synchronise"]
+    event: Literal["alloc", "free", "memset", "copy", "synchronise", "host"]
     bytes: int = 0
+    host: bool = False
+    instructions: int = 0
 
 
 class _Traffic(_Line):
@@ -260,7 +262,7 @@ def _counts(
             if line.dropped:
                 notes.append("of long threads the first part was traced")
         else:
-            events.append(Other(event=line.event, bytes=line.bytes))
+            events.append(Other(event=line.event, bytes=line.bytes, host=line.host, instructions=line.instructions))
     merged = [
         first.model_copy(update={"count": sum(1 for _ in same) + 1})
         for _, same in groupby(events)

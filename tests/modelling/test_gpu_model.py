@@ -209,6 +209,19 @@ def test_allocations_copies_and_memsets_cost_what_they_cost() -> None:
     assert copied.whole_us == pytest.approx(bare + (2 << 30) / figures.copy_bytes_per_s * 1e6, rel=0.05)
 
 
+def test_copies_to_the_host_wait_for_the_device_and_cross_the_link() -> None:
+    """Neither they nor what the host computes are free: a call that leaves the GPU pays for it."""
+    figures = H200.figures
+    bare = price(launch(1, per_warp=0)).whole_us
+    back = price(launch(1, per_warp=0), Other(event="copy", bytes=4, host=True), launch(1, per_warp=0)).whole_us
+    there = price(launch(1, per_warp=0), Other(event="copy", bytes=4), launch(1, per_warp=0)).whole_us
+    assert there < back < 3.5 * bare
+    large = price(Other(event="copy", bytes=1 << 30, host=True, count=2))
+    assert large.whole_us == pytest.approx((2 << 30) / figures.host_bytes_per_s * 1e6, rel=0.01)
+    busy = price(launch(1, per_warp=0), Other(event="host", instructions=3_000_000), launch(1, per_warp=0))
+    assert busy.whole_us == pytest.approx(bare + 3e6 / figures.host_instructions_per_us, rel=0.02)
+
+
 def test_a_call_without_a_launch_has_a_time() -> None:
     found = price(Other(event="memset", bytes=1024))
     assert found.dominating is None

@@ -43,6 +43,7 @@ CALLS = (
     "prefix sums",
     "cooperative",
     "several events",
+    "host",
     "waiting",
     "waiting for left out",
 )
@@ -291,6 +292,20 @@ def test_events_come_in_their_order(calls: Mapping[str, CallCounts | NoTrace]) -
         ("free", 1, 0),
     ]
     assert found.note == ""
+
+
+def test_what_the_host_does_itself_is_counted(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """A call that computes on the host is no faster for it: its copies cross a link, its loops are instructions."""
+    found = calls["host"]
+    assert isinstance(found, CallCounts)
+    others = [event for event in found.events if isinstance(event, Other)]
+    assert [(event.event, event.bytes, event.host) for event in others] == [
+        ("copy", 8192, True),
+        ("host", 0, False),
+        ("copy", 8192, True),
+        ("copy", 8192, False),
+    ]
+    assert 2 * 20_470 < others[1].instructions < 10 * 20_470
 
 
 def test_a_block_that_waits_for_one_left_out_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -318,6 +318,15 @@ bool is_allocated(const void* address) {
     return find(address) != nullptr;
 }
 
+// Whether a copy crosses the link between host and device, or stays with the host.
+static bool is_with_host(const void* target, const void* source, cudaMemcpyKind kind) {
+    if (kind != cudaMemcpyDefault)
+        return kind != cudaMemcpyDeviceToDevice;
+    std::lock_guard<std::mutex> lock(mutex);
+    const Allocation *to = find(target), *from = find(source);
+    return !to || !from || to->kind == Kind::kHost || from->kind == Kind::kHost;
+}
+
 // Called from a signal handler, of a thread that runs device code and so holds no lock of ours.
 bool open_on_touch(const void* address) {
     int saved = errno;
@@ -427,7 +436,7 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
     if (bytes) {
         Opened from(source, bytes), to(target, bytes);
         std::memmove(target, source, bytes);
-        observe::copied(target, source, bytes);
+        observe::copied(target, source, bytes, is_with_host(target, source, kind));
     }
     return report(cudaSuccess);
 }

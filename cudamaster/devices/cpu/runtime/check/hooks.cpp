@@ -172,7 +172,7 @@ void freed(const void* base) {
     state().ranges.remove(base);
 }
 
-void copied(const void* target, const void*, size_t bytes) {
+void copied(const void* target, const void*, size_t bytes, bool) {
     std::lock_guard<std::mutex> lock(state().lock);
     set_written(target, bytes, true);
 }

@@ -47,8 +47,11 @@ void __tsan_init() {}
 
 void __sanitizer_cov_trace_pc() {
     Tracer* tracer = recorder;
-    if (__builtin_expect(!tracer, 0))
+    if (__builtin_expect(!tracer, 0)) {
+        if (!worker)
+            host_executes(__builtin_return_address(0));
         return;
+    }
     unsigned thread = worker->linear;
     tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, __builtin_return_address(0));
 }

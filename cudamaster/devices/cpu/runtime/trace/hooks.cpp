@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace executor {
 namespace trace {
@@ -35,6 +36,7 @@ struct Recording {
     std::unique_ptr<Launch> launch;
     std::atomic<Count> waited{0};
     std::map<std::string, unsigned> seen; // launches of each shape
+    Count host_instructions = 0;          // since the last event
 };
 
 Recording& state() {
@@ -53,7 +55,20 @@ void write_all(const std::string& text) {
     }
 }
 
+// What the host does between two calls of the runtime; less than that is part of their own time.
+constexpr Count kFewOfHost = 3'000;
+void write_host() {
+    Recording& recording = state();
+    Count instructions = std::exchange(recording.host_instructions, 0);
+    if (instructions < kFewOfHost)
+        return;
+    char line[64];
+    std::snprintf(line, sizeof line, "{\"event\":\"host\",\"instructions\":%llu}\n", instructions);
+    write_all(line);
+}
+
 template <class... Values> void write_line(const char* format, Values... values) {
+    write_host();
     char line[256];
     std::snprintf(line, sizeof line, format, values...);
     write_all(line);
@@ -147,6 +162,14 @@ Plan plan_of(unsigned long long blocks, Count wanted) {
 
 } // namespace
 
+void host_executes(const void* site) {
+    Recording& recording = state();
+    if (recording.on)
+        recording.host_instructions +=
+            recording.program
+                .weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
+}
+
 } // namespace trace
 
 namespace observe {
@@ -176,6 +199,7 @@ void launch_begins(const Job& job) {
     launch->plan = plan_of(job.blocks, kGroups * kGroupBlocks);
     recording.waited = 0;
     recording.launch = std::move(launch);
+    write_host();
 }
 
 // Blocks of a cooperative launch wait for each other: there is one pass.
@@ -325,9 +349,9 @@ void freed(const void* base) {
     if (recording.on)
         write_line("{\"event\":\"free\"}\n");
 }
-void copied(const void*, const void*, size_t bytes) {
+void copied(const void*, const void*, size_t bytes, bool host) {
     if (state().on)
-        write_line("{\"event\":\"copy\",\"bytes\":%zu}\n", bytes);
+        write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", bytes, host ? "true" : "false");
 }
 void filled(const void*, size_t bytes) {
     if (state().on)
@@ -345,7 +369,7 @@ void recording(bool on) {
         return;
     recording.on = on;
     if (on) {
-        recording.recorded = recording.executed = 0;
+        recording.recorded = recording.executed = recording.host_instructions = 0;
         recording.seen.clear();
     }
     write_line("{\"event\":\"%s\"}\n", on ? "call" : "end");

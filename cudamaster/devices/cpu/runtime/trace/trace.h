@@ -123,6 +123,9 @@ class Tracer {
     bool asked_ = false, stored_ = false;
 };
 
+// A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
+void host_executes(const void* site);
+
 // The tracer of this OS thread's block, null where nothing is recorded.
 extern __thread Tracer* recorder;
 
