@@ -64,9 +64,9 @@ class Modeller:
         """The model with its known error, which was measured on one GPU and is not known of others."""
         fitted = constants.shipped()
         error = fitted.known_error
-        if error is None or error.gpu != self._gpu.name:
-            return GpuModel(f"v{fitted.version}", self._gpu.name)
-        return GpuModel(f"v{fitted.version}", self._gpu.name, error.ratios_within, error.pairs_ordered)
+        if error is None or error.gpu != self._gpu.label:
+            return GpuModel(f"v{fitted.version}", self._gpu.label)
+        return GpuModel(f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered)
 
     @property
     def fingerprint(self) -> str:
@@ -92,7 +92,7 @@ class Modeller:
             "fp32": f"{2 * figures.fp32_lanes * limits.sms * figures.clock_mhz / 1e6:.3g} TFLOP/s",
             "empty launch": f"{figures.empty_call_us:g} us for a whole call",
         }
-        name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.name}"
+        name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.label}"
         of_host = {name: figure for name, figure in host.figures.items() if name != "device"}
         return replace(host, name=name, figures={**told, **of_host}, modelled=self.model)
 

@@ -9,11 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cudamaster import resources
 from cudamaster.cli.output import about_times, cases_table, console, say_speed
 from cudamaster.modelled import Modeller
 from cudamaster.modelling import gpu
@@ -225,6 +227,20 @@ def test_the_known_error_is_that_of_the_gpu_it_was_measured_on(monkeypatch: pyte
     other = Modeller(BUILDER, Counting(ALL), wanted=gpu.load("a100")).model
     assert other.ratio_error is None
     assert "its error is not known" in other.described
+
+
+def test_the_known_error_is_not_that_of_other_figures_under_the_same_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file of one's own begins as a copy of one that ships; its results stand apart from those of that one."""
+    with_error(monkeypatch, 1.25)
+    mine = tmp_path / "mine.yaml"
+    shipped = (resources.profiles() / "gpus" / "h200.yaml").read_text()
+    mine.write_text(shipped.replace("clock_mhz: {value: 1965,", "clock_mhz: {value: 500,"))
+    found = Modeller(BUILDER, Counting(ALL), wanted=gpu.load(str(mine)))
+    assert found.model.described.endswith("of an NVIDIA H200 (mine.yaml); its error is not known")
+    assert found.gpu_name == "NVIDIA H200"  # by which its thresholds are found
+    assert found.hardware(Hardware("CPU", {}, emulated=True)).name.endswith("of an NVIDIA H200 (mine.yaml)")
 
 
 def test_the_modelled_gpu_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

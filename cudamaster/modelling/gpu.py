@@ -79,7 +79,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the model sees it; `key` names its file, `sources` tells of each figure where it comes from."""
+    """A GPU as the model sees it; `key` names its file, `sources` tells of each figure where it comes from.
+
+    `own` files are those of users: whatever name stands in one, nothing was measured of its figures here.
+    """
 
     key: str
     name: str
@@ -87,6 +90,12 @@ class Gpu:
     about: str
     figures: Figures
     sources: Mapping[str, Source]
+    own: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name that modelled times are told by, with the file's where it is the user's own."""
+        return f"{self.name} ({self.key}.yaml)" if self.own else self.name
 
     @property
     def limits(self) -> SmLimits:
@@ -124,6 +133,10 @@ class _Figure(_Strict):
 _FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **{each.name: (_Figure, ...) for each in fields(Figures)})  # type: ignore[call-overload]
 
 
+# What can only be whole.
+_COUNTS = ("sms", "threads_per_sm", "blocks_per_sm", "registers_per_sm", "shared_bytes_per_sm", "reserved_shared_bytes")
+
+
 class _File(_Strict):
     name: str
     compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d$")]
@@ -155,6 +168,8 @@ def load(wanted: str = DEFAULT) -> Gpu:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UsageError(f"The GPU's figures {path} are wrong at {where}: {first['msg']}.", fix) from error
+    if (part := next((name for name in _COUNTS if getattr(read.figures, name).value % 1), None)) is not None:
+        raise UsageError(f"The GPU's figures {path} are wrong at figures.{part}.value: it is no whole number.", fix)
     major, minor = re.findall(r"\d+", read.compute_capability)
     given: dict[str, _Figure] = {name: getattr(read.figures, name) for name in type(read.figures).model_fields}
     return Gpu(
@@ -164,6 +179,7 @@ def load(wanted: str = DEFAULT) -> Gpu:
         about=" ".join(read.about.split()),
         figures=Figures(**{name: figure.value for name, figure in given.items()}),
         sources={name: figure.source for name, figure in given.items()},
+        own=wanted.endswith(".yaml"),
     )
 
 
