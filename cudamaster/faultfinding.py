@@ -94,6 +94,11 @@ class FaultFinder:
         if not looks and (self._device.emulated or path is None):
             reason = f"the {self._device.name} device has none" if self._device.emulated else sanitizers.NOT_INSTALLED
             raise DeviceError(f"compute-sanitizer cannot be run: {reason}.", "`cudamaster doctor` says what is there.")
+        if looks and not set(tools) & set(faults.TOOLS):
+            raise DeviceError(
+                f"The {self._device.name} device has a checker that looks for nothing of what {tools[0]} finds.",
+                "A barrier that hangs shows in `cudamaster evaluate`; the rest takes a GPU with compute-sanitizer.",
+            )
         with self._builder.using(candidate):
             build = self._builder.built(candidate)
             if build.worker is None:

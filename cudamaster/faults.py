@@ -34,6 +34,8 @@ _TOOLS = {
     "outside": Tool.MEMCHECK,
     "misaligned": Tool.MEMCHECK,
 }
+# What the checker can speak for. Of synccheck's it looks for nothing: a barrier that hangs ends the run, others pass.
+TOOLS = tuple(tool for tool in Tool if tool in _TOOLS.values())
 _LANES = 32
 _Three = Annotated[tuple[int, ...], Field(min_length=3, max_length=3)]
 # Static variables of functions: _ZZ <function> E <length> <name> _cm_key, as the rewriting names the key of each.
@@ -74,7 +76,7 @@ class _Told(_Form):
     alignment: int = 0
 
 
-def reports(output: str, worker: Path, code: str, tools: Sequence[Tool] = tuple(Tool)) -> tuple[SanitizerReport, ...]:
+def reports(output: str, worker: Path, code: str, tools: Sequence[Tool] = TOOLS) -> tuple[SanitizerReport, ...]:
     """What is in the output of a run of `worker`, the checked build of `code`, for each of the tools.
 
     What ended the run otherwise, a deadlock for one, is no finding of these. Lines that are no findings are passed

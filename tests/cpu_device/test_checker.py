@@ -10,6 +10,7 @@ import pytest
 from cudamaster import cards, faults
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
+from cudamaster.errors import DeviceError
 from cudamaster.evaluation import Workbench
 from cudamaster.sanitizers import Tool
 from cudamaster.values import Candidate, Precision, Status
@@ -131,12 +132,22 @@ def test_with_its_barrier_it_is_right(bench):
 
 
 def test_sanitize_tells_it_by_tool(bench):
-    """The findings stand under the tools that would find them on a GPU; the others are clean."""
+    """The findings stand under the tools that would find them on a GPU; the others are clean.
+
+    Of synccheck, which nothing here stands for, nothing is said.
+    """
     reports = {report.tool: report for report in bench.sanitize(transposed(""), tuple(Tool))}
-    assert set(reports) == set(Tool)
+    assert set(reports) == {Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK}
     assert reports[Tool.RACECHECK].findings
     assert reports[Tool.MEMCHECK].clean
     assert all(report.clean for report in bench.sanitize(transposed("__syncthreads();"), tuple(Tool)))
+
+
+def test_it_does_not_speak_for_synccheck(bench):
+    """A barrier in each of two branches, which synccheck refuses, is not looked for: to say "clean" would be a lie."""
+    branches = transposed("if (threadIdx.x & 1) __syncthreads(); else __syncthreads();")
+    with pytest.raises(DeviceError, match="nothing of what synccheck finds"):
+        bench.sanitize(branches, (Tool.SYNCCHECK,))
 
 
 def test_a_buffer_is_named_by_its_parameter(bench):
