@@ -32,6 +32,7 @@ CALLS = (
     "one of two paths",
     "rows of all lengths",
     "barriers",
+    "barriers without the last thread",
     "shuffles",
     "product",
     "a product of fragments",
@@ -191,6 +192,11 @@ def test_barriers_are_counted_per_warp(calls: Mapping[str, CallCounts | NoTrace]
     assert launch.barriers.mean == launch.barriers.largest == 10
     assert launch.shared.load_requests == 8 * 10
     assert launch.shared.store_requests == 8 * 11
+
+
+def test_a_barrier_counts_where_the_last_thread_of_a_warp_has_left(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    launch = only(calls, "barriers without the last thread")
+    assert launch.barriers.mean == launch.barriers.largest == 10
 
 
 def test_warp_collectives_are_shuffles(calls: Mapping[str, CallCounts | NoTrace]) -> None:

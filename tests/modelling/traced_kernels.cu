@@ -73,6 +73,14 @@ __global__ void barrier_kernel(float* out, int rounds) {
     out[threadIdx.x] = sums[threadIdx.x];
 }
 
+__global__ void left_kernel(float* out) {
+    if (threadIdx.x % 32 == 31)
+        return;
+    for (int i = 0; i < 10; ++i)
+        __syncthreads();
+    out[threadIdx.x] = 1.0f;
+}
+
 __global__ void shuffle_kernel(float* out) {
     float sum = threadIdx.x;
     for (int step = 16; step > 0; step /= 2)
@@ -173,6 +181,7 @@ int main() {
     recorded([&] { paths_kernel<<<1, 64>>>(in, out); });
     recorded([&] { rows_kernel<<<1, 32>>>(in, out); });
     recorded([&] { barrier_kernel<<<4, 64>>>(out, 10); });
+    recorded([&] { left_kernel<<<4, 64>>>(out); });
     recorded([&] { shuffle_kernel<<<1, 64>>>(out); });
     recorded([&] { product_kernel<<<dim3(8, 8), dim3(16, 16)>>>(in, in + 16384, out, 128); });
     recorded([&] { tensor_kernel<<<1, 32>>>((__nv_bfloat16*)in, out, 1); });

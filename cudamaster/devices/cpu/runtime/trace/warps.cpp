@@ -331,7 +331,10 @@ void Tracer::thread_begins(unsigned thread) {
 }
 
 void Tracer::thread_ends(unsigned thread) {
-    --warps_[thread / kWarp].live;
+    WarpTrace& warp = warps_[thread / kWarp];
+    // The others have come to a barrier that waits for no thread of the warp any more.
+    if (--warp.live && warp.pending == 1)
+        ++warp.barriers;
     arrive(thread / kWarp);
 }
 
