@@ -45,6 +45,7 @@ CALLS = (
     "cooperative",
     "several events",
     "host",
+    "rows",
     "waiting",
     "waiting for left out",
 )
@@ -312,6 +313,13 @@ def test_what_the_host_does_itself_is_counted(calls: Mapping[str, CallCounts | N
         ("copy", 8192, False),
     ]
     assert 2 * 20_470 < others[1].instructions < 10 * 20_470
+
+
+def test_rows_are_copied_and_cleared_at_once(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Each is one thing that is enqueued, however many rows there are."""
+    found = calls["rows"]
+    assert isinstance(found, CallCounts)
+    assert found.events == (Other(event="memset", bytes=65536), Other(event="copy", bytes=65536))
 
 
 def test_a_block_that_waits_for_one_left_out_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -215,6 +215,10 @@ int main() {
         cudaMemcpy(out, sums, sizeof sums, cudaMemcpyDefault);
         cudaMemcpy(out, in, sizeof sums, cudaMemcpyDefault);
     });
+    recorded([&] {
+        cudaMemset2D(out, 4096, 0, 1024, 64);
+        cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
+    });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     cudaMemset(counters, 0, n * 4);

@@ -424,7 +424,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     return report(cudaSuccess);
 }
 
-cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
+// `whole` as the observer is told.
+static cudaError_t copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, size_t whole) {
     if (cudaError_t error = sticky_error())
         return report(error);
     if (bytes && (!target || !source))
@@ -436,9 +437,13 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
     if (bytes) {
         Opened from(source, bytes), to(target, bytes);
         std::memmove(target, source, bytes);
-        observe::copied(target, source, bytes, is_with_host(target, source, kind));
+        observe::copied(target, bytes, whole, is_with_host(target, source, kind));
     }
     return report(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
+    return copy(target, source, bytes, kind, bytes);
 }
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
@@ -454,9 +459,9 @@ cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, 
         return report(cudaSuccess);
     Opened from(source, source_pitch * (height - 1) + width), to(target, target_pitch * (height - 1) + width);
     for (size_t row = 0; row < height; ++row)
-        if (cudaError_t error =
-                cudaMemcpy(static_cast<char*>(target) + row * target_pitch,
-                           static_cast<const char*>(source) + row * source_pitch, width, kind))
+        if (cudaError_t error = copy(static_cast<char*>(target) + row * target_pitch,
+                                     static_cast<const char*>(source) + row * source_pitch, width, kind,
+                                     row ? 0 : width * height))
             return error;
     return report(cudaSuccess);
 }
@@ -466,7 +471,7 @@ cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* sou
     return cudaMemcpy2D(target, target_pitch, source, source_pitch, width, height, kind);
 }
 
-cudaError_t cudaMemset(void* target, int value, size_t bytes) {
+static cudaError_t fill(void* target, int value, size_t bytes, size_t whole) {
     if (cudaError_t error = sticky_error())
         return report(error);
     if (bytes && !target)
@@ -474,9 +479,13 @@ cudaError_t cudaMemset(void* target, int value, size_t bytes) {
     if (bytes) {
         Opened to(target, bytes);
         std::memset(target, value, bytes);
-        observe::filled(target, bytes);
+        observe::filled(target, bytes, whole);
     }
     return report(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void* target, int value, size_t bytes) {
+    return fill(target, value, bytes, bytes);
 }
 
 cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
@@ -488,7 +497,8 @@ cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, si
         return report(cudaSuccess);
     Opened to(target, pitch * (height - 1) + width);
     for (size_t row = 0; row < height; ++row)
-        if (cudaError_t error = cudaMemset(static_cast<char*>(target) + row * pitch, value, width))
+        if (cudaError_t error =
+                fill(static_cast<char*>(target) + row * pitch, value, width, row ? 0 : width * height))
             return error;
     return report(cudaSuccess);
 }

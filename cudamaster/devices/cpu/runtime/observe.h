@@ -60,10 +60,12 @@ CUDAMASTER_CPU_HOOK(void yields([[maybe_unused]] Worker& self))
 CUDAMASTER_CPU_HOOK_BOOL(bool poisons(), true)
 CUDAMASTER_CPU_HOOK(void allocated([[maybe_unused]] const void* base, [[maybe_unused]] size_t bytes))
 CUDAMASTER_CPU_HOOK(void freed([[maybe_unused]] const void* base))
+// A copy or a filling of rows is told row by row: `whole` are the bytes of all of them at the first, and 0 at the others.
 // `host` says whether one side is memory of the host.
-CUDAMASTER_CPU_HOOK(void copied([[maybe_unused]] const void* target, [[maybe_unused]] const void* source,
-                                [[maybe_unused]] size_t bytes, [[maybe_unused]] bool host))
-CUDAMASTER_CPU_HOOK(void filled([[maybe_unused]] const void* target, [[maybe_unused]] size_t bytes))
+CUDAMASTER_CPU_HOOK(void copied([[maybe_unused]] const void* target, [[maybe_unused]] size_t bytes,
+                                [[maybe_unused]] size_t whole, [[maybe_unused]] bool host))
+CUDAMASTER_CPU_HOOK(void filled([[maybe_unused]] const void* target, [[maybe_unused]] size_t bytes,
+                                [[maybe_unused]] size_t whole))
 CUDAMASTER_CPU_HOOK(void synchronised())
 // Between the two comes the one call of the wrapper that is to be recorded.
 CUDAMASTER_CPU_HOOK(void recording([[maybe_unused]] bool on))

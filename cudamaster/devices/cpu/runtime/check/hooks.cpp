@@ -172,12 +172,12 @@ void freed(const void* base) {
     state().ranges.remove(base);
 }
 
-void copied(const void* target, const void*, size_t bytes, bool) {
+void copied(const void* target, size_t bytes, size_t, bool) {
     std::lock_guard<std::mutex> lock(state().lock);
     set_written(target, bytes, true);
 }
 
-void filled(const void* target, size_t bytes) {
+void filled(const void* target, size_t bytes, size_t) {
     std::lock_guard<std::mutex> lock(state().lock);
     set_written(target, bytes, true);
 }

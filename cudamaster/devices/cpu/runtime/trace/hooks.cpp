@@ -349,13 +349,13 @@ void freed(const void* base) {
     if (recording.on)
         write_line("{\"event\":\"free\"}\n");
 }
-void copied(const void*, const void*, size_t bytes, bool host) {
-    if (state().on)
-        write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", bytes, host ? "true" : "false");
+void copied(const void*, size_t, size_t whole, bool host) {
+    if (state().on && whole)
+        write_line("{\"event\":\"copy\",\"bytes\":%zu,\"host\":%s}\n", whole, host ? "true" : "false");
 }
-void filled(const void*, size_t bytes) {
-    if (state().on)
-        write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", bytes);
+void filled(const void*, size_t, size_t whole) {
+    if (state().on && whole)
+        write_line("{\"event\":\"memset\",\"bytes\":%zu}\n", whole);
 }
 void synchronised() {
     if (state().on)
