@@ -17,6 +17,7 @@ from cudamaster import cards, resources
 from cudamaster.building import Builder
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.evaluation import Workbench
+from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.tracing import NoTrace, trace
 from cudamaster.values import Precision
@@ -83,7 +84,7 @@ def compare(target: Path) -> None:
             if build.worker is None:
                 print(f"{task} {name}: {build.detail}", flush=True)
                 continue
-            (found,) = trace(device, builder.judge(), build.worker, [label], seed=_SEED)
+            (found,) = trace(device, builder.judge(), build.worker, [label], wanted=gpu.load(), seed=_SEED)
             if isinstance(found, NoTrace):
                 print(f"{task} {name}: {found.reason}", flush=True)
                 continue

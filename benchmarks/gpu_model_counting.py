@@ -13,6 +13,7 @@ from cudamaster.building import Builder
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
+from cudamaster.modelling import gpu
 from cudamaster.modelling.tracing import NoTrace, trace
 from cudamaster.values import Candidate, Precision
 
@@ -30,7 +31,7 @@ def show(named: str, file: Path | None, case: str) -> None:
     if build.worker is None:
         sys.exit(f"{named} cannot be traced: {build.detail}\n{build.log}")
     built = monotonic()
-    found = trace(device, judge, build.worker, labels, seed=SEED)
+    found = trace(device, judge, build.worker, labels, wanted=gpu.load(), seed=SEED)
     for label, counts in zip(labels, found, strict=True):
         if isinstance(counts, NoTrace):
             print(f"{label}: {counts.reason}", file=sys.stderr)

@@ -181,7 +181,8 @@ def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
 
 
 def counter(builder: Builder, device: Device) -> Count:
-    """Counts calls by the traced build of a device that can look on while it executes."""
+    """Counts calls by the traced build of a device that can look on while it executes, for the `chosen_gpu`."""
+    wanted = chosen_gpu()
 
     def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
         if not isinstance(device, Observing):
@@ -189,7 +190,7 @@ def counter(builder: Builder, device: Device) -> Count:
         build = builder.traced_worker(candidate)
         if build.worker is None:
             return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
-        found = tracing.trace(device, builder.judge(), build.worker, labels, seed=seed)
+        found = tracing.trace(device, builder.judge(), build.worker, labels, wanted=wanted, seed=seed)
         told = (one.reason if isinstance(one, tracing.NoTrace) else one for one in found)
         return dict(zip(labels, told, strict=True))
 

@@ -30,12 +30,12 @@ from cudamaster.modelling.counts import (
     Spread,
     Traffic,
 )
+from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how
-# Of an H200; of an L1 cache half keeps what all blocks read, while the rest streams.
-_SMS, _KEPT_BYTES = 132, 128 << 10
+_KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 
@@ -113,10 +113,11 @@ def trace(
     worker: Path,
     cases: Sequence[str],
     *,
+    wanted: Gpu,
     seed: int,
     limit_s: float = 120.0,
 ) -> tuple[CallCounts | NoTrace, ...]:
-    """What a call does at each case, by their labels.
+    """What a call does at each case, by their labels; caches are those of the `wanted` GPU.
 
     In one process, which a fault ends: the cases behind it are run in another one.
     """
@@ -138,7 +139,7 @@ def trace(
             def run(notes: BinaryIO, command: list[str] = command, report: Path = report, many: int = len(left)) -> Ran:
                 return device.run_observed(command, report, limit_s * many, notes)
 
-            counted = recorded(run, worker, left)
+            counted = recorded(run, worker, left, wanted)
             skipped = _left_out(report)
         told = iter(counted)
         stopped = False
@@ -158,7 +159,9 @@ def _left_out(report: Path) -> dict[int, str]:
     return {line["index"]: f"the case {line['reason']}" for line in skips}
 
 
-def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str]) -> tuple[CallCounts | NoTrace, ...]:
+def recorded(
+    run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str], wanted: Gpu
+) -> tuple[CallCounts | NoTrace, ...]:
     """Counts of the calls that `run` has recorded, one for each of the cases; it gives its notes to the executable."""
     if not cases:
         return ()
@@ -166,7 +169,7 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
     assembled = worker.with_name("candidate.ptxas")
     usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
-        notes.write(_table(code).encode())
+        notes.write((_multiprocessor(wanted) + _table(code)).encode())
         notes.flush()
         after = notes.tell()
         ran = run(notes)
@@ -179,7 +182,7 @@ def recorded(run: Callable[[BinaryIO], Ran], worker: Path, cases: Sequence[str])
         if call is None or call.reason is not None:
             found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
         else:
-            found.append(_counts(call.lines, label, code.blocks, usage))
+            found.append(_counts(call.lines, label, code.blocks, usage, wanted))
     return tuple(found)
 
 
@@ -236,8 +239,15 @@ def _code_of(worker: Path) -> Code:
     return code
 
 
+def _multiprocessor(wanted: Gpu) -> str:
+    """What the observer reads first: what an SM has, by which it gives a block its share of L1."""
+    limits = wanted.limits
+    parts = (limits.sms, int(wanted.figures.l1_bytes), limits.shared_bytes, limits.reserved_shared_bytes)
+    return f"{' '.join(map(str, parts))} {limits.warps} {limits.blocks}\n"
+
+
 def _table(code: Code) -> str:
-    """What the observer reads first: a line for each place behind a call, with the instructions of its block."""
+    """What the observer reads then: a line for each place behind a call, with the instructions of its block."""
     lines = []
     for number, place in enumerate(code.order, 1):
         lines.append(f"{place:x} {math.ceil(sum(code.blocks.get(place, {}).values()))} {number}\n")
@@ -249,13 +259,14 @@ def _counts(
     label: str,
     blocks: Mapping[int, Mapping[str, float]],
     usage: Sequence[Usage],
+    wanted: Gpu,
 ) -> CallCounts:
     events: list[Launch | Other] = []
     notes: list[str] = []
     left_out = False
     for line in lines:
         if isinstance(line, _Launch):
-            events.append(_launch(line, blocks, usage))
+            events.append(_launch(line, blocks, usage, wanted))
             if left_out:
                 notes.append(f"{line.kernel} was traced after launches of which most blocks were left out")
             left_out = left_out or line.left_out
@@ -276,7 +287,7 @@ def _counts(
     )
 
 
-def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Sequence[Usage]) -> Launch:
+def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Sequence[Usage], wanted: Gpu) -> Launch:
     """Counts of the whole launch, of those of the traced blocks."""
     # Threads of which only a part was kept stand for the whole.
     longer = (line.events + line.dropped) / line.events if line.events else 1.0
@@ -303,7 +314,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
         cooperative=line.cooperative,
         traced_blocks=line.traced,
         instructions=Instructions(**kinds, active_share=min(lanes / (32 * warps), 1.0) if warps else 1.0),
-        traffic=tuple(_traffic(traffic, scale, line) for traffic in line.traffic),
+        traffic=tuple(_traffic(traffic, scale, line, wanted) for traffic in line.traffic),
         shared=Shared(
             load_requests=loads * scale,
             load_wavefronts=load_waves * scale,
@@ -327,10 +338,11 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
     )
 
 
-def _traffic(line: _Traffic, scale: float, launch: _Launch) -> Traffic:
+def _traffic(line: _Traffic, scale: float, launch: _Launch, wanted: Gpu) -> Traffic:
     # Blocks that an SM runs after or beside another one find what all of them read, as far as its L1 keeps it.
     common = line.load[3]
-    others = 1 - 1 / max(launch.blocks / _SMS, 1) if 32 * common / launch.traced <= _KEPT_BYTES else 0.0
+    kept = 32 * common / launch.traced <= _KEPT_OF_L1 * wanted.figures.l1_bytes
+    others = 1 - 1 / max(launch.blocks / wanted.limits.sms, 1) if kept else 0.0
     return Traffic(
         buffer=line.buffer,
         bytes=line.bytes,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cudamaster.devices.cpu import CpuDevice, flow, instructions
 from cudamaster.devices.process import run_limited
+from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.tracing import NoTrace, recorded, usage_of
 from cudamaster.profiling.ptxas import Usage
@@ -52,8 +54,8 @@ CALLS = (
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CallCounts | NoTrace]:
-    """Counts of each call of traced_kernels.cu."""
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """traced_kernels.cu, traced."""
     folder = tmp_path_factory.mktemp("traced")
     device = CpuDevice()
     source = Path(__file__).with_name("traced_kernels.cu").read_text()
@@ -61,17 +63,26 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CallCounts |
     assert compiled.object is not None, compiled.log
     linked = device.link_observed([compiled.object], folder / "run", "trace")
     assert linked.object is not None, linked.log
+    return linked.object
+
+
+def counted(program: Path, wanted: gpu.Gpu) -> Mapping[str, CallCounts | NoTrace]:
+    """Counts of each call of a program."""
     found = recorded(
         lambda notes: run_limited(
-            [str(folder / "run")],
-            120,
-            environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())},
-            held=[notes.fileno()],
+            [str(program)], 120, environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())}, held=[notes.fileno()]
         ),
-        folder / "run",
+        program,
         CALLS,
+        wanted,
     )
     return dict(zip(CALLS, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def calls(program: Path) -> Mapping[str, CallCounts | NoTrace]:
+    """Counts of each call of traced_kernels.cu."""
+    return counted(program, gpu.load())
 
 
 def only(calls: Mapping[str, CallCounts | NoTrace], name: str) -> Launch:
@@ -126,6 +137,14 @@ def test_an_l1_catches_what_a_block_reads_again(calls: Mapping[str, CallCounts |
     assert loads(only(calls, "broadcast"))[2] == 8
     assert loads(only(calls, "copy"))[2] == 128
     assert loads(only(calls, "shifted"))[2] == 8 * 17
+
+
+def test_caches_are_those_of_the_gpu(program: Path, calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """A block of an SM with little L1 beside what it holds of others fetches again what it reads again."""
+    h200 = gpu.load()
+    small = replace(h200, figures=replace(h200.figures, l1_bytes=2048))
+    missed = [loads(only(found, "product"))[2] for found in (calls, counted(program, small))]
+    assert missed[1] > 1.5 * missed[0]
 
 
 def test_a_tail_is_not_counted_as_whole(calls: Mapping[str, CallCounts | NoTrace]) -> None:

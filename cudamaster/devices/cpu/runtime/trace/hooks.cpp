@@ -25,10 +25,17 @@ constexpr unsigned kTogether = 16; // blocks of a cooperative launch that are re
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 
+// An SM of the GPU that is modelled, and how many it has.
+struct Multiprocessor {
+    size_t count = 132, l1_bytes = 256 << 10, shared_bytes = 228 << 10, reserved_bytes = 1 << 10, warps = 64,
+           blocks = 32;
+};
+
 struct Recording {
     bool on = false;
     int output = -1;
     Program program;
+    Multiprocessor multiprocessor;
     std::map<const void*, std::pair<unsigned, size_t>> allocations; // number and bytes, by address
     unsigned numbers = 1;                                           // 0 are the program's own variables
     std::vector<Range> own;
@@ -95,14 +102,19 @@ int find_shared(dl_phdr_info* info, size_t, void* found) {
     return 1;
 }
 
-// The table of instructions: a line "place instructions" each, and the empty line that ends it.
+// What an SM of the GPU has, and the table of instructions: a line "place instructions" each, and the empty line that ends it.
 void read_program(int input) {
     Program& program = state().program;
     lseek(input, 0, SEEK_SET);
     int copy = dup(input);
     if (FILE* file = copy < 0 ? nullptr : fdopen(copy, "r")) {
-        char line[64];
+        char line[128];
         unsigned place = 0, weight = 0, order = 0;
+        Multiprocessor sm;
+        if (std::fgets(line, sizeof line, file) &&
+            std::sscanf(line, "%zu %zu %zu %zu %zu %zu", &sm.count, &sm.l1_bytes, &sm.shared_bytes,
+                        &sm.reserved_bytes, &sm.warps, &sm.blocks) == 6)
+            state().multiprocessor = sm;
         while (std::fgets(line, sizeof line, file) &&
                std::sscanf(line, "%x %u %u", &place, &weight, &order) == 3) {
             program.weights[place % kPlaces] = static_cast<unsigned short>(std::min(weight, 65535u));
@@ -125,11 +137,11 @@ void prepare() {
 }
 
 size_t share_of_l1(const Job& job) {
-    constexpr size_t kL1 = 256 << 10, kSharedMost = 228 << 10, kReserved = 1 << 10, kMultiprocessors = 132;
-    size_t shared = job.launch->shared_bytes + kReserved, warps = (job.threads + kWarp - 1) / kWarp;
-    size_t resident = std::max<size_t>(std::min({size_t{32}, 64 / warps, kSharedMost / shared}), 1);
-    resident = std::min<size_t>(resident, (job.blocks + kMultiprocessors - 1) / kMultiprocessors);
-    return (kL1 - std::min(resident * shared, kSharedMost)) / resident;
+    const Multiprocessor& sm = state().multiprocessor;
+    size_t shared = job.launch->shared_bytes + sm.reserved_bytes, warps = (job.threads + kWarp - 1) / kWarp;
+    size_t resident = std::min({sm.blocks, sm.warps / warps, sm.shared_bytes / std::max<size_t>(shared, 1)});
+    resident = std::min<size_t>(std::max<size_t>(resident, 1), (job.blocks + sm.count - 1) / sm.count);
+    return (sm.l1_bytes - std::min({resident * shared, sm.shared_bytes, sm.l1_bytes})) / resident;
 }
 
 // About so many blocks in groups of neighbours, spread over the grid: the first and the last are among them.
