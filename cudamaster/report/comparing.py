@@ -123,7 +123,7 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
     interval: Interval | None = None
     if reason := _incomparable(run, run_after):
         change, why = Change.UNSURE, reason + _alone(one, other)
-    elif run.origin == run_after.origin:
+    elif _very_same(run, run_after):
         change, why = Change.SAME, "the very same run"
     elif one.kernel is None and other.kernel is None:
         change, why = Change.SAME, "the baseline stayed the best on both sides" + _alone(one, other)
@@ -139,6 +139,12 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
         )
         why = "; ".join(part for part in told if part)
     return Step(run.task, run.precision, one, other, ratio, interval, change, why)
+
+
+def _very_same(first: TaskResult, second: TaskResult) -> bool:
+    """Whether both sides hold one measurement: a folder of one name may be another run, or have gone on since."""
+    best, best_after = (run.best.candidate if run.best else None for run in (first, second))
+    return (first.origin, first.started, best, first.speed) == (second.origin, second.started, best_after, second.speed)
 
 
 def _held(runs: Sequence[TaskResult]) -> Held:

@@ -17,7 +17,7 @@ from told_results import CPU, FULL, SINGLE, report, told
 from cudamaster.cli import main
 from cudamaster.errors import UsageError
 from cudamaster.report.comparing import Step, compare
-from cudamaster.report.data import CaseResult, Kernel, Report, TaskResult
+from cudamaster.report.data import CaseResult, Kernel, Progress, Report, TaskResult
 from cudamaster.speed import Change, Interval, overall
 from cudamaster.values import Precision, Role, Status
 
@@ -145,6 +145,16 @@ def measured(draw: random.Random, p: float) -> TaskResult:
     speed = overall(cases)
     told_cases = tuple(timed(us, p) for us in (50.0, 200.0))
     return replace(told("a", p), score=speed.speedup, speed=speed, cases=told_cases)
+
+
+@pytest.mark.parametrize("changed", [{"started": "2026-02-02"}, {"progress": Progress.STOPPED}])
+def test_a_folder_of_the_same_name_may_hold_another_measurement(changed: dict[str, object]) -> None:
+    """Reports outlive their runs: the folder was used again, or its run went on. Else it is the very same run."""
+    first = told("a", 2.0, **changed)
+    (found,) = compare(report(first), report(told("a", 3.0))).steps
+    assert (found.change, found.ratio) == (Change.FASTER, pytest.approx(1.5))
+    (same,) = compare(report(first), report(first)).steps
+    assert (same.change, same.why) == (Change.SAME, "the very same run")
 
 
 # ---- all tasks together
