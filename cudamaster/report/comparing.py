@@ -150,7 +150,7 @@ def _very_same(first: TaskResult, second: TaskResult) -> bool:
 def _held(runs: Sequence[TaskResult]) -> Held:
     chosen = typical(runs)
     correct = any(run.correct for run in runs)
-    if not chosen.improved or chosen.best is None:
+    if chosen.kept_baseline or chosen.best is None:
         return Held(1.0, _hull(runs), correct, len(runs), None, chosen.emulated, chosen.mark)
     return Held(chosen.score, _hull(runs), correct, len(runs), chosen.best.candidate, chosen.emulated, chosen.mark)
 
@@ -159,7 +159,7 @@ def _hull(runs: Sequence[TaskResult]) -> Interval | None:
     """All intervals together; None where one is not known. The baseline is 1 for sure."""
     ends = []
     for run in runs:
-        if not run.improved:
+        if run.kept_baseline:
             ends.append(Interval(1.0, 1.0))
         elif run.speed is None:
             return None
@@ -177,7 +177,7 @@ def _incomparable(first: TaskResult, second: TaskResult) -> str | None:
         return f"measured on another GPU: {first.hardware.name} and {second.hardware.name}"
     if first.baseline and second.baseline and first.baseline.candidate != second.baseline.candidate:
         return "measured against another baseline"
-    if _sizes(first) != _sizes(second) and first.improved and second.improved:
+    if _sizes(first) != _sizes(second) and not first.kept_baseline and not second.kept_baseline:
         return "not the same sizes and weights were timed"
     return None
 
@@ -211,7 +211,7 @@ def _between_processes(run: TaskResult) -> float:
         for case in run.cases
         if case.speedup is not None and case.baseline_us and case.candidate_us and case.weight > 0
     ]
-    if not run.improved or not parts:
+    if run.kept_baseline or not parts:
         return 0.0
     return math.fsum(part * margin for part, margin in parts) / math.fsum(part for part, _ in parts)
 

@@ -172,7 +172,7 @@ class TaskResult:
     be trusted. `speed` is P with its interval; `status` is that of the best kernel, of the last one where none was
     correct, None where none was judged. `complete` is False where a size of the sweep was skipped.
 
-    `best` is that kernel, None where none is correct; `improved` says whether it beat the baseline. `idea`, `round`
+    `best` is that kernel, None where none is correct; `improved` says whether the run took it. `idea`, `round`
     and `author` (the models that wrote it) are its own. `diff` is from the baseline to it; `flags_added` and
     `flags_removed` are words of the two commands. `notes` are what a reader of the times has to know.
 
@@ -226,6 +226,12 @@ class TaskResult:
     def emulated(self) -> bool:
         """Whether its times are of the CPU device, and no measurement of a GPU."""
         return self.hardware.emulated
+
+    @property
+    def kept_baseline(self) -> bool:
+        """Whether the baseline stayed the best. A run may have been stopped before it took a kernel judged faster."""
+        before_its_end = self.progress is not Progress.FINISHED and self.score is not None and self.score > 1
+        return not self.improved and not before_its_end
 
     @property
     def mark(self) -> str:

@@ -112,7 +112,7 @@ def _line(result: TaskResult) -> dict[str, object]:
     heaviest = max(
         (case for case in result.cases if case.over_floor is not None), key=lambda case: case.weight, default=None
     )
-    kept = result.after if result.improved else result.before
+    kept = result.before if result.kept_baseline else result.after
     return {
         "task": result.task,
         "precision": result.precision.value,

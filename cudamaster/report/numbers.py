@@ -253,7 +253,7 @@ def classes(results: Sequence[TaskResult]) -> Classes:
     unknown = 0
     for run in tasks:
         before = run.before.bottleneck if run.before else None
-        kept = run.after if run.improved else run.before
+        kept = run.before if run.kept_baseline else run.after
         after = kept.bottleneck if kept else None
         if before is not None:
             by_category.setdefault(before, Counter())[run.category] += 1

@@ -206,7 +206,7 @@ def _entry(
     outcome = "no kernel" if result.status is None else result.status.value
     if result.correct and not result.emulated:
         outcome = result.speed.change.value if result.speed is not None else "unsure"
-    before, after = _class(result.before), _class(result.after if result.improved else result.before)
+    before, after = _class(result.before), _class(result.before if result.kept_baseline else result.after)
     case = heaviest(result)
     diff = None
     if with_code and result.diff and result.baseline is not None and result.best is not None:

@@ -87,7 +87,7 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     for run in in_order:
         told = run.name if counted[id(run)] == 1 else f"{run.name} ({counted[id(run)]} runs)"
         row = [told, score(run), _interval(run.speed.interval if run.speed else None), _status(run), run.idea or NONE]
-        row += [_class(run.before, run.after if run.improved else run.before), _over_floor(run)]
+        row += [_class(run.before, run.before if run.kept_baseline else run.after), _over_floor(run)]
         rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     if model is not None:

@@ -71,6 +71,14 @@ def test_the_baseline_is_what_one_holds_where_nothing_was_faster() -> None:
     assert "A alone made a correct kernel" in same.why
 
 
+def test_a_faster_kernel_counts_before_the_run_took_it() -> None:
+    """Where a run was stopped in between: it is what the report has P of."""
+    cut = told("a", 2.0, progress=Progress.STOPPED, improved=False)
+    found = step(cut, told("a", 2.0))
+    assert (found.change, found.first.score, found.first.kernel) == (Change.SAME, 2.0, "a2.0")
+    assert step(told("a", 1.0), cut).change is Change.FASTER
+
+
 def test_a_score_without_an_interval_is_unsure() -> None:
     assert step(replace(told("a", 2.0), speed=None), told("a", 9.0)).change is Change.UNSURE
 

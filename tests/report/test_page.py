@@ -15,6 +15,7 @@ from parsed_pages import Parsed, full_report
 
 from cudamaster.errors import UsageError
 from cudamaster.report import page
+from cudamaster.report.data import Progress
 from cudamaster.speed import Change
 from cudamaster.values import GpuModel, Precision
 
@@ -70,6 +71,15 @@ def test_a_task_has_all_that_is_known_of_it() -> None:
         assert told is not None
         assert " ".join(told.split()) in text
     assert " ".join(one.best.code.split()) in text
+
+
+def test_what_a_stopped_run_had_not_taken_yet_is_no_lost_kernel() -> None:
+    """It was judged faster: the baseline stayed the best only where nothing was."""
+    one = replace(result("fft"), improved=False)
+    assert one.score is not None
+    assert one.score > 1
+    assert "the baseline stayed the best" in page.page(report([one]))
+    assert "the baseline stayed the best" not in page.page(report([replace(one, progress=Progress.STOPPED)]))
 
 
 def test_a_modelled_score_stands_within_the_fence_with_its_error() -> None:

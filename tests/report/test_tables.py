@@ -226,6 +226,18 @@ def test_partial_and_incomplete_results_are_told_in_the_table() -> None:
     assert [row[3] for row in listed.rows] == ["correct, stopped", "correct, incomplete"]
 
 
+def test_a_faster_kernel_that_a_stopped_run_had_not_taken_yet_is_no_kept_baseline() -> None:
+    """Its profile was under way: nobody knows the class after, which is not that of the baseline."""
+    cut = {"progress": Progress.STOPPED, "improved": False, "before": view(LATENCY)}
+    results = report(told("a", 53.0, **cut), told("b", 0.9, **cut))
+    (group,) = groups(results)
+    assert (dict(group.classes.migrations), group.classes.unknown) == ({(LATENCY, LATENCY): 1}, 1)
+    (listed,) = tables.tasks(results)
+    assert [row[5] for row in listed.rows] == ["memory latency → ?", "memory latency"]
+    lines = list(csv.DictReader(io.StringIO(as_csv(results))))
+    assert [line["class_after"] for line in lines] == ["", "memory latency bound"]
+
+
 def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
     both = report(told("a", 2.0), told("b", 77.0, hardware=CPU))
     measured, spreads, _, emulated, cost = tables.overview(both)
