@@ -166,7 +166,7 @@ class _Reading:
             return
         if not told:
             self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
-        self.authorities += told
+        self._measured(told)
 
     def _saved(self, report: Report) -> None:
         """What a report holds, with the problems that it was made with."""
@@ -176,8 +176,12 @@ class _Reading:
                 self._runs[_which(result)] = _Place(len(self.results), live=False)
                 self.results.append(result)
         self.missing += report.missing
-        self.authorities += report.authorities
+        self._measured(report.authorities)
         self.problems += [problem for problem in report.problems if problem.serious]
+
+    def _measured(self, found: Sequence[Authority]) -> None:
+        """Libraries' measurements, unless they are there already: a report holds those of a vendor.json beside it."""
+        self.authorities += [one for one in found if one not in self.authorities]
 
     def _suite(self, path: Path) -> None:
         """A suite: its tasks, those too that it did not get to."""

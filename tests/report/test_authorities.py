@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from report_runs import run, samples
 
 from cudamaster import speed, vendor
+from cudamaster.report.export import as_json
 from cudamaster.report.loading import load
 from cudamaster.report.tables import authorities
 from cudamaster.values import Precision, Status
@@ -64,6 +66,9 @@ def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path
         table = authorities(report)
         assert table is not None
         assert [row[3] for row in table.rows] == ["wrong: DETAIL", "correct", "skipped: no headers"]
+    (tmp_path / "all" / "report.json").write_text(json.dumps(as_json(load([tmp_path / "all"]))))
+    assert len(load([tmp_path / "all"]).authorities) == 3  # a report holds them too, and nothing counts twice
+    (tmp_path / "all" / "report.json").unlink()
     emulated = vendor.VendorReport(vendor.FORMAT, True, about, records)
     vendor.write(tmp_path / "all" / "vendor.json", emulated)
     assert load([tmp_path / "all"]).authorities == ()
