@@ -119,9 +119,10 @@ def page(report: Report) -> str:
     folder = resources.package() / "pages"
     script = (folder / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # What is missing is missing among the results that there are.
-    measured = replace(report, results=report.measured, missing=report.missing if report.measured else ())
-    emulated = replace(report, results=report.emulated, missing=() if report.measured else report.missing)
+    # What nobody knows the device of is missing among the results that there are.
+    lost = {kind: tuple(one for one in report.missing if _of_cpu(one, report) is kind) for kind in (False, True)}
+    measured = replace(report, results=report.measured, missing=lost[False])
+    emulated = replace(report, results=report.emulated, missing=lost[True])
     shown = size_plots.common_reach(report.measured)
     part = _part(measured, shown)
     # Speedup over size has tiles and a plot in every row instead.
@@ -153,6 +154,10 @@ def page(report: Report) -> str:
             inf=math.inf,
         )
     )
+
+
+def _of_cpu(one: Missing, report: Report) -> bool:
+    return not report.measured if one.emulated is None else one.emulated
 
 
 def _shown(picture: figures.Picture) -> _Shown:

@@ -15,7 +15,7 @@ from parsed_pages import Parsed, full_report
 
 from cudamaster.errors import UsageError
 from cudamaster.report import page
-from cudamaster.report.data import Progress
+from cudamaster.report.data import Missing, Progress
 from cudamaster.speed import Change
 from cudamaster.values import GpuModel, Precision
 
@@ -120,6 +120,19 @@ def test_what_is_missing_or_damaged_is_said(read: Parsed) -> None:
     assert "verdict 12ab is damaged" in text
     assert "1 left something out" in text
     assert "stopped: round 3" in text
+
+
+def test_what_is_missing_stands_with_results_of_its_device() -> None:
+    """A task that a suite of the CPU device did not get to is none that a GPU has lost; an unknown device is a GPU."""
+    lost = [
+        Missing(task, Precision.FP32, "activation", "not reached", emulated)
+        for task, emulated in (("gelu", True), ("relu", False), ("selu", None))
+    ]
+    both = replace(report([result("fft"), result("softmax", hardware=CPU)]), missing=tuple(lost))
+    before, fenced = page.page(both).split('<section id="emulated">')
+    assert ["relu_fp32" in before, "selu_fp32" in before, "gelu_fp32" in before] == [True, True, False]
+    assert 'data-k="gelu_fp32"' in fenced
+    assert "1 missing" in fenced
 
 
 def test_nothing_at_all_is_a_page_too() -> None:
