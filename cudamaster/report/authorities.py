@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cudamaster.report.data import Authority, AuthorityCase
 from cudamaster.values import Status
-from cudamaster.vendor import VendorRecord, VendorReport, read
+from cudamaster.vendor import Contest, VendorRecord, VendorReport, read
 
 FILE_NAME = "vendor.json"  # what is looked for in folders; a file that is named may have any name
 
@@ -20,8 +20,7 @@ def load(path: Path) -> tuple[Authority, ...]:
 
 
 def _authority(saved: VendorReport, record: VendorRecord) -> Authority:
-    library, ours = record.vendor, record.ours
-    right = ours is not None and ours.status is Status.CORRECT
+    library, ours = record.vendor, _right(record.ours)
     return Authority(
         task=record.task,
         precision=record.precision,
@@ -32,18 +31,24 @@ def _authority(saved: VendorReport, record: VendorRecord) -> Authority:
         score=library.score if library else None,
         speed=library.speed if library else None,
         cases=_cases(record),
-        ours=ours.speed if ours and right else None,
-        duel=record.duel.speed if record.duel and right else None,
+        ours=ours.speed if ours else None,
+        duel=record.duel.speed if record.duel and ours else None,
         kernel=record.kernel,
     )
 
 
+def _right(contest: Contest | None) -> Contest | None:
+    """A contest whose times count: sizes that were timed before one failed are times of what is wrong."""
+    return contest if contest is not None and contest.status is Status.CORRECT else None
+
+
 def _cases(record: VendorRecord) -> tuple[AuthorityCase, ...]:
-    if record.vendor is None:
+    library, kernel = _right(record.vendor), _right(record.ours)
+    if library is None:
         return ()
-    ours = {case.label: case for case in record.ours.cases} if record.ours else {}
+    ours = {case.label: case for case in kernel.cases} if kernel else {}
     told = []
-    for case in record.vendor.cases:
+    for case in library.cases:
         own = ours.get(case.label)
         told.append(
             AuthorityCase(

@@ -21,7 +21,8 @@ def contest(status: Status, p: float, against_us: float) -> vendor.Contest:
     """A contest on one size, won by P."""
     before, after = samples(against_us, p)
     compared = speed.compare(before, after)
-    case = vendor.ContestCase("N=8", 8.0, status, "", against_us / p, against_us, None, 5.0, 10.0, compared)
+    # That was right, and timed before another one failed, where the whole is wrong.
+    case = vendor.ContestCase("N=8", 8.0, Status.CORRECT, "", against_us / p, against_us, None, 5.0, 10.0, compared)
     right = status is Status.CORRECT
     return vendor.Contest(
         status,
@@ -31,7 +32,7 @@ def contest(status: Status, p: float, against_us: float) -> vendor.Contest:
         True,
         1,
         (),
-        (case,) if right else (),
+        (case,),
         {},
         "",
     )
@@ -62,6 +63,7 @@ def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path
         (case,) = measured.cases
         assert (case.baseline_us, case.library_us, case.ours_us, case.floor_us) == (100.0, 25.0, 50.0, 5.0)
         assert (failing.status, failing.score, failing.note) == (Status.WRONG, None, "DETAIL")
+        assert failing.cases == ()  # what is wrong has no times to draw
         assert (skipped.status, skipped.note) == (None, "no headers")
         table = authorities(report)
         assert table is not None
@@ -74,3 +76,13 @@ def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path
     assert load([tmp_path / "all"]).authorities == ()
     (tmp_path / "all" / "vendor.json").write_text("{}")
     assert [problem.serious for problem in load([tmp_path / "all"]).problems] == [True]
+
+
+def test_a_kernel_of_ours_that_is_wrong_there_has_no_times_beside_the_library(tmp_path: Path) -> None:
+    right, wrong = contest(Status.CORRECT, 4.0, 100.0), contest(Status.WRONG, 8.0, 100.0)
+    record = vendor.VendorRecord("fft", FP32, "cuFFT", "12.0", "", "", None, right, "k", wrong)
+    told = vendor.VendorReport(vendor.FORMAT, False, {"device": "NVIDIA H200"}, (record,))
+    vendor.write(tmp_path / "vendor.json", told)
+    (found,) = load([tmp_path / "vendor.json"]).authorities
+    (case,) = found.cases
+    assert (found.ours, case.library_us, case.ours_us, case.ours_speedup) == (None, 25.0, None, None)
