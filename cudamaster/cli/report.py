@@ -52,9 +52,9 @@ def report(
     \b
     Exit codes with --compare A B, of what a person holds afterwards:
       0   same: no task changed beyond what two runs of one kernel may differ by
-      10  faster: a task got faster, none slower
+      10  faster: a task got faster, none slower, and B lost none
       11  slower: at least one task got slower
-      12  unsure: none of both, and of at least one task nothing can be said
+      12  unsure: none of both, and of at least one task nothing can be said or B lost it
     Otherwise 0, also where something could not be read, and 6 where nothing could.
     """
     from cudamaster.errors import RunFolderError, UsageError

@@ -60,8 +60,8 @@ class Step:
 class Steps:
     """From A to B. `only_first` and `only_second` are tasks that the other side has no result of.
 
-    `change` is that of all together: SLOWER where one task is, else FASTER where one is, else UNSURE where one is, or
-    where B lost a task, else SAME. `geometric_mean` is that of the ratios that are known.
+    `change` is that of all together: SLOWER where one task is, else UNSURE where B lost a task, else FASTER where one
+    is, else UNSURE where one is, else SAME. `geometric_mean` is that of the ratios that are known.
     """
 
     first: str
@@ -227,10 +227,9 @@ def _change(ratio: float, interval: Interval, margin: float) -> Change:
 
 
 def _overall(changes: Sequence[Change], *, lost: bool) -> Change:
-    for change in (Change.SLOWER, Change.FASTER, Change.UNSURE):
-        if change in changes:
-            return change
-    return Change.UNSURE if lost else Change.SAME
+    if lost and Change.SLOWER not in changes:  # what got faster does not make up for it
+        return Change.UNSURE
+    return next((one for one in (Change.SLOWER, Change.FASTER, Change.UNSURE) if one in changes), Change.SAME)
 
 
 def _alone(first: Held, second: Held) -> str:

@@ -180,6 +180,8 @@ def test_one_task_that_got_slower_makes_the_whole_slower() -> None:
     assert whole(2.0, 2.0, 2.0) is Change.SAME
     assert whole(2.0, 2.0, 2.1, reach=0.9) is Change.UNSURE
     assert whole(2.0, 2.0) is Change.UNSURE  # c is lost
+    assert whole(3.0, 2.0) is Change.UNSURE  # whatever else got faster
+    assert whole(1.5, 2.0) is Change.SLOWER
 
 
 def test_tasks_of_one_side_alone_are_named() -> None:
