@@ -214,7 +214,7 @@ def spread(results: Sequence[TaskResult]) -> Spread | None:
         lower_quartile=lower,
         minimum=min(scores),
         meaningful=sum(score > MEANINGFUL for score in scores) / len(tasks),
-        fast_p={p: sum(exceeds(run, p) for run in tasks) / len(tasks) for p in FAST_P},
+        fast_p={p: point(results, p).share for p in FAST_P},
     )
 
 
