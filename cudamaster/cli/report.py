@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cudamaster.report.data import Problem, Report
     from cudamaster.report.tables import Table
 
+T = TypeVar("T")
 _FEW = 20  # tasks that a terminal shows unless all are asked for
 _FEW_NAMES = 10
 _FEW_PROBLEMS = 10
@@ -100,19 +101,19 @@ def _write_files(
     if figures is not None:
         from cudamaster.report import figures as drawing
 
-        _written(figures, lambda: drawing.draw(loaded, figures), "--figures")
-        say(f"Drew the figures into {figures}.")
+        made = _written(figures, lambda: drawing.draw(loaded, figures), "--figures")
+        say(f"Drew the figures into {figures}." if made else "No figures: they are drawn of what a GPU measured.")
 
 
 def _write_text(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8", newline="")
 
 
-def _written(place: Path, write: Callable[[], object], option: str) -> None:
+def _written(place: Path, write: Callable[[], T], option: str) -> T:
     from cudamaster.errors import UsageError
 
     try:
-        write()
+        return write()
     except OSError as error:
         raise UsageError(f"{place} cannot be written: {error.strerror}.", f"Name another one with {option}.") from error
 

@@ -347,6 +347,15 @@ def test_the_command_writes_csv_and_json(tmp_path: Path) -> None:
     assert json.loads(text)["results"][0]["best"]["code"].startswith("// correct 2.0")
 
 
+def test_the_command_says_whether_it_drew_anything(tmp_path: Path) -> None:
+    """Emulated times are in no figure."""
+    measured = runs(tmp_path / "gpu", {"gelu": (2.0,)})
+    emulated = runs(tmp_path / "cpu", {"gelu": (2.0,)}, hardware=HARDWARE)
+    assert "Drew the figures into" in cli(measured, "--figures", tmp_path / "a")[1]
+    code, text = cli(emulated, "--figures", tmp_path / "b")
+    assert (code, "Drew" in text, "No figures" in text) == (0, False, True)
+
+
 def test_a_file_that_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
     path = runs(tmp_path / "gpu", {"gelu": (2.0,)})
     code, text = cli(path, "--csv", tmp_path / "no" / "where.csv")
