@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_BESIDE = 24  # letters of a legend's lines, of which two have room beside each other
 _CONTENDERS = {"ours": (BLUE, "o", "-"), "library": (ORANGE, "s", "-"), "floor": (QUIET, "", "--")}
 
 
@@ -62,7 +63,8 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
     axes.grid(axis="y")
     axes.set_xlabel("speedup threshold τ (at 0: correct)")
     axes.set_ylabel("tasks with P > τ, %")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=1 if len(groups) > 2 else 2)
+    beside = len(texts) == 2 and max(map(len, texts)) <= _BESIDE
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2 if beside else 1)
     return figure
 
 

@@ -167,6 +167,18 @@ def test_figures_of_several_settings_and_gpus_have_files_of_their_own(tmp_path: 
     assert len([path for path in made if path.name.startswith("over_floor") and path.suffix == ".pdf"]) == 3
 
 
+def test_a_legend_has_room_in_its_figure() -> None:
+    """Two precisions stand beside each other, the names of two models below each other."""
+    models = [result("fft", model=model) for model in ("openai/o4-mini", "deepseek/deepseek-chat")]
+    for results, columns in (([result("fft", precision) for precision in Precision], 2), (models, 1)):
+        (drawn,) = (one.figure for one in figures.pictures(report(results), sizes=False) if one.all)
+        (legend,) = drawn.legends
+        drawn.draw_without_rendering()
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= drawn.bbox.x1
+        assert legend._ncols == columns
+
+
 def test_whatever_a_name_is_figures_can_be_drawn(several: Report, tmp_path: Path) -> None:
     """A name may hold mathematics, tags, control characters or half a surrogate pair, and be far too long."""
     results = [
