@@ -192,14 +192,15 @@ def authorities(found: Sequence[Authority]) -> Figure | None:
     if not measured:
         return None
     lines = math.ceil(len(measured) / 2)
-    figure = blank(0.65 + 1.15 * lines)
+    figure = blank(0.65 + 1.25 * lines)
     panels = list(figure.subplots(lines, 2, squeeze=False).flat)
     for panel, one in zip(panels, measured, strict=False):
         speedups = _contest(panel, one)
         panel.axhline(1, color=QUIET, linewidth=0.6)
         without_ticks(panel)
         logarithmic(panel, "y", speedups)
-        panel.set_title(f"{label(one.task, 18)} {one.precision.value}, {label(one.library, 12)}", fontsize=6.5, pad=3)
+        # Two lines: beside it stands another one.
+        panel.set_title(f"{label(one.task, 18)} {one.precision.value}\n{label(one.library, 24)}", fontsize=6.5, pad=3)
     for panel in panels[len(measured) :]:
         panel.set_axis_off()
     figure.supxlabel("size (logarithmic)", fontsize=8)

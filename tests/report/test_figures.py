@@ -179,6 +179,16 @@ def test_a_legend_has_room_in_its_figure() -> None:
         assert legend._ncols == columns
 
 
+def test_titles_of_libraries_stand_beside_each_other() -> None:
+    """With the longest name and a version: none over its neighbour's, none beyond the edge."""
+    found = authority("square_matrix_mul", "cuSPARSE 12.6.3.3")
+    drawn = speed_figures.authorities([found, replace(found, precision=Precision.BF16)])
+    assert drawn is not None
+    drawn.draw_without_rendering()
+    left, right = (panel.title.get_window_extent() for panel in drawn.axes)
+    assert 0 <= left.x0 < left.x1 < right.x0 < right.x1 <= drawn.bbox.x1
+
+
 def test_whatever_a_name_is_figures_can_be_drawn(several: Report, tmp_path: Path) -> None:
     """A name may hold mathematics, tags, control characters or half a surrogate pair, and be far too long."""
     results = [
