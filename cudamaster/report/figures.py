@@ -71,7 +71,9 @@ def pictures(report: Report, *, sizes: bool = True) -> tuple[Picture, ...]:
 def _pictures(report: Report, *, sizes: bool) -> Iterator[Picture]:
     searches = settings.halves(report)
     measured = [group for halves in searches for group in halves]
-    gpus = list(dict.fromkeys(group.hardware.name for group in measured))
+    # A library may have been measured where no search was.
+    names = [*(group.hardware.name for group in measured), *(one.hardware for one in report.authorities if one.cases)]
+    gpus = list(dict.fromkeys(names))
     for number, gpu in enumerate(gpus, 1):
         here = [group for group in measured if group.hardware.name == gpu]
         several = len(gpus) > 1

@@ -179,6 +179,14 @@ def test_a_legend_has_room_in_its_figure() -> None:
         assert legend._ncols == columns
 
 
+def test_libraries_are_drawn_where_no_search_was_measured() -> None:
+    """A measurement of them alone, or on another GPU."""
+    alone = report([], authorities=[authority("fft", "cuFFT")])
+    assert [one.name for one in figures.pictures(alone)] == ["authorities"]
+    beside = report([result("fft")], authorities=[replace(authority("fft", "cuFFT"), hardware="NVIDIA A100")])
+    assert [one.setting for one in figures.pictures(beside, sizes=False) if one.all] == [H200.name, "NVIDIA A100"]
+
+
 def test_titles_of_libraries_stand_beside_each_other() -> None:
     """With the longest name and a version: none over its neighbour's, none beyond the edge."""
     found = authority("square_matrix_mul", "cuSPARSE 12.6.3.3")
