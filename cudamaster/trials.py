@@ -16,7 +16,8 @@ from typing import Any
 from cudamaster import held_out
 from cudamaster.building import Builder
 from cudamaster.cards import Case, TaskCard
-from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, worker_words
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
+from cudamaster.errors import BaselineError
 from cudamaster.judging import Judgement, judge, parse
 from cudamaster.values import Status
 
@@ -82,18 +83,36 @@ class Trials:
 
         Where times are refused for what the judge's own clock says, all is measured once more: a program that keeps
         the processor busy makes an honest process look like that, but not twice, and who lies does so again.
+
+        Where the judge itself fails beside a candidate, as one that takes all of a GPU's memory makes it fail, the
+        baseline is run alone, and then both again: a judge that fails only with the candidate is that one's doing.
+        BaselineError where it is not.
         """
 
-        def once() -> Judgement:
-            told, ran = self.report(
-                workers, cases, options, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet
-            )
-            return judge(told, ran, cases, rivalled="--rival" in workers)
+        def told(workers: Sequence[str], more: Sequence[str] = ()) -> tuple[list[Mapping[str, Any]], Ran]:
+            every = [*options, *more]
+            return self.report(workers, cases, every, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
 
-        first = once()
+        def once() -> Judgement:
+            return judge(*told(workers), cases, rivalled="--rival" in workers)
+
+        def whoever_failed() -> Judgement:
+            try:
+                return once()
+            except BaselineError:
+                if "--candidate" not in workers:
+                    raise
+            alone = judge(*told(baseline_alone(workers), ["--baseline-only", "--calls", "0"]), cases)
+            try:
+                return once()
+            except BaselineError as error:
+                detail = f"with this candidate, and not without it: {error.reason}"
+                return replace(alone, status=Status.FAULT, detail=detail, cases=())
+
+        first = whoever_failed()
         if first.status is not Status.REJECTED:
             return first
-        second = once()
+        second = whoever_failed()
         note = f"measured a second time, since the first time {first.detail}"
         return replace(second, seconds=first.seconds + second.seconds, notes=(*second.notes, note))
 

@@ -273,3 +273,22 @@ def test_the_whole_way_on_a_gpu(task: str) -> None:
         if case.timing is not None:
             assert case.floor_us is not None
             assert len(case.timing.candidate_device_us) == 5
+
+
+ALL_MEMORY = """    void* taken = nullptr;
+    for (size_t bytes = size_t{1} << 38; bytes >= size_t{1} << 20; bytes /= 2)
+        while (cudaMalloc(&taken, bytes) == cudaSuccess) {}
+    cudaGetLastError();"""
+
+
+@pytest.mark.gpu
+def test_who_takes_all_memory_costs_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """A verdict on that candidate, whatever the judge runs into beside it, and a GPU as it was for the next one."""
+    where = Workbench(small_card("dot_product"), Precision.FP32, CudaDevice())
+    honest = where.baseline
+    code = honest.code.replace("    int threads", ALL_MEMORY + "\n    int threads", 1)
+    greedy = Candidate(honest.task, honest.precision, code, honest.command)
+    verdict = where.evaluate(greedy)
+    with capsys.disabled():
+        print(f"\nall memory taken: {verdict.status}, {verdict.detail}")
+    assert where.evaluate(honest).correct

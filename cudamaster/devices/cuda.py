@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from cudamaster import keys, resources
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, linker_options, worker_words
+from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, baseline_alone, linker_options
 from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
@@ -280,7 +279,7 @@ class CudaDevice:
                 pinned, cores = [], self._other_cores
             ran = self._run([*command, *pinned, "--report", str(report)], limit_s, locks, cores)
         if "--baseline" in command and ran.exit_code not in (0, 1):
-            self._ended_badly = _without_candidate(command)
+            self._ended_badly = [command[0], *baseline_alone(command)]
         return ran
 
     def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int], cores: Sequence[int] = ()) -> Ran:
@@ -404,9 +403,3 @@ def other_cores(usable: Sequence[int], gpus: int) -> list[int]:
     own = {core for gpu in range(gpus) for core in measuring_cores(usable, gpu)}
     left = [core for core in usable if core not in own]
     return left if own and 2 * len(left) >= len(usable) else []
-
-
-def _without_candidate(command: Sequence[str]) -> list[str]:
-    """The judge of a command with the baseline's worker alone."""
-    words = (word for option, word in pairwise(command) if option == "--baseline")
-    return [command[0], *worker_words("baseline", list(words))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
@@ -76,6 +77,11 @@ def linker_options(libraries: Sequence[Path]) -> list[str]:
 def worker_words(who: str, command: Sequence[str]) -> list[str]:
     """The judge's options that say how the worker `who` (baseline, candidate, rival) is started."""
     return [word for part in command for word in (f"--{who}", part)]
+
+
+def baseline_alone(words: Sequence[str]) -> list[str]:
+    """Of a judge's options, or its whole command, those that say how the baseline's worker is started."""
+    return worker_words("baseline", [word for option, word in pairwise(words) if option == "--baseline"])
 
 
 # Who looks on in an observed build: `trace` counts what a kernel does, `check` finds what is wrong with it.

@@ -1,0 +1,65 @@
+"""Holds a judge that fails by itself to whose doing that is: the machine's, or that of a candidate which it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_cards import small_card
+
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.protocol import Ran
+from cudamaster.errors import BaselineError
+from cudamaster.evaluation import Workbench
+from cudamaster.values import Candidate, Precision, Status
+
+
+class Short(CpuDevice):
+    """A device on which some runs leave the judge without memory: `lacks` says of a run's number and command which."""
+
+    has_debug_build = False
+
+    def __init__(self, lacks: Callable[[int, Sequence[str]], bool]) -> None:
+        super().__init__()
+        self.lacks = lacks
+        self.runs: list[Sequence[str]] = []
+
+    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+        """A run of the CPU device, whose judge may say then that it failed."""
+        ran = super().run(command, report, limit_s, **options)
+        self.runs.append(command)
+        if not self.lacks(len(self.runs), command):
+            return ran
+        report.write_text(report.read_text().partition("\n")[0] + "\n")
+        return replace(ran, exit_code=74, stderr="harness failure: cudaMalloc: cudaErrorMemoryAllocation")
+
+
+def evaluate(device: Short) -> Any:
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device)
+    baseline = bench.baseline
+    code = baseline.code.replace("{", "{ // another text", 1)
+    return bench.evaluate(Candidate(baseline.task, baseline.precision, code, baseline.command), check_only=True)
+
+
+def test_a_candidate_that_the_judge_does_not_survive_is_refused() -> None:
+    """It may have taken all memory of the GPU. That costs it alone: the run goes on."""
+    device = Short(lambda _, command: "--candidate" in command)
+    verdict = evaluate(device)
+    assert verdict.status is Status.FAULT
+    assert verdict.score is None
+    assert "with this candidate, and not without it" in verdict.detail
+    assert "cudaErrorMemoryAllocation" in verdict.detail
+    assert ["--candidate" in command for command in device.runs] == [True, False, True]
+
+
+def test_a_judge_that_fails_once_has_failed_by_itself() -> None:
+    """Another program had the memory for a moment."""
+    assert evaluate(Short(lambda number, _: number == 1)).correct
+
+
+def test_a_judge_that_fails_with_the_baseline_alone_is_no_fault_of_the_candidate() -> None:
+    with pytest.raises(BaselineError, match="cudaErrorMemoryAllocation"):
+        evaluate(Short(lambda *_: True))
