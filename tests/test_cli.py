@@ -327,6 +327,19 @@ def test_a_reader_that_has_gone_is_no_verdict(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["tasks"], ["--help"], ["evaluate", "--help"], ["evaluate"], ["tasks", "nowhere"], ["tasks", "nowhere", "--json"]],
+)
+def test_a_reader_of_both_streams_that_has_gone(arguments: list[str]) -> None:
+    """As in `cudamaster ... 2>&1 | head`: help, errors and wrong usage are no verdict either."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "cudamaster", *arguments], stdout=write, stderr=write, check=False)
+    os.close(write)
+    assert done.returncode == 141
+
+
 def test_a_full_disk_gets_one_line() -> None:
     """What cannot be written is no traceback."""
     with Path("/dev/full").open("w") as full:

@@ -47,11 +47,26 @@ With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code
 class _Group(click.Group):
     """Prints our own errors as one line with the fix, and exits with their code."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, **extra)
+        except BrokenPipeError:  # of a usage error
+            _leave_unread()
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["cudamaster.json"] = "--json" in args
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except BrokenPipeError:  # of --help
+            _leave_unread()
 
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return self._invoke(ctx)
+        except BrokenPipeError:  # of a result, an error or a word on an interruption
+            _leave_unread()
+
+    def _invoke(self, ctx: click.Context) -> Any:
         as_json = bool(ctx.meta.get("cudamaster.json"))
         if sys.stdout is None:  # closed by the caller
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
@@ -79,9 +94,7 @@ class _Group(click.Group):
             click.echo("interrupted", err=True)
             _leave(130)
         except BrokenPipeError:
-            # The code is that of a program ended by SIGPIPE: 0 and 1 speak of the kernel.
-            _mute()
-            ctx.exit(141)
+            raise
         except OSError as error:
             # A full disk or a folder that may not be written, wherever it shows first.
             _mute()
@@ -95,10 +108,15 @@ def _leave(code: int) -> NoReturn:
     from cudamaster.devices import process
 
     process.end_all()
-    with contextlib.suppress(OSError):  # whoever read it may be gone
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, AttributeError):  # whoever read it may be gone, or there never was one
+            stream.flush()
     os._exit(code)
+
+
+def _leave_unread() -> NoReturn:
+    """End with the code of a program ended by SIGPIPE: 0 and 1 speak of the kernel, and click would take 1."""
+    _leave(141)
 
 
 def _mute() -> None:
