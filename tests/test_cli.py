@@ -81,6 +81,10 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "a harness nowhere": (["harness", "sorting", "-o", "/nowhere/h.cu"], 2, "/nowhere/h.cu", {}),
     "a binary region": (["harness", "sorting", "--region", sys.executable], 2, "binary", {}),
     "an unknown task among others": (["baselines", "sorting", "nowhere"], 2, "nowhere", {}),
+    **{
+        f"too many calls, {calls}": (["evaluate", "spmv_csr", str(KERNEL), "--calls", calls], 2, "<=10000", {})
+        for calls in ("2000000000", "99999999999999999999999")
+    },
     "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
 }
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("tasks", nargs=-1)
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
 @options.device
-@click.option("--calls", type=click.IntRange(0), default=0, show_default=True,
+@click.option("--calls", type=click.IntRange(0, options.MOST_CALLS), default=0, show_default=True,
               help="Timed calls per case; 0 only checks. Needs a GPU.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), help="Write times and table to SAVE.json and SAVE.md.")
 @options.seed

@@ -21,7 +21,9 @@ EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSUR
 @options.precision
 @options.device
 @click.option("--command", help="Compile command of both; the device's default otherwise.")
-@click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
+@click.option(
+    "--calls", type=click.IntRange(2, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
+)
 @options.seed
 @options.as_json
 def compare(

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @options.precision
 @options.device
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
-@click.option("--calls", type=click.IntRange(1), help="Timed calls per case; the device's protocol otherwise.")
+@click.option(
+    "--calls", type=click.IntRange(1, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
+)
 @click.option("--check-only", is_flag=True, help="Run the verification cases alone and time nothing.")
 @options.seed
 @options.as_json

@@ -22,6 +22,10 @@ device: Decorator = click.option(
 seed: Decorator = click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; fresh by default."
 )
+# Inputs of all calls are made before the first: with many more the harness runs out of memory or time, which would be
+# taken for the kernel's fault, and 2^31 of them are none.
+MOST_CALLS = 10_000
+
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 
 

@@ -33,7 +33,9 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--sources", type=_FOLDER, metavar="FOLDER",
               help="Vendor files of your own, <task>[_bf16].cu, in place of the built-in ones.")  # fmt: skip
 @options.device
-@click.option("--calls", type=click.IntRange(2), help="Timed calls per case; the device's protocol otherwise.")
+@click.option(
+    "--calls", type=click.IntRange(2, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
+)
 @click.option("--check-only", is_flag=True, help="Check the libraries at the verification sizes, and time nothing.")
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
               help="Where to keep the measurement; written after each task. What it holds already of the same device, "
