@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import jinja2
 
@@ -17,9 +19,17 @@ from cudamaster.values import Precision
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 
-def render(card: TaskCard, precision: Precision, region: str | None = None) -> str:
+def render(
+    card: TaskCard,
+    precision: Precision,
+    region: str | None = None,
+    *,
+    bench: Path = Path("bench"),
+    file: Path | None = None,
+) -> str:
     """The harness as CUDA C++ text; `region` is the candidate, by default the baseline under `_optimized` names.
 
+    The build line in its head takes `bench` for the benchmark's folder and `file` for where the text is written to.
     Compiled with -DMSKB_JUDGE the kernels are left out, with -DMSKB_CALL all but the call of a wrapper that is linked.
     """
     buffers = [p for p in card.parameters if p.length is not None]
@@ -27,12 +37,15 @@ def render(card: TaskCard, precision: Precision, region: str | None = None) -> s
     size_types = {name: _size_type(card, name) for name in card.sizes}
     written = partial(to_c, prefix=prefix, real=[name for name, kind in size_types.items() if kind == "double"])
     wrapper = card.wrapper(precision)
+    file = file or Path(f"{wrapper}_harness.cu")
+    program = str(file.with_suffix("")) if file.suffix else f"{file}.out"
     return _template("test_harness.cu.j2").render(
         card=card,
         precision=precision.value,
-        bench="bench",
-        file=f"{wrapper}_harness.cu",
-        stem=f"{wrapper}_harness",
+        bench=shlex.quote(str(bench)),
+        file=shlex.quote(str(file)),
+        program=shlex.quote(program),
+        start=shlex.quote(program if file.is_absolute() else f"./{program}"),
         baseline=card.baseline(precision).strip(),
         region=(baseline_region(card, precision) if region is None else region).strip(),
         declaration=card.declaration(precision),

@@ -198,6 +198,22 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
     assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2
 
 
+def test_the_line_in_a_harness_finds_its_files(tmp_path: Path) -> None:
+    """Away from the checkout and under a name of one's own too; a folder may have a space in its name."""
+    (tmp_path / "my kernels").mkdir()
+    done = run("harness", "relu", "-o", "my kernels/h.cu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "my kernels" / "h.cu").read_text()
+    words = shlex.split(next(line for line in text.splitlines() if " nvcc " in line))
+    sources = [word for word in words if word.endswith(".cu")]
+    assert sources[0] == "my kernels/h.cu"
+    assert [(tmp_path / word).is_file() for word in sources] == [True] * 3
+    assert all((tmp_path / word[2:]).is_dir() for word in words if word.startswith("-I"))
+    assert words[-4:] == ["-o", "my kernels/h", "&&", "./my kernels/h"]
+    in_the_checkout = run("harness", "relu", cwd=resources.root()).stdout
+    assert "-Ibench/include -Ibench relu_harness.cu bench/harness/judge.cu" in in_the_checkout
+
+
 def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     """Built in one piece, it starts itself as the workers of baseline and candidate."""
     device, target = CpuDevice(), tmp_path / "h.cu"

@@ -148,14 +148,17 @@ def _save(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout by default.")
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
-    from cudamaster import cards
+    from cudamaster import cards, resources
     from cudamaster.errors import UsageError
     from cudamaster.harness import render
     from cudamaster.values import Precision
 
     if output is not None and region is not None and output.exists() and output.samefile(region):
         raise UsageError(f"{output} holds your kernel.", "Write the harness to another file.")
-    text = render(cards.load(task), Precision(precision), read_kernel(region) if region else None)
+    here = Path("bench")  # short where the command is pasted in the checkout, and right anywhere else
+    bench = here if here.is_dir() and here.samefile(resources.bench()) else resources.bench()
+    candidate = read_kernel(region) if region else None
+    text = render(cards.load(task), Precision(precision), candidate, bench=bench, file=output)
     if output is None:
         click.echo(text, nl=False)
         return
