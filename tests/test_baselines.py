@@ -1,12 +1,14 @@
-"""The table of the baselines' times."""
+"""The table of the baselines' times, and the make target that checks them."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import cards
+from cudamaster import cards, resources
 from cudamaster.baselines import BaselineCase, BaselineRecord, naive, to_markdown
 from cudamaster.cli import main
 from cudamaster.values import Precision
@@ -64,3 +66,23 @@ def test_the_kept_table_is_of_this_suite() -> None:
             assert record["right"]
             assert [case["label"] for case in record["timed"]] == labels
             assert all(case["mean_us"] >= 0.95 * case["floor_us"] for case in record["timed"])
+
+
+def test_make_in_a_checkout_with_a_space_in_its_path(tmp_path: Path) -> None:
+    """`make -C bench test` finds the command and the setup of its own checkout."""
+    checkout = tmp_path / "my work"
+    (checkout / "bench").mkdir(parents=True)
+    shutil.copy(resources.bench() / "Makefile", checkout / "bench")
+    (checkout / "Makefile").write_text("setup:\n\t@echo set up\n")
+    command = checkout / ".venv" / "bin" / "cudamaster"
+    command.parent.mkdir(parents=True)
+    command.write_text('#!/bin/sh\necho "$@"\n')
+    command.chmod(0o755)
+    made = subprocess.run(
+        ["make", "-s", "-C", checkout / "bench", "test", "TASK=relu"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assert [line for line in made.stdout.splitlines() if "directory" not in line] == [
+        "set up",
+        "baselines relu --precision both --device auto",
+    ]
