@@ -324,11 +324,14 @@ def load(name: str) -> TaskCard:
 
     Raises UsageError for an unknown task, CardError for a card that cannot be used.
     """
-    path = Path(name) if name.endswith(".yaml") else resources.bench() / "tasks" / f"{name}.yaml"
+    own = name.endswith(".yaml")
+    path = Path(name) if own else resources.bench() / "tasks" / f"{name}.yaml"
     try:
-        there = path.is_file()
+        there = path.is_file() and (own or "/" not in name)  # ../tasks/relu is no name
     except OSError:  # a name too long for a file
         there = False
+    if own and not there:
+        raise UsageError(f"There is no card {name}.", "Give the path of a file, or the name of a task without .yaml.")
     if not there:
         known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
         raise UsageError(f"Unknown task {name!r}.", f"Choose one of: {', '.join(known)}.")

@@ -62,7 +62,8 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "missing file": (["evaluate", "spmv_csr", "no_such.cu"], 2, "no_such.cu", {}),
     "binary file": (["evaluate", "spmv_csr", sys.executable], 2, "binary", {}),
     "a folder as file": (["evaluate", "spmv_csr", "."], 2, "directory", {}),
-    "missing card": (["tasks", "nowhere.yaml"], 2, "nowhere.yaml", {}),
+    "missing card": (["tasks", "nowhere.yaml"], 2, "There is no card nowhere.yaml.", {}),
+    "a path as name": (["tasks", "../tasks/relu"], 2, "Unknown task '../tasks/relu'", {}),
     "no run to resume": (["optimize", "--resume", "nowhere"], 6, "nowhere", {}),
     "no compiler": (["baselines", "dot_product", "--device", "cpu"], 4, "g++-of-nobody", {"CXX": "g++-of-nobody"}),
     "no compiler for a kernel": (
