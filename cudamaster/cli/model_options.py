@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cudamaster.cli import options
 from cudamaster.values import Precision, Role
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      "playbook."),
         *(click.option(f"--{role.value}-model", help=f"Model of the {role.value} agent alone.") for role in Role),
         click.option("--base-url", help="Address of an OpenAI-compatible server of your own."),
-        click.option("--temperature", type=click.FloatRange(0, 2), help="Of all models that take one."),
+        click.option("--temperature", type=options.Number(0, 2), help="Of all models that take one."),
         click.option("--reasoning-effort", help="Of all models that take one: low, medium, high, or what else their "
                      "provider knows."),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,17 @@ seed: Decorator = click.option(
 MOST_CALLS = 10_000
 
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+
+
+class Number(click.FloatRange):
+    """A number of a range. NaN passes click's own check of ranges."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; fails for NaN too."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 def added(decorators: Sequence[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:

@@ -156,16 +156,6 @@ def must_be_priced(models: Mapping[Role, Model], limits: Limits) -> None:
         )
 
 
-class _Limit(click.FloatRange):
-    """A number above 0. NaN passes click's own check of ranges."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is no number.", param, ctx)
-        return number
-
-
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --max-dollars, --max-tokens, --max-minutes and --max-gpu-seconds; given as `budget: BudgetOptions`."""
 
@@ -180,7 +170,7 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return command(budget=BudgetOptions(max_dollars, max_tokens, max_minutes, max_gpu_seconds), **others)
 
-    limit = _Limit(0, min_open=True)
+    limit = options.Number(0, min_open=True)
     added: list[options.Decorator] = [
         click.option("--max-dollars", type=limit, metavar="X", help="Stop with the best so far when models have cost "
                      "this much; --resume counts what was spent before. `inf` lifts a limit."),
