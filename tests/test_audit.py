@@ -184,3 +184,10 @@ def test_a_damaged_file_of_outcomes_is_named(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["audit", "relu", "--device", "cpu", "--kind", "zeros", "--out", str(out)])
     assert said.exit_code == 2
     assert "Line 1" in said.output
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/promises.md"])
+def test_documents_say_how_many_kinds_there_are(file: str) -> None:
+    """The number goes with the corpus."""
+    text = (Path(__file__).parent.parent / file).read_text()
+    assert f"{len(corpus.load())} kinds of" in text
