@@ -235,6 +235,13 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 11
 
 
+def test_a_kernel_compared_with_itself_is_the_same() -> None:
+    """Where times are modelled that alone is, and the help says so."""
+    done = run("compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "nothing but one text with itself is the same" in " ".join(run("compare", "--help").stdout.split())
+
+
 def test_compare_says_which_is_faster(tmp_path: Path) -> None:
     """Its exit code says it too: a kernel that works a hundred times is slower, and a wrong one is none."""
     code = baseline_region(cards.load("spmv_csr"), Precision.FP32)

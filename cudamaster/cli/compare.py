@@ -47,8 +47,8 @@ def compare(
       12  unsure: too much noise, too few calls or no time at all
       1   one of them is not correct
 
-    On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing is
-    the same.
+    On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing
+    but one text with itself is the same.
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose
