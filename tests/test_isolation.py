@@ -312,6 +312,14 @@ def test_a_worker_that_ends_badly_costs_itself_alone(
     assert attack(builder, tmp_path, "").judgement.status is Status.CORRECT
 
 
+def test_a_crash_of_host_code_says_where(builder: Builder, tmp_path: Path) -> None:
+    """No debugger may look into a worker."""
+    if not builder.device.emulated:
+        pytest.skip("on a GPU nobody handles the signal")
+    seen = attack(builder, tmp_path, "*(volatile int*)8 = 1;")
+    assert "host code crashed: signal 11 on address 0x8, a fault, at 0x" in seen.judgement.log
+
+
 def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Path) -> None:
     """Workers end with their judge, also one that hangs."""
     body = 'std::fprintf(stderr, "worker %d\\n", getpid()); for (;;) pause();'

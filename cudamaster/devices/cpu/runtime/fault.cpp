@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -38,7 +40,34 @@ void write_line(const char* text, int length) {
     (void)written;
 }
 
-void handle(int signal_number, siginfo_t* info, void*) {
+// Where the processor was.
+const void* place(const void* context) {
+    const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+    return reinterpret_cast<const void*>(machine.pc);
+#else
+    return nullptr;
+#endif
+}
+
+// What the host crashed on, in words: nobody else sees it, for no debugger may look into a worker.
+void print_crash(int signal_number, const siginfo_t* info, const void* context) {
+    auto at = static_cast<const char*>(place(context));
+    Dl_info found{};
+    if (dladdr(at, &found) != 0)
+        at -= reinterpret_cast<uintptr_t>(found.dli_fbase);
+    char line[512];
+    int length = std::snprintf(
+        line, sizeof line, "host code crashed: signal %d on address %p, %s, at %p in %.160s, %.200s\n",
+        signal_number, info->si_addr, info->si_code > 0 ? "a fault" : "sent by a process",
+        static_cast<const void*>(at), found.dli_fname ? found.dli_fname : "?",
+        found.dli_sname ? found.dli_sname : "?");
+    write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
+}
+
+void handle(int signal_number, siginfo_t* info, void* context) {
     Worker* self = worker;
     if (self && signal_number == SIGSEGV && open_on_touch(info->si_addr))
         return;
@@ -48,6 +77,7 @@ void handle(int signal_number, siginfo_t* info, void*) {
             _exit(kFaultExitCode);
         }
         // The host's own crash: let it be one.
+        print_crash(signal_number, info, context);
         std::signal(signal_number, SIG_DFL);
         raise(signal_number);
         return;
