@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cudamaster import floors, held_out
 from cudamaster.building import Build, Builder
+from cudamaster.by_paper import PaperScore
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError
@@ -262,6 +263,22 @@ class Workbench:
             if self._modeller is not None:
                 told = self._modeller.verdict(told, second, first)
             return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
+
+    def by_paper(self, candidate: Candidate) -> PaperScore:
+        """What the paper's protocol says of a candidate. On a device that only emulates its times mean nothing."""
+        with self._builder.using(candidate):
+            build = self._builder.build(candidate)
+            if build.worker is None:
+                return PaperScore(build.status or Status.FAULT, build.detail)
+            judgement = self._trials.run(
+                self._trials.workers([str(build.worker)]),
+                [case for case in self.card.cases if case.sweep],
+                ["--cases", "sweep", "--paper", "--pairs", "1"],
+                self._trials.draw_seed(),
+                _RUN_LIMIT_S,
+                quiet=self._builder.asks_driver(candidate),
+            )
+            return PaperScore(judgement.status, judgement.detail, judgement.by_paper)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """Build a vendor's file with what every evaluation shares (building.py). Raises DeviceError."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cudamaster import reportlines
+from cudamaster import by_paper, reportlines
+from cudamaster.by_paper import PaperCase
 from cudamaster.cards import Case
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import BaselineError
@@ -43,6 +44,7 @@ class Judgement:
     notes: tuple[str, ...] = ()
     baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
     worst_baseline_error: float | None = None  # in units of the scale, over all cases
+    by_paper: tuple[PaperCase, ...] = ()  # where times were taken by the paper's protocol
 
     @property
     def score(self) -> float | None:
@@ -113,7 +115,19 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *
     }
     errors = [float(line["baseline_worst_error"]) for line in lines if "baseline_worst_error" in line]
     worst = max(errors, default=None)
-    return Judgement(status, detail, log, verdicts, _seconds(lines, ran), hardware, _notes(lines), baseline_us, worst)
+    paper = [by_paper.case(case, by_index.get(i, ())) for i, case in enumerate(cases)]
+    return Judgement(
+        status,
+        detail,
+        log,
+        verdicts,
+        _seconds(lines, ran),
+        hardware,
+        _notes(lines),
+        baseline_us,
+        worst,
+        tuple(one for one in paper if one is not None),
+    )
 
 
 def _notes(lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

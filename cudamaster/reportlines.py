@@ -100,6 +100,15 @@ class _Time(_Line):
     t: _Finite
 
 
+class _Paper(_Line):
+    event: Literal["paper"]
+    index: _Index
+    baseline_us: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    candidate_us: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    largest_difference: _Number
+    t: _Finite
+
+
 class _Fault(_Line):
     event: Literal["fault"]
     index: _Index
@@ -126,7 +135,7 @@ class _End(_Line):
 
 _FORMS: TypeAdapter[Any] = TypeAdapter(
     Annotated[
-        _Begin | _Isolation | _Case | _Skip | _Reference | _Check | _Time | _Fault | _Timeout | _End,
+        _Begin | _Isolation | _Case | _Skip | _Reference | _Check | _Time | _Paper | _Fault | _Timeout | _End,
         Field(discriminator="event"),
     ]
 )

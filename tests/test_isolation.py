@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -91,7 +91,14 @@ def builder(device: Device) -> Builder:
 
 
 def attack(
-    builder: Builder, within: Path, body: str, *, calls: int = 0, limit_s: float = 2, judge_limit_s: float = 120
+    builder: Builder,
+    within: Path,
+    body: str,
+    *,
+    calls: int = 0,
+    limit_s: float = 2,
+    judge_limit_s: float = 120,
+    more: Sequence[str] = (),
 ) -> Seen:
     """Run the baseline with `body` before it as a candidate, on the verification cases; with `calls` on all."""
     folder, cases = Path(tempfile.mkdtemp(dir=within)), "all" if calls else "verify"
@@ -109,7 +116,7 @@ def attack(
         *worker_words("baseline", [str(builder.baseline_worker())]),
         *worker_words("candidate", [str(linked.object)]),
     ]
-    options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}"]
+    options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}", *more]
     ran = builder.device.run([str(builder.judge()), *workers, *options], report, judge_limit_s)
     lines = parse(report.read_text())
     rows = [case for case in CARD.cases if cases == "all" or not case.sweep]

@@ -82,6 +82,21 @@ __global__ void compare_kernel(const void* got, const void* other, Kind kind, si
     }
 }
 
+// Doubles that are not negative are ordered as their bits are.
+__global__ void difference_kernel(const void* got, const void* other, Kind kind, size_t n,
+                                  unsigned long long* largest) {
+    double seen = 0;
+    for (size_t i = thread_index(); i < n; i += thread_count()) {
+        double have = element(got, kind, i), want = element(other, kind, i);
+        bool same = have == want || (have != have && want != want);
+        double apart = same ? 0.0 : fabs(have - want);
+        seen = apart >= 0 ? fmax(seen, apart) : HUGE_VAL;
+    }
+    unsigned long long bits;
+    memcpy(&bits, &seen, sizeof bits);
+    atomicMax(largest, bits);
+}
+
 __global__ void flaws_kernel(const void* got, const void* other, Kind kind, size_t begin, size_t n,
                              Tolerance tolerance, Flaw* found) {
     for (size_t i = thread_index(); i < n; i += thread_count()) {
@@ -172,6 +187,18 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
     MSKB_CUDA(cudaMemcpy(result.get(), &found, sizeof found, cudaMemcpyHostToDevice));
     Difference* on_device = static_cast<Difference*>(result.get());
     compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, tolerance, on_device);
+    MSKB_CUDA(cudaGetLastError());
+    MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
+    return found;
+}
+
+double largest_difference(const void* got, const void* other, const BufferSpec& spec) {
+    size_t n = static_cast<size_t>(spec.length);
+    double found = 0;
+    ReusedBuffer result(sizeof found);
+    MSKB_CUDA(cudaMemset(result.get(), 0, sizeof found));
+    auto on_device = static_cast<unsigned long long*>(result.get());
+    difference_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, on_device);
     MSKB_CUDA(cudaGetLastError());
     MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
     return found;

@@ -110,7 +110,7 @@ class Worker {
         Request request;
         int passed = -1;
         while (channel_.receive(request, prepared_ ? kSpinSeconds : kBetweenSpin, &passed)) {
-            prepared_ = request.ask == Ask::kPrepare;
+            prepared_ = request.ask == Ask::kPrepare || request.ask == Ask::kRepeat;
             Reply reply{};
             try {
                 answer(request, passed, reply);
@@ -151,6 +151,12 @@ class Worker {
         case Ask::kCall:
             empty_launch(); // the host's way to the device is warm, whatever the worker did before
             reply.seconds = timed_call([this] { call(); });
+            break;
+        case Ask::kRepeat:
+            reply.seconds = timed_call([this, &request] {
+                for (int k = 0; k < request.repeats; ++k)
+                    call();
+            });
             break;
         case Ask::kEmpty:
             empty_launch();

@@ -9,9 +9,13 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled
+from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from cudamaster.by_paper import PaperScore
     from cudamaster.values import Verdict
 
 
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
     "--calls", type=click.IntRange(1, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
 )
 @click.option("--check-only", is_flag=True, help="Run the verification cases alone and time nothing.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["default", "paper"]),
+    default="default",
+    help="paper: also time as the paper does, one call behind the other in hot caches, and hold outputs to its 1e-5.",
+)
 @options.seed
 @options.as_json
 def evaluate(
@@ -35,6 +45,7 @@ def evaluate(
     command: str | None,
     calls: int | None,
     check_only: bool,
+    protocol: str,
     seed: int | None,
     as_json: bool,
 ) -> None:
@@ -45,18 +56,29 @@ def evaluate(
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose
+    from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
-    from cudamaster.values import Candidate, Precision
+    from cudamaster.records import to_json
+    from cudamaster.values import Candidate, Precision, Status
 
     card = cards.load(task)
     code = read_kernel(file)
     chosen = choose(device)
+    if protocol == "paper" and check_only:
+        raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")
+    if protocol == "paper" and chosen.emulated:
+        raise UsageError(
+            f"The {chosen.name} device has no times of its own, by any protocol.", "Use --protocol paper on a GPU."
+        )
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
     out = console()
+    paper = None
     if as_json:
         verdict = bench.evaluate(candidate, check_only=check_only)
-        print_json(verdict)
+        if protocol == "paper" and verdict.correct:
+            paper = bench.by_paper(candidate)
+        print_json(verdict if paper is None else {**to_json(verdict), "by_paper": _told(paper)})
     else:
         with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
             verdict = bench.evaluate(candidate, check_only=check_only)
@@ -79,7 +101,41 @@ def evaluate(
         out.print(f"{spent}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
             out.print(about_times(verdict.modelled))
-    click.get_current_context().exit(0 if verdict.correct else 1)
+        if protocol == "paper" and verdict.correct:
+            with out.status(f"{card.name} ({precision}): timing by the paper's protocol"):
+                paper = bench.by_paper(candidate)
+            show_paper(out, paper)
+    right = verdict.correct and (paper is None or paper.status is Status.CORRECT)
+    click.get_current_context().exit(0 if right else 1)
+
+
+def show_paper(out: Console, paper: PaperScore) -> None:
+    """What a person reads of the paper's protocol."""
+    from cudamaster.by_paper import ALLOWED
+
+    if paper.score is None:
+        out.print("By the paper's protocol: ", styled(paper.status), f": {paper.detail}", sep="")
+        return
+    rows: list[list[str | Text]] = [
+        [case.label, f"{case.baseline_us:.1f} → {case.candidate_us:.1f}", f"{case.speedup:.2f}",
+         f"{case.largest_difference:.1e}"]
+        for case in paper.cases
+    ]  # fmt: skip
+    columns = ["case", "µs: baseline → candidate", "speedup", "largest difference"]
+    out.print(table(columns, rows, right=columns[1:]))
+    apart = sum(case.largest_difference > ALLOWED for case in paper.cases)
+    limit = f"{ALLOWED:.0e}".replace("e-0", "e-")
+    within = f"outputs are within {limit} of the baseline's" if paper.within else (
+        f"outputs are further than {limit} from the baseline's at {apart} of {len(paper.cases)} sizes"
+    )  # fmt: skip
+    out.print(f"By the paper's protocol, one call behind the other in hot caches: P = {paper.score:.2f}, {within}")
+
+
+def _told(paper: PaperScore) -> dict[str, object]:
+    from cudamaster.records import to_json
+
+    told: dict[str, object] = to_json(paper)
+    return {"score": paper.score, "within": paper.within, **told}
 
 
 def _empty_launch(verdict: Verdict) -> str:

@@ -86,10 +86,18 @@ class CaseCalls {
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
     Outcome call(Contestant& worker, Ask ask) {
         MSKB_CUDA(cudaDeviceSynchronize());
-        bool trusted = std::string(worker.who()) == "baseline";
-        double limit = std::max(options_.call_limit_s, kSlowest * baseline_seconds);
-        Outcome outcome = worker.call(ask, slot_ * layout_.bytes, std::exchange(masks_[slot_], 0),
-                                      trusted ? kBaselineLimit : limit);
+        Outcome outcome =
+            worker.call(ask, slot_ * layout_.bytes, std::exchange(masks_[slot_], 0), limit(worker));
+        settle(worker, outcome);
+        return outcome;
+    }
+
+    // Calls one behind the other on the same inputs, after warm-ups.
+    Outcome repeat(Contestant& worker, const Inputs& inputs) {
+        place(inputs);
+        MSKB_CUDA(cudaDeviceSynchronize());
+        Outcome outcome =
+            worker.repeat(slot_ * layout_.bytes, options_.warmups, options_.calls, limit(worker));
         settle(worker, outcome);
         return outcome;
     }
@@ -100,6 +108,12 @@ class CaseCalls {
     }
 
   private:
+    // Seconds that a call of a worker may take.
+    double limit(const Contestant& worker) const {
+        bool trusted = std::string(worker.who()) == "baseline";
+        return trusted ? kBaselineLimit : std::max(options_.call_limit_s, kSlowest * baseline_seconds);
+    }
+
     void add_slot() {
         unsigned char* base = memory_.base() + slots_.size() * layout_.bytes;
         slots_.emplace_back();

@@ -2,9 +2,9 @@
 //
 //   1. the baseline on inputs of several streams of the seed, held against the double-precision reference
 //   2. the candidate on the same inputs: CUDA errors, guard zones, unchanged inputs, outputs within bounds
-//   3. for the sweep: baseline and candidate timed in turn (case_time.h)
+//   3. for the sweep: baseline and candidate timed in turn (case_time.h), or as the paper does
 // Calls are made by workers, processes of their own; what they are given and what they made is kept here.
-// Lines of the report: case, skip, reference, check, fault, timeout, time; harness.h adds begin, isolation, end.
+// Lines of the report: case, skip, reference, check, fault, timeout, time, paper; harness.h adds begin, isolation, end.
 #pragma once
 #include <string>
 #include <vector>
@@ -69,6 +69,10 @@ class CaseRun {
             for (Set& set : sets_)
                 ok = check(set) && ok;
         if (ok && timing_allowed && row_.sweep && options.calls > 0) {
+            if (options.paper && run_.workers.judged())
+                time_as_the_paper();
+            if (options.paper)
+                return true;
             double extra_seconds = std::min(kMostExtra, options.extra_seconds / run_.timed_cases);
             ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds)
                      .run(sets_.back().inputs.structure_seconds());
@@ -157,6 +161,36 @@ class CaseRun {
                                    true, found);
         calls_.write(found);
         return ok;
+    }
+
+    // The paper's protocol: warm-ups, then calls one behind the other on the same inputs and in hot caches, first of the
+    // baseline, then of the candidate; and how far its outputs are from the baseline's. The clock is the judge's, so that a
+    // message each way is in the time of all calls together.
+    void time_as_the_paper() {
+        const Inputs& inputs = sets_.back().inputs;
+        Workers& workers = run_.workers;
+        auto microseconds = [&](Contestant& worker) {
+            return calls_.repeat(worker, inputs).outside / run_.options.calls * 1e6;
+        };
+        double baseline_us = microseconds(workers.opponent(0)),
+               candidate_us = microseconds(workers.candidate());
+        calls_.call(workers.opponent(0), Ask::kCall, inputs);
+        std::vector<ReusedBuffer> kept;
+        for (size_t i = 0; i < calls_.specs().size(); ++i) {
+            kept.emplace_back(calls_.specs()[i].is_written() ? calls_.specs()[i].bytes() : 0);
+            MSKB_CUDA(cudaMemcpy(kept[i].get(), calls_.working()[i].get(), kept[i].bytes(),
+                                 cudaMemcpyDeviceToDevice));
+        }
+        calls_.call(workers.candidate(), Ask::kCall, inputs);
+        double largest = 0;
+        for (size_t i = 0; i < calls_.specs().size(); ++i)
+            if (const BufferSpec& spec = calls_.specs()[i]; spec.is_written())
+                largest =
+                    std::max(largest, largest_difference(calls_.working()[i].get(), kept[i].get(), spec));
+        calls_.write(calls_.line("paper")
+                         .add("baseline_us", baseline_us)
+                         .add("candidate_us", candidate_us)
+                         .add("largest_difference", largest));
     }
 
     // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold; or

@@ -29,6 +29,7 @@ enum class Ask : int {
     kCase,       // the sizes and buffers of the calls to come
     kPrepare,    // buffers in place, cold caches, device idle
     kCall,       // one call under the clock
+    kRepeat,     // several, one behind the other, and a wait for the last
     kEmpty,      // an empty launch in its place
     kDeviceTime, // one call, timed on the device
     kProfile,    // one call between the profiler's start and stop
@@ -41,6 +42,7 @@ struct Request {
         bool read;            // it holds inputs
     };
     Ask ask;
+    int repeats;                  // of a call
     uint64_t number;              // of the request, drawn at random; the reply has it too
     size_t memory_bytes, scratch; // the offset of what nobody needs, to fill the cache with
     size_t slot;                  // to prepare: the offset at which the buffers of the next call begin

@@ -117,7 +117,7 @@ class Contestant {
     }
 
     // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock.
-    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s) {
+    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s, int repeats = 1) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
@@ -127,7 +127,20 @@ class Contestant {
         if (outcome.ended != Ended::kDone)
             return outcome;
         request.ask = ask;
+        request.repeats = repeats;
         return exchange(request, limit_s, reply);
+    }
+
+    // So many calls, one behind the other, after warm-ups that leave the caches hot. `limit_s` is that of one.
+    Outcome repeat(size_t slot, int warmups, int calls, double limit_s) {
+        Outcome outcome = call(Ask::kRepeat, slot, 0, limit_s * std::max(warmups, 1), std::max(warmups, 1));
+        if (outcome.ended != Ended::kDone)
+            return outcome;
+        Request request{};
+        Reply reply;
+        request.ask = Ask::kRepeat;
+        request.repeats = calls;
+        return exchange(request, limit_s * calls, reply);
     }
 
   private:

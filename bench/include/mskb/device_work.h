@@ -51,6 +51,9 @@ std::vector<double> gather(const void* data, const BufferSpec& spec, const std::
 Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec,
                              const Tolerance& tolerance);
 
+// The largest difference of an element of `got` from that of `other`. NaN differs infinitely from all but NaN.
+double largest_difference(const void* got, const void* other, const BufferSpec& spec);
+
 // What is wrong with the elements begin .. begin + count - 1 of `got` by the same comparison.
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
                         const Tolerance& tolerance, size_t begin, size_t count);

@@ -1,0 +1,117 @@
+"""Holds the paper's protocol to what it promises: calls one behind the other, and its absolute 1e-5."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from small_cards import small_card
+from test_isolation import attack
+
+from cudamaster.building import Builder
+from cudamaster.by_paper import ALLOWED, PaperCase, PaperScore
+from cudamaster.cli import main
+from cudamaster.cli.evaluate import show_paper
+from cudamaster.cli.output import console
+from cudamaster.devices.choose import choose
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.values import Candidate, Precision, Status
+
+
+def bench(task: str, precision: Precision = Precision.FP32) -> Workbench:
+    return Workbench(small_card(task), precision, choose(), calls=20)
+
+
+@pytest.mark.parametrize("task", ["spmv_csr", "sorting"])
+def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
+    """Here the baseline itself, so that its outputs are the baseline's but for the order of its sums."""
+    where = bench(task)
+    paper = where.by_paper(where.baseline)
+    assert paper.status is Status.CORRECT
+    assert [case.label for case in paper.cases] == [case.label for case in where.card.cases if case.sweep]
+    assert all(case.baseline_us > 0 and case.candidate_us > 0 for case in paper.cases)
+    assert paper.within
+    assert paper.score is not None
+
+
+def test_what_our_checks_allow_may_be_further_than_an_absolute_limit() -> None:
+    """A sum that is off by some units in its last place is right; by 1e-5 of a sum of thousands it is not."""
+    where = bench("dot_product")
+    code = where.baseline.code.replace("atomicAdd(out, partial[0]);", "atomicAdd(out, partial[0] * 1.0000002f);")
+    assert code != where.baseline.code
+    candidate = Candidate("dot_product", Precision.FP32, code, where.baseline.command)
+    assert where.evaluate(candidate, check_only=True).correct
+    paper = where.by_paper(candidate)
+    assert paper.status is Status.CORRECT
+    assert not paper.within
+
+
+def test_a_wrong_kernel_has_no_score() -> None:
+    """Our checks come first, of each size."""
+    where = bench("dot_product")
+    code = where.baseline.code.replace("i < N ?", "i < N - 1 ?")
+    assert code != where.baseline.code
+    paper = where.by_paper(Candidate("dot_product", Precision.FP32, code, where.baseline.command))
+    assert paper.status is Status.WRONG
+    assert paper.score is None
+    assert not paper.cases
+
+
+def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
+    """Three that warm up, so many as are timed, and one whose outputs are compared, all on the same inputs."""
+    builder = Builder(small_card("dot_product"), Precision.FP32, CpuDevice())
+    body = 'std::fprintf(stderr, "call of %d\\n", N);'
+    seen = attack(builder, tmp_path, body, calls=20, more=["--paper", "--warmups", "3", "--pairs", "1"])
+    assert seen.judgement.status is Status.CORRECT, seen.judgement.log
+    assert [line["event"] for line in seen.lines].count("time") == 0
+    checks = 3
+    assert len(re.findall("call of 65536\n", seen.ran.stderr)) == checks + 3 + 20 + 1
+
+
+def test_p_is_weighted_and_no_number_is_near_enough() -> None:
+    cases = (PaperCase("N=1", 1.0, 10.0, 5.0, 0.0), PaperCase("N=3", 3.0, 30.0, 5.0, ALLOWED))
+    paper = PaperScore(Status.CORRECT, "", cases)
+    assert paper.score == pytest.approx((1 * 2 + 3 * 6) / 4)
+    assert paper.within
+    lost = PaperScore(Status.CORRECT, "", (*cases, PaperCase("N=4", 1.0, 1.0, 1.0, math.inf)))
+    assert not lost.within
+    assert PaperScore(Status.FAULT, "it crashed", cases).score is None
+
+
+def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    case = PaperCase("N=1", 1.0, 10.0, 5.0, 2e-4)
+    show_paper(console(), PaperScore(Status.CORRECT, "1 case right", (case,)))
+    show_paper(console(), PaperScore(Status.FAULT, "an illegal memory access"))
+    said = capsys.readouterr().out
+    assert "P = 2.00, outputs are further than 1e-5 from the baseline's at 1 of 1 sizes" in said
+    assert "By the paper's protocol: fault: an illegal memory access" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [([], "The cpu device has no times of its own"), (["--check-only"], "nothing is timed")]
+)
+def test_it_is_refused_where_nothing_is_timed(tmp_path: Path, more: list[str], said: str) -> None:
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text(bench("dot_product").baseline.code)
+    words = ["evaluate", "dot_product", str(kernel), "--device", "cpu", "--protocol", "paper", *more]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+@pytest.mark.gpu
+def test_the_command_on_a_gpu(tmp_path: Path) -> None:
+    """Both protocols in one answer; against itself a kernel is as fast by both."""
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text(bench("spmv_csr").baseline.code)
+    done = CliRunner().invoke(main, ["evaluate", "spmv_csr", str(kernel), "--protocol", "paper", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told["by_paper"]["within"] is True
+    assert 0.8 < told["by_paper"]["score"] < 1.25
+    assert 0.8 < told["score"] < 1.25
