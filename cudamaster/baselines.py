@@ -11,7 +11,7 @@ from time import monotonic
 from cudamaster.cards import TaskCard
 from cudamaster.errors import BaselineError
 from cudamaster.evaluation import Workbench
-from cudamaster.floors import Limits, floor
+from cudamaster.floors import Limits, floor, least_empty_us
 from cudamaster.values import Precision, Status
 
 SLOW = 50  # times the floor, above which the table gives a reason
@@ -66,9 +66,9 @@ def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord
             card.name, bench.precision, False, 0, {}, f"{error.reason} {error.fix}", monotonic() - started
         )
     skipped = {case.label: case.skipped for case in judged.cases if case.skipped is not None}
-    timed = []
-    for case, verdict in zip((c for c in card.cases if c.sweep), (v for v in judged.cases if v.sweep), strict=False):
-        if (times := judged.baseline_us.get(case.label)) and limits is not None and verdict.empty_us is not None:
+    timed, empty_us = [], least_empty_us(judged.cases)
+    for case in (c for c in card.cases if c.sweep):
+        if (times := judged.baseline_us.get(case.label)) and limits is not None and empty_us is not None:
             timed.append(
                 BaselineCase(
                     label=case.label,
@@ -76,8 +76,8 @@ def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord
                     mean_us=statistics.fmean(times),
                     median_us=statistics.median(times),
                     deviation_us=statistics.pstdev(times),
-                    empty_us=verdict.empty_us,
-                    floor_us=floor(card, case, bench.precision, limits).call_us(verdict.empty_us),
+                    empty_us=empty_us,
+                    floor_us=floor(card, case, bench.precision, limits).call_us(empty_us),
                 )
             )
     return BaselineRecord(

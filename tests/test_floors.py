@@ -345,3 +345,19 @@ def test_what_limits_refuse_is_impossible_by_new_ones_too(tmp_path: Path, monkey
     assert honest.cases[0].floor_us == pytest.approx(least_us + 9)
     assert any("measured again: by the old ones impossible in case" in note for note in honest.notes)
     assert floors.read(path, ABSENT) == good
+
+
+def test_an_empty_launch_is_the_same_at_all_sizes() -> None:
+    """One that was measured in a burst of other work would put the floor of its size above honest calls."""
+    card = cards.load("leaky_relu")
+    times = Timing((11.3,) * 5, (11.2,) * 5)
+    cases = [
+        CaseVerdict(case.label, True, case.weight, Status.CORRECT, timing=times, empty_us=empty_us)
+        for case, empty_us in zip((c for c in card.cases if c.sweep), (13.9, 8.4, 8.7), strict=False)
+    ]
+    verdict = Verdict("c0ffee", "cuda", False, Status.CORRECT, "right", score=1.0, cases=tuple(cases))
+    held = floors.hold(verdict, card, Precision.FP32, LIMITS)
+    assert held.correct
+    for case in held.cases:
+        assert case.floor_us is not None
+        assert 8.4 < case.floor_us < 8.7

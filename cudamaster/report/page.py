@@ -45,22 +45,31 @@ class _Entry:
 
 
 @dataclass(frozen=True)
+class _Lost:
+    """A task without a result, and the name of the search that lacks it where there are several."""
+
+    of: Missing
+    setting: str
+
+
+@dataclass(frozen=True)
 class _Part:
     """All measured results, or all emulated ones, and what can be chosen among them."""
 
     entries: tuple[_Entry, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[_Lost, ...]
     settings: tuple[str, ...]
 
     @property
     def precisions(self) -> list[str]:
         """Of results and missing ones."""
-        return sorted({one.result.precision.value for one in self.entries} | {one.precision for one in self.missing})
+        found = {one.result.precision.value for one in self.entries}
+        return sorted(found | {one.of.precision.value for one in self.missing})
 
     @property
     def categories(self) -> list[str]:
         """Of results and missing ones."""
-        return sorted({one.result.category for one in self.entries} | {one.category for one in self.missing})
+        return sorted({one.result.category for one in self.entries} | {one.of.category for one in self.missing})
 
     @property
     def outcomes(self) -> list[str]:
@@ -202,7 +211,12 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
         key = (result.hardware.name, result.model, result.configuration.described)
         repeated = repetitions[key] > 1
         entries.append(_entry(result, number, names[key], shown, repeated=repeated, with_code=id(result) in told))
-    return _Part(tuple(entries), report.missing, tuple(sorted(filter(None, names.values()))))
+    # Of several searches each says what it lacks, which another one may have.
+    if len(pooled) > 1:
+        missing = [_Lost(one, names[settings.key(group)]) for group in pooled for one in group.missing]
+    else:
+        missing = [_Lost(one, "") for one in report.missing]
+    return _Part(tuple(entries), tuple(missing), tuple(sorted(filter(None, names.values()))))
 
 
 def _entry(

@@ -135,6 +135,17 @@ def test_what_is_missing_stands_with_results_of_its_device() -> None:
     assert "1 missing" in fenced
 
 
+def test_what_one_search_of_several_lacks_is_named() -> None:
+    """With the search's name, and among its tasks where one filters by it."""
+    text = page.page(report([result("fft"), result("softmax"), result("fft", model="deepseek/chat")]))
+    (row,) = re.findall(
+        r'<tbody [^>]*data-outcome="missing"[^>]*data-setting="([^"]+)">\s*(.+?)</tbody>', text, re.DOTALL
+    )
+    assert 'data-k="softmax_fp32"' in row[1]
+    assert f"({row[0]})" in row[1]
+    assert "deepseek/chat" in row[0]
+
+
 def test_nothing_at_all_is_a_page_too() -> None:
     assert "There are no results." in Parsed(page.page(report([]))).text
 
