@@ -200,6 +200,22 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
     assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2
 
 
+def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
+    """Its region is judged, and lines are told as the file has them; of another precision the name that is wanted."""
+    target = tmp_path / "h.cu"
+    assert run("harness", "vector_add", "-o", str(target)).returncode == 0
+    words = ("evaluate", "vector_add", str(target), "--device", "cpu", "--check-only")
+    assert run(*words).returncode == 0
+    lines = target.read_text().split("\n")
+    at = next(number for number, line in enumerate(lines, 1) if "void vector_add_kernel_optimized" in line)
+    target.write_text("\n".join([*lines[:at], "    nonsense;", *lines[at:]]))
+    wrong = run(*words)
+    assert wrong.returncode == 1
+    assert f":{at + 1}:5: error" in wrong.stdout
+    other = run(*words, "--precision", "bf16")
+    assert "Only the wrapper, vector_add_bf16_optimized, has" in other.stdout
+
+
 def test_the_line_in_a_harness_finds_its_files(tmp_path: Path) -> None:
     """Away from the checkout and under a name of one's own too; a folder may have a space in its name."""
     (tmp_path / "my kernels").mkdir()

@@ -51,8 +51,9 @@ def evaluate(
 ) -> None:
     """Check and time the kernel in FILE against the baseline of TASK.
 
-    FILE holds what stands between the region markers of the harness: kernels ending in _kernel_optimized and
-    one extern "C" wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not correct.
+    FILE is a harness that was filled in, or what stands between its region markers alone: kernels ending in
+    _kernel_optimized and one extern "C" wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not
+    correct.
     """
     from cudamaster import cards
     from cudamaster.devices.choose import choose

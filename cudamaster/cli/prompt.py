@@ -58,10 +58,12 @@ def prompt(
 
     asked = Role(role)
     if run is not None:
-        if any(given is not None for given in (task, file, command, profile, strategy)):
+        told = click.get_current_context().get_parameter_source
+        known = ("task", "file", "command", "profile", "strategy", "precision", "device", "seed")
+        if any(told(name) is not click.core.ParameterSource.DEFAULT for name in known):
             raise UsageError(
-                "A run knows its task, strategy, kernels and profiles.",
-                "With --run leave out TASK, --strategy, --candidate, --command and --profile.",
+                "A run knows its task, precision, device, strategy, kernels and profiles.",
+                "With --run leave out TASK and all options but --role, --round and --json.",
             )
         request, where = _of_run(run, asked, number)
     elif task is None:

@@ -180,7 +180,8 @@ def _check_function(
     if name == signature.wrapper:
         return _refuse(parsed, node, f"{name} lacks extern C linkage at file scope", f"Define {signature}.")
     if c_linkage and not parsed.on_device(node):
-        return _refuse(parsed, node, f"the host function {name} has C linkage", "Only the wrapper has; make it static.")
+        fix = f"Only the wrapper, {signature.wrapper}, has: give it that name, or make it static."
+        return _refuse(parsed, node, f"the host function {name} has C linkage", fix)
     return None
 
 

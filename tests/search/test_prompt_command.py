@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from asked_prompts import shown
+from click.testing import CliRunner
 from recorded_runs import baseline
 from search_stand_ins import dot_product
 
 from cudamaster import cards
+from cudamaster.cli import main
 from cudamaster.harness import baseline_region
 from cudamaster.values import Precision
 
@@ -88,7 +90,7 @@ def test_the_coder_is_that_of_the_strategy(tmp_path: Path) -> None:
         (("--role", "planner"), "No task was given."),
         (("spmv_csr", "--role", "debug"), "failing kernels alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--strategy", "sample"), "The strategy sample asks no planner agent."),
-        (("--role", "planner", "--run", "x", "--strategy", "sample"), "leave out TASK, --strategy"),
+        (("--role", "planner", "--run", "x", "--strategy", "sample"), "leave out TASK and all options but"),
         (("spmv_csr", "--role", "reviewer"), "have a score alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--round", "1"), "Give --run RUN with --round."),
         (("spmv_csr", "--role", "planner", "--command", "nvcc"), "Give the kernel with --candidate FILE."),
@@ -98,9 +100,17 @@ def test_the_coder_is_that_of_the_strategy(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_no_prompt_is_refused_with_the_fix(arguments: tuple[str, ...], said: str) -> None:
-    result = shown(*arguments, "--device", "cpu")
+    result = shown(*arguments, *([] if "--run" in arguments else ["--device", "cpu"]))
     assert result.exit_code != 0
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("more", [["--precision", "bf16"], ["--device", "cpu"], ["--seed", "3"], ["relu"]])
+def test_what_a_run_knows_is_not_asked_for_again(more: list[str], tmp_path: Path) -> None:
+    """It would be passed over in silence."""
+    done = CliRunner().invoke(main, ["prompt", "--role", "planner", "--run", str(tmp_path), *more])
+    assert done.exit_code == 2
+    assert "A run knows its task, precision, device" in done.output
 
 
 def test_a_prompt_with_control_characters_drives_no_terminal(tmp_path: Path) -> None:
