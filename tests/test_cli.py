@@ -249,6 +249,11 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert lines[-1]["event"] == "end"
     assert sum(line["event"] == "check" and line["ok"] for line in lines) == 3 * 11
+    for senseless in ("--calls abc", "--calls -1", "--calls 1e99", "--calls 99999999999999999999", "--seed 1x",
+                      "--call-limit nan", "--cases some", "--pairs 0", "--calls"):  # fmt: skip
+        done = subprocess.run([linked.object, *senseless.split()], capture_output=True, text=True, check=False)
+        assert done.returncode == 64, senseless
+        assert "cannot read --" in done.stderr
 
 
 def test_a_kernel_compared_with_itself_is_the_same() -> None:

@@ -1,8 +1,11 @@
 // Command line of a rendered harness.
 #pragma once
+#include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,6 +51,27 @@ inline void usage(const char* program) {
         program);
 }
 
+// Whether the text is a number as a whole, and not negative; then it is in `to`.
+inline bool reads(const char* text, double& to) {
+    char* end = nullptr;
+    to = std::strtod(text, &end);
+    return end != text && *end == '\0' && to >= 0 && to <= 1e300;
+}
+
+inline bool reads(const char* text, uint64_t& to) {
+    char* end = nullptr;
+    errno = 0;
+    to = std::strtoull(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && std::strchr(text, '-') == nullptr;
+}
+
+inline bool reads(const char* text, int& to) {
+    uint64_t number = 0;
+    bool known = reads(text, number) && number <= INT_MAX;
+    to = static_cast<int>(number);
+    return known;
+}
+
 // Exits with 64 and the usage when the command line makes no sense.
 inline Options parse_options(int argc, char** argv) {
     Options o;
@@ -71,13 +95,14 @@ inline Options parse_options(int argc, char** argv) {
         else if (key == "--report")
             o.report = value;
         else if (key == "--seed")
-            o.seed = std::strtoull(value, nullptr, 10);
+            known = reads(value, o.seed);
         else if (key == "--warmups")
-            o.warmups = std::atoi(value);
+            known = reads(value, o.warmups);
         else if (key == "--calls")
-            o.calls = std::atoi(value);
+            known = reads(value, o.calls);
         else if (key == "--cases")
-            o.cases = value;
+            o.cases = value,
+            known = o.cases == "all" || o.cases == "sweep" || o.cases == "verify" || o.cases == "none";
         else if (key == "--case")
             o.extra.push_back(value);
         else if (key == "--baseline")
@@ -89,21 +114,21 @@ inline Options parse_options(int argc, char** argv) {
         else if (key == "--cores")
             known = std::sscanf(value, "%d,%d", &o.core, &o.workers_core) == 2;
         else if (key == "--work-limit")
-            o.work_limit = std::atof(value);
+            known = reads(value, o.work_limit);
         else if (key == "--pairs")
-            known = (o.pairs = std::atoi(value)) > 0;
+            known = reads(value, o.pairs) && o.pairs > 0;
         else if (key == "--repeat")
-            o.repeat = std::atoi(value);
+            known = reads(value, o.repeat);
         else if (key == "--extra-seconds")
-            o.extra_seconds = std::atof(value);
+            known = reads(value, o.extra_seconds);
         else if (key == "--call-limit")
-            o.call_limit_s = std::atof(value);
+            known = reads(value, o.call_limit_s);
         else if (key == "--profile")
-            o.profile = std::atoi(value);
+            known = reads(value, o.profile);
         else if (key == "--oracle-elements")
-            o.oracle_elements = std::strtoull(value, nullptr, 10);
+            known = reads(value, o.oracle_elements);
         else if (key == "--oracle-operations")
-            o.oracle_operations = std::atof(value);
+            known = reads(value, o.oracle_operations);
         else if (key == "--gpu-node")
             o.gpu_node = value;
         else if (key == "--dump")
