@@ -265,7 +265,10 @@ def _figure(value: float | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f} %"
+    if share is None:
+        return ""
+    # What is not all of them is not called so.
+    return f"{100 * share:.{1 if 0.995 <= share < 1 else 0}f} %"
 
 
 def run_classes(gpu_name: str) -> None:
