@@ -1,6 +1,11 @@
 """Errors where a GPU would fault, each naming kernel, block and thread."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
+
+from cudamaster.devices.cpu import toolchain
 
 FAULT = "cuda device fault: kernel"
 
@@ -103,3 +108,18 @@ def test_thread_that_keeps_others_from_starting_is_named(build):
     ran = build("faults").run("wait", limit_s=5)
     assert ran.expired
     assert "kernel wait_kernel, block (0,0,0), thread (0,0,0): has run for 3 s" in ran.stderr
+
+
+def test_a_thread_that_has_not_begun_is_not_looked_at(tmp_path: Path) -> None:
+    """A launch of many blocks at once on a busy machine: after a second the host looks, and some have no thread yet."""
+    program = tmp_path / "look.cpp"
+    program.write_text(
+        '#include "executor.h"\n'
+        "int main() {\n"
+        "    executor::Worker worker;\n"
+        "    executor::Watch().look(worker, CudamasterCpuLaunch{});\n"
+        "}\n"
+    )
+    words = [toolchain.compiler(), "-std=c++17", f"-I{toolchain.INCLUDE}", f"-I{toolchain.RUNTIME}"]
+    subprocess.run([*words, program, toolchain.RUNTIME / "watch.cpp", "-o", tmp_path / "look"], check=True)
+    subprocess.run([tmp_path / "look"], check=True)

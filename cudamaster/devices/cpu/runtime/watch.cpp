@@ -19,8 +19,11 @@ template <class Value> Value glance(const Value& value) {
 } // namespace
 
 void Watch::look(const Worker& worker, const CudamasterCpuLaunch& launch) {
+    const uint3* at = glance(worker.block);
+    if (!at) // its thread has not begun: a busy machine takes its time over those of a cooperative launch
+        return;
     unsigned started = glance(worker.started), linear = glance(worker.linear);
-    uint3 block{glance(worker.block->x), glance(worker.block->y), glance(worker.block->z)};
+    uint3 block{glance(at->x), glance(at->y), glance(at->z)};
     bool keeps_out = glance(worker.running) && (started < glance(worker.total) || glance(worker.ready.head));
     bool same = started == started_ && linear == linear_ && block.x == block_.x && block.y == block_.y &&
                 block.z == block_.z;
