@@ -52,8 +52,8 @@ class PaperScore:
 
     @property
     def within(self) -> bool:
-        """Whether all outputs are within `ALLOWED` of the baseline's."""
-        return all(case.largest_difference <= ALLOWED for case in self.cases)
+        """Whether all outputs were seen to be within `ALLOWED` of the baseline's; where there is no score, none was."""
+        return self.score is not None and all(case.largest_difference <= ALLOWED for case in self.cases)
 
 
 def case(case: Case, lines: Sequence[Mapping[str, Any]]) -> PaperCase | None:

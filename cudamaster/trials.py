@@ -89,12 +89,14 @@ class Trials:
         BaselineError where it is not.
         """
 
+        rivalled = "--rival" in workers
+
         def told(workers: Sequence[str], more: Sequence[str] = ()) -> tuple[list[Mapping[str, Any]], Ran]:
             every = [*options, *more]
             return self.report(workers, cases, every, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
 
         def once() -> Judgement:
-            return judge(*told(workers), cases, rivalled="--rival" in workers)
+            return judge(*told(workers), cases, rivalled=rivalled)
 
         def whoever_failed() -> Judgement:
             try:
@@ -106,7 +108,8 @@ class Trials:
             try:
                 return once()
             except BaselineError as error:
-                detail = f"with this candidate, and not without it: {error.reason}"
+                whose = "these kernels, and not without them" if rivalled else "this candidate, and not without it"
+                detail = f"with {whose}: {error.reason}"
                 return replace(alone, status=Status.FAULT, detail=detail, cases=())
 
         first = whoever_failed()

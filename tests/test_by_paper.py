@@ -59,6 +59,7 @@ def test_a_wrong_kernel_has_no_score() -> None:
     paper = where.by_paper(Candidate("dot_product", Precision.FP32, code, where.baseline.command))
     assert paper.status is Status.WRONG
     assert paper.score is None
+    assert not paper.within
     assert not paper.cases
 
 
@@ -80,7 +81,9 @@ def test_p_is_weighted_and_no_number_is_near_enough() -> None:
     assert paper.within
     lost = PaperScore(Status.CORRECT, "", (*cases, PaperCase("N=4", 1.0, 1.0, 1.0, math.inf)))
     assert not lost.within
-    assert PaperScore(Status.FAULT, "it crashed", cases).score is None
+    for unknown in (PaperScore(Status.FAULT, "it crashed", cases), PaperScore(Status.CORRECT, "all were skipped")):
+        assert unknown.score is None
+        assert not unknown.within
 
 
 def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:

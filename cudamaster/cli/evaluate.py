@@ -9,7 +9,16 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled, table
+from cudamaster.cli.output import (
+    about_times,
+    cases_table,
+    console,
+    print_json,
+    say_speed,
+    styled,
+    table,
+    why_incomplete,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,8 +95,7 @@ def evaluate(
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
-            left_out = "have no modelled time" if verdict.modelled is not None else "were skipped or have no time"
-            complete = "" if verdict.complete else f", incomplete: cases {left_out}"
+            complete = "" if verdict.complete else f", incomplete: cases {why_incomplete(verdict.modelled)}"
             said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
             out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
             for note in verdict.notes:

@@ -18,7 +18,7 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table
+from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table, why_incomplete
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchOptions,
@@ -312,8 +312,9 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         dollars = _total([use.dollars for use in asked], "{:.4f}")
         out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
     if not result.verdict.complete:
-        left_out = "have no modelled time" if result.verdict.modelled is not None else "were skipped or have no time"
-        out.print(f"Incomplete:     cases of the sweep {left_out}; the evidence names them.")
+        out.print(
+            f"Incomplete:     cases of the sweep {why_incomplete(result.verdict.modelled)}; the evidence names them."
+        )
     if emulated:
         model = result.verdict.modelled
         said = (

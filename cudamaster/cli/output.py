@@ -141,6 +141,11 @@ def _interval(comparison: Comparison) -> str:
     return "not known" if high == float("inf") else f"{low:.2f} to {high:.2f}"
 
 
+def why_incomplete(modelled: GpuModel | None) -> str:
+    """What became of the cases that an incomplete score lacks; `modelled` is the model that its times are of."""
+    return "were skipped or have no time" if modelled is None else "have no modelled time"
+
+
 def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     """Timed cases of a verdict: times in microseconds, medians or the model's, the speedup and how sure it is.
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, ourselves, print_json, say_speed, score_column, speed, styled, table
+from cudamaster.cli.output import (
+    console,
+    ourselves,
+    print_json,
+    say_speed,
+    score_column,
+    speed,
+    styled,
+    table,
+    why_incomplete,
+)
 from cudamaster.visible import visible
 
 if TYPE_CHECKING:
@@ -247,8 +257,7 @@ class _Teller:
         for note in judgement.notes:
             self._prose(f"note: {note}", 4, hang=2)
         if not judgement.complete:
-            left_out = "have no modelled time" if judgement.modelled is not None else "were skipped or have no time"
-            self._prose(f"Incomplete: cases of the sweep {left_out}.", 4, "yellow")
+            self._prose(f"Incomplete: cases of the sweep {why_incomplete(judgement.modelled)}.", 4, "yellow")
         if self._whole:
             self._cases(judgement.cases)
         elif line := cases_line(judgement.cases):
