@@ -23,6 +23,13 @@ class Cusparse {
     cusparseHandle_t handle_ = nullptr;
 };
 
+// The columns to describe a matrix by: cuSPARSE refuses more entries than cells, which a case may have where columns
+// repeat. It is told of as many columns as that takes, and of as long a factor; no entry lies in those that there are not.
+inline long long columns(long long rows, long long cols, long long nnz) {
+    long long wanted = (nnz + rows - 1) / rows;
+    return wanted > cols ? wanted : cols;
+}
+
 // Descriptors and their addresses are the host's alone: to give other addresses costs a call no work on the device.
 class Csr {
   public:

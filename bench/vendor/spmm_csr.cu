@@ -22,6 +22,7 @@ extern "C" void spmm_csr_prepare(long long rows, long long cols, long long K, lo
     if (nnz == 0)
         return;
     cusparse.open();
+    cols = vendor::columns(rows, cols, nnz);
     matrix.describe(rows, cols, nnz, CUDA_R_32F);
     input.describe(cols, K, CUDA_R_32F);
     output.describe(rows, K, CUDA_R_32F);

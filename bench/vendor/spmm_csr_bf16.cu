@@ -23,6 +23,7 @@ extern "C" void spmm_csr_bf16_prepare(long long rows, long long cols, long long 
     if (nnz == 0)
         return;
     cusparse.open();
+    cols = vendor::columns(rows, cols, nnz);
     matrix.describe(rows, cols, nnz, CUDA_R_16BF);
     input.describe(cols, K, CUDA_R_16BF);
     output.describe(rows, K, CUDA_R_16BF);

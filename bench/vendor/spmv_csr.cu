@@ -21,6 +21,7 @@ extern "C" void spmv_csr_prepare(long long rows, long long cols, long long nnz) 
     if (nnz == 0)
         return;
     cusparse.open();
+    cols = vendor::columns(rows, cols, nnz);
     matrix.describe(rows, cols, nnz, CUDA_R_32F);
     input.describe(cols, CUDA_R_32F);
     output.describe(rows, CUDA_R_32F);

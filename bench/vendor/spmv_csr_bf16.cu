@@ -22,6 +22,7 @@ extern "C" void spmv_csr_bf16_prepare(long long rows, long long cols, long long 
     if (nnz == 0)
         return;
     cusparse.open();
+    cols = vendor::columns(rows, cols, nnz);
     matrix.describe(rows, cols, nnz, CUDA_R_16BF);
     input.describe(cols, CUDA_R_16BF);
     output.describe(rows, CUDA_R_16BF);
