@@ -2,8 +2,8 @@
 
 Too good is a new best that is more than a factor above the best so far, or above a set score. The CUDA-L1 paper has
 both rules (section 2.4.4, "strict verification"), and takes such a score when a second measurement agrees. Here
-- it is measured again in fresh processes with fresh inputs, and the lower of both counts. Where the two lie further
-  apart than their intervals and AGREEMENT allow, neither counts, and the kernel stays without a score. Times of
+- it is measured again in fresh processes with fresh inputs, and the lower of both counts: what made the first one too
+  good is not in it. Where the two lie further apart than their intervals and AGREEMENT allow, a note says so. Times of
   the CPU device are not looked at again: a model says the same of the same kernel, and emulated ones claim nothing.
 - a reviewer, where one is named, is asked whether the kernel is a trick (section 3.2 there: a model that checks
   rewards, with known cases). A kernel that it calls one counts as rejected, with its reason.
@@ -142,7 +142,7 @@ class Scrutiny:
 
 
 def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
-    """What two measurements of one candidate come to: the lower of them, or no score where they disagree.
+    """What two measurements of one candidate come to: the lower of them, or what is wrong with the second.
 
     `why` says what made the second one necessary.
     """
@@ -150,12 +150,12 @@ def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
         note = f"{why}; judged again, it is {second.status.value}"
         return changed(second, notes=(*second.notes, note))
     assert first.score is not None
-    if second.score is None or _apart(first, second):
-        again = "no score" if second.score is None else f"P = {second.score:.3f}"
-        detail = f"{why}; measured again in fresh processes it has {again}: neither counts"
+    if second.score is None:
+        detail = f"{why}; measured again in fresh processes it has no score: neither counts"
         return changed(first, score=None, speed=None, detail=detail)
     lower = min((first, second), key=lambda verdict: verdict.score or 0.0)
-    note = f"{why}; measured again in fresh processes: {second.score:.3f}, the lower counts"
+    far = " though they are far apart" if _apart(first, second) else ""
+    note = f"{why}; measured again in fresh processes: {second.score:.3f}, the lower counts{far}"
     notes = dict.fromkeys((*first.notes, *second.notes, note))
     return changed(lower, notes=tuple(notes), sanitizers=first.sanitizers)
 
