@@ -205,10 +205,11 @@ class Workbench:
             return self._told(verdict, self._trials.verify(workers, seed, stop))
         cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
         preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
-        brief = _BRIEFLY if self._brief_baseline and candidate.id == self.baseline.id else ()
+        itself = candidate.id == self.baseline.id
+        brief = _BRIEFLY if self._brief_baseline and itself else ()
         with preparing:
             judgement = self._trials.run(
-                workers, cases, ["--cases", "all", *stop, *brief], seed, _RUN_LIMIT_S, quiet=quiet
+                workers, cases, ["--cases", "all", *stop, *brief], seed, _RUN_LIMIT_S, quiet=quiet, trusted=itself
             )
         if checked is not None:
             seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,8 +26,9 @@ _HARNESS_FAILED = 74
 _TAIL_CHARACTERS = 6000
 # Messages may take so much longer for a candidate than for the baseline, and so much of a call: the median of them, and
 # what four in five of them take at most. A speedup is that of the typical turn, which a fifth of the calls cannot move
-# (speed.py); what disturbs some calls is larger than what all of them have in common.
-_MESSAGE_ALLOWED = ((0.5, 5.0, 0.02), (0.8, 20.0, 0.05))
+# (speed.py). Of 641 timed cases of honest kernels on H200s none took more than a quarter of this room (promises.md).
+_MESSAGE_PARTS = (0.5, 0.8)
+_MESSAGE_ALLOWED_US, _MESSAGE_ALLOWED = 5.0, 0.02
 _WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}
 
 
@@ -78,12 +79,14 @@ def parse(report: str) -> list[Mapping[str, Any]]:
     return lines
 
 
-def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *, rivalled: bool = False) -> Judgement:
+def judge(
+    lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *, doubted: Collection[str] = ("candidate",)
+) -> Judgement:
     """The judgement on one harness process.
 
-    `cases` are those the process was asked to run, in order; `rivalled` says that a rival, which is trusted no more
-    than a candidate, was timed in the baseline's place. Raises BaselineError when the harness or the baseline failed
-    before the candidate had run at all.
+    `cases` are those the process was asked to run, in order; what `doubted` processes say of their times has to fit
+    what the harness saw: the candidate's, and the rival's where one was timed in the baseline's place. Raises
+    BaselineError when the harness or the baseline failed before the candidate had run at all.
     """
     # A line on a case that there is not is no line of this report, nor is what follows.
     known = list(itertools.takewhile(lambda line: line.get("index", 0) < len(cases), lines))
@@ -94,7 +97,7 @@ def judge(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *
     for line in lines:
         if "index" in line:
             by_index.setdefault(int(line["index"]), []).append(line)
-    verdicts = tuple(_case(case, by_index[i], rivalled=rivalled) for i, case in enumerate(cases) if i in by_index)
+    verdicts = tuple(_case(case, by_index[i], doubted) for i, case in enumerate(cases) if i in by_index)
     status, detail, log = _overall(lines, ran, verdicts, cases)
     if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
         status, detail, log = Status.FAULT, gap, _tail(ran)
@@ -219,7 +222,7 @@ def _gap(
     return None
 
 
-def _case(case: Case, lines: Sequence[Mapping[str, Any]], *, rivalled: bool) -> CaseVerdict:
+def _case(case: Case, lines: Sequence[Mapping[str, Any]], doubted: Collection[str]) -> CaseVerdict:
     skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
     checks = [line for line in lines if line["event"] == "check"]
     bad = next((line for line in checks if not line["ok"]), None)
@@ -241,7 +244,7 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]], *, rivalled: bool) -> 
         if all(min(calls, default=0) > 0 for calls in samples):
             devices = [tuple(times.get(key, ())) for key in ("baseline_device_us", "candidate_device_us")]
             timing = Timing(*samples, *devices)
-        if unconfirmed := _unconfirmed(times, rivalled=rivalled):
+        if unconfirmed := _unconfirmed(times, doubted):
             status, detail = Status.REJECTED, unconfirmed
     empty = sorted(times["empty_us"]) if times is not None else []
     return CaseVerdict(
@@ -258,24 +261,24 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]], *, rivalled: bool) -> 
     )
 
 
-def _unconfirmed(times: Mapping[str, Any], *, rivalled: bool) -> str | None:
+def _unconfirmed(times: Mapping[str, Any], doubted: Collection[str]) -> str | None:
     """What is wrong where a process says that calls took less time than the harness saw them take.
 
-    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. The
-    baseline, which is ours, is not doubted; where it takes milliseconds its messages are slower too.
+    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. Where
+    a call takes milliseconds its messages are slower too.
     """
     for who, side in (("candidate", "candidate"), ("rival", "baseline")):
-        if (who == "candidate" or rivalled) and not all(said_us > 0 for said_us in times[f"{side}_us"]):
+        if who in doubted and not all(said_us > 0 for said_us in times[f"{side}_us"]):
             return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
     outside = [sorted(times.get(f"{who}_outside_us", [])) for who in ("baseline", "candidate")]
     if not all(outside):
         return None
-    for part, most_us, most_part in _MESSAGE_ALLOWED:
+    for part in _MESSAGE_PARTS:
         baseline, candidate = (calls[int(part * len(calls))] for calls in outside)
         beyond = candidate - baseline
         who, side = ("candidate", "candidate") if beyond > 0 else ("rival", "baseline")
         said_us = statistics.median(times[f"{side}_us"])
-        if (who == "candidate" or rivalled) and abs(beyond) > most_us + most_part * said_us:
+        if who in doubted and abs(beyond) > _MESSAGE_ALLOWED_US + _MESSAGE_ALLOWED * said_us:
             often = "" if part == 0.5 else " in some calls"
             return (
                 f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {said_us:.1f} µs, "

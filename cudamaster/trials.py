@@ -78,10 +78,12 @@ class Trials:
         *,
         reversed_threads: bool = False,
         quiet: bool = False,
+        trusted: bool = False,
     ) -> Judgement:
         """The judgement on those cases, by the judge run with those options.
 
-        Where times are refused for what the judge's own clock says, all is measured once more: a program that keeps
+        `trusted` is a candidate that is the baseline itself, which has no reason to lie about its times. Where others'
+        times are refused for what the judge's own clock says, all is measured once more: a program that keeps
         the processor busy makes an honest process look like that, but not twice, and who lies does so again.
 
         Where the judge itself fails beside a candidate, as one that takes all of a GPU's memory makes it fail, the
@@ -90,13 +92,14 @@ class Trials:
         """
 
         rivalled = "--rival" in workers
+        doubted = () if trusted else ("candidate", "rival") if rivalled else ("candidate",)
 
         def told(workers: Sequence[str], more: Sequence[str] = ()) -> tuple[list[Mapping[str, Any]], Ran]:
             every = [*options, *more]
             return self.report(workers, cases, every, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
 
         def once() -> Judgement:
-            return judge(*told(workers), cases, rivalled=rivalled)
+            return judge(*told(workers), cases, doubted=doubted)
 
         def whoever_failed() -> Judgement:
             try:

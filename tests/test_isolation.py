@@ -425,11 +425,11 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     honest = {**times, "candidate_outside_us": [4.5] * 5}
     for fair in (slow_baseline, honest):
         assert judge([begin, check, fair, end], ran, [case]).status is Status.CORRECT
-    lying_rival = judge([begin, check, slow_baseline, end], ran, [case], rivalled=True)
+    lying_rival = judge([begin, check, slow_baseline, end], ran, [case], doubted=("candidate", "rival"))
     assert lying_rival.status is Status.REJECTED
     assert "the process of the kernel that it is compared with says" in lying_rival.detail
     long = {**slow_baseline, "baseline_us": [9000.0] * 5}
-    assert judge([begin, check, long, end], ran, [case], rivalled=True).status is Status.CORRECT
+    assert judge([begin, check, long, end], ran, [case], doubted=("candidate", "rival")).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None
 
 
@@ -438,6 +438,7 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     [
         (22, 1.0, Status.REJECTED),  # before, a speedup of 4.8 for the baseline's own time
         (14, 1.0, Status.REJECTED),
+        (22, 43.0, Status.REJECTED),  # a gain of 7 %
         (9, 1.0, Status.CORRECT),  # which moves no speedup
         (1, 0.0, Status.REJECTED),  # the case would have no time, and P would be that of the others
         (1, -3.0, Status.REJECTED),

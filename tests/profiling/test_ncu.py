@@ -1,7 +1,8 @@
 """Reading what Nsight Compute writes, on text recorded on an H200 (version 2025.3.1; columns left out).
 
-That machine lets everyone read its counters. For no_permission.txt a library before the driver answered the making of
-a profiler's object, as the driver does where only administrators may (NV_ERR_INSUFFICIENT_PERMISSIONS); the words are ncu's.
+That machine lets everyone read its counters. For no_permission.txt a library in front of the driver answered the making
+of a profiler's object as the driver does where only administrators may (NV_ERR_INSUFFICIENT_PERMISSIONS). The words are
+Nsight Compute's.
 """
 
 from __future__ import annotations
