@@ -21,6 +21,7 @@ from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import vendor_declarations
+from cudamaster.held_out import draw
 from cudamaster.libraries import Found, Library
 from cudamaster.report.best import best_kernels
 from cudamaster.report.loading import load
@@ -311,3 +312,22 @@ def test_the_libraries_themselves_are_right(task: str) -> None:
     if all(record["skipped"] is not None for record in records):
         pytest.skip(records[0]["skipped"])
     assert [record["vendor"]["status"] for record in records] == ["correct", "correct"], records
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", ["spmv_csr", "spmm_csr"])
+def test_a_matrix_with_more_entries_than_cells(task: str) -> None:
+    """Columns may repeat, so that a held-out case may have one, which cuSPARSE refuses as it stands."""
+    card = cards.load(task)
+
+    def has_one(seed: int) -> bool:
+        drawn = [case.values for case in draw(card, seed)]
+        return any(size["nnz"] > size["rows"] * size["cols"] for size in drawn)
+
+    seed = next(filter(has_one, range(10_000)))
+    options = ["--precision", "fp32", "--check-only", "--json", "--seed", str(seed)]
+    done = CliRunner().invoke(main, ["vendor", task, *options])
+    (record,) = json.loads(done.output)["records"]
+    if record["skipped"] is not None:
+        pytest.skip(record["skipped"])
+    assert record["vendor"]["status"] == "correct", record

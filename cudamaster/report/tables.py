@@ -100,16 +100,16 @@ def authorities(report: Report) -> Table | None:
     if not report.authorities:
         return None
     rows = []
+    note = "Both over the baseline in one measurement; the last is our kernel over the library"
     for one in sorted(report.authorities, key=lambda one: (one.hardware, one.task, one.precision.value)):
         status = one.status.value.replace("_", " ") if one.status else "skipped"
         if one.status is not Status.CORRECT:
-            status = f"{status}: {one.note}"
+            note += f". {one.task}_{one.precision.value} {status}: {one.note}"
         duel = f"{figure(one.duel.speedup)}, {one.duel.change.value.upper()}" if one.duel else NONE
         cells = [figure(speed.speedup) if speed else NONE for speed in (one.speed, one.ours)]
         interval = _interval(one.duel.interval if one.duel else None)
         rows.append((f"{one.task}_{one.precision.value}", one.library, one.hardware, status, *cells, duel, interval))
     columns = ("task", "library", "GPU", "status", "P of the library", "P of ours", "ours is", "interval")
-    note = "Both over the baseline in one measurement; the last is our kernel over the library"
     return Table("Against the authorities", note, columns, tuple(rows), ("P of the library", "P of ours", "interval"))
 
 
