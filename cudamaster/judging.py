@@ -26,7 +26,7 @@ _HARNESS_FAILED = 74
 _TAIL_CHARACTERS = 6000
 # Messages may take so much longer for a candidate than for the baseline, and so much of a call: the median of them, and
 # what four in five of them take at most. A speedup is that of the typical turn, which a fifth of the calls cannot move
-# (speed.py). Of 641 timed cases of honest kernels on H200s none took more than a quarter of this room (promises.md).
+# (speed.py). Of 641 timed cases of honest kernels on H200s none took more than a third of this room (promises.md).
 _MESSAGE_PARTS = (0.5, 0.8)
 _MESSAGE_ALLOWED_US, _MESSAGE_ALLOWED = 5.0, 0.02
 _WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}

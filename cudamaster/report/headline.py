@@ -5,16 +5,26 @@ from __future__ import annotations
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
 from cudamaster.speed import Change
+from cudamaster.values import Status
 
 
 def headline(report: Report) -> tuple[str, ...]:
     """A sentence or two for each group, measured ones first."""
     told = [_measured(group) if not group.emulated else _emulated(group) for group in groups(report)]
     if not told:
-        return ("There are no results.",)
+        return (nothing(report),)
     if any("playbook" in result.models.values() for result in report.results):
         told.append("The playbook is a library of hand-written kernels; it is no language model.")
     return tuple(told)
+
+
+def nothing(report: Report) -> str:
+    """A sentence where no search has a result."""
+    if not report.authorities:
+        return "There are no results."
+    tried = [one.status for one in report.authorities if one.status is not None]
+    right = tried.count(Status.CORRECT)
+    return f"No results of a search, vendors' libraries alone: {right} of {len(tried)} calls are right."
 
 
 def _measured(group: Group) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudamaster.report.data import Report
-from cudamaster.report.headline import figure, surely_faster
+from cudamaster.report.headline import figure, nothing, surely_faster
 from cudamaster.report.numbers import Group, by_task, groups
 
 
@@ -37,7 +37,7 @@ def title(report: Report) -> str:
         sentence = _measured(best)
         return sentence if len(measured) == 1 else f"{sentence} That is the best of {len(measured)} settings."
     if not report.emulated:
-        return "There are no results."
+        return nothing(report)
     tasks = by_task(report.emulated).values()
     correct = sum(any(run.correct for run in runs) for runs in tasks)
     of = f"{correct} of {len(tasks)} task{'' if len(tasks) == 1 else 's'}"

@@ -10,7 +10,9 @@ from report_runs import run, samples
 
 from cudamaster import speed, vendor
 from cudamaster.report.export import as_json
+from cudamaster.report.headline import headline
 from cudamaster.report.loading import load
+from cudamaster.report.settings import title
 from cudamaster.report.tables import authorities
 from cudamaster.values import Precision, Status
 
@@ -65,6 +67,9 @@ def test_authorities_are_read_where_they_lie_among_results_or_are_named(tmp_path
         assert (failing.status, failing.score, failing.note) == (Status.WRONG, None, "DETAIL")
         assert failing.cases == ()  # what is wrong has no times to draw
         assert (skipped.status, skipped.note) == (None, "no headers")
+        if not report.results:
+            assert headline(report) == ("No results of a search, vendors' libraries alone: 1 of 2 calls are right.",)
+            assert title(report) == headline(report)[0]
         table = authorities(report)
         assert table is not None
         assert [row[3] for row in table.rows] == ["wrong", "correct", "skipped"]
