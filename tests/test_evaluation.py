@@ -99,16 +99,16 @@ extern "C" void sorting_optimized(float* data, int N) {{
 
 
 @cache
-def bench(task: str) -> Workbench:
+def bench(task: str, call_limit_s: float = 10.0) -> Workbench:
     """A workbench with one small timed case and little patience."""
     device = CpuDevice()
-    device.protocol = replace(device.protocol, call_limit_s=10.0)
+    device.protocol = replace(device.protocol, call_limit_s=call_limit_s)
     return Workbench(small_card(task), Precision.FP32, device, modelled=False)
 
 
-def verdict(task: str, code: str, command: str | None = None) -> Verdict:
+def verdict(task: str, code: str, command: str | None = None, *, call_limit_s: float = 10.0) -> Verdict:
     """Evaluate a candidate on the CPU device."""
-    where = bench(task)
+    where = bench(task, call_limit_s)
     return where.evaluate(Candidate(task, Precision.FP32, code, command or where.baseline.command))
 
 
@@ -122,7 +122,7 @@ def verdict(task: str, code: str, command: str | None = None) -> Verdict:
 )
 def test_an_honest_kernel_passes_and_is_scored(task: str, code: str) -> None:
     """Correct on every case, timed, marked as emulated where no model is asked (test_modelled_runs.py has one)."""
-    result = verdict(task, code)
+    result = verdict(task, code, call_limit_s=60.0)  # patience for a machine that is busy with other things
     assert result.status is Status.CORRECT, result.log
     assert result.score is not None
     assert result.score > 0
