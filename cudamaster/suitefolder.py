@@ -148,7 +148,10 @@ class SuiteFolder:
 
     @classmethod
     def create(cls, path: Path, suite: Suite) -> SuiteFolder:
-        """Make the folder of a fresh suite. Raises RunFolderError where there is one, or nothing can be written."""
+        """Make the folder of a fresh suite.
+
+        Raises RunFolderError where there is one, or a run of one of its tasks, or nothing can be written.
+        """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -159,6 +162,12 @@ class SuiteFolder:
             raise RunFolderError(
                 f"{path} holds a suite already; a fresh one overwrites nothing.",
                 f"Continue it with --resume {path}, or choose another folder.",
+            )
+        # A task's run folder is resumed with what it was started with: a run of before would pass for the suite's own.
+        if runs := [entry.name for entry in suite.entries if (path / entry.name).exists()]:
+            raise RunFolderError(
+                f"{path} holds {', '.join(runs)} already; a fresh suite overwrites nothing and takes over no run.",
+                "Choose another folder.",
             )
         folder = cls(path, locked(path))
         folder.save(suite)

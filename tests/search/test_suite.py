@@ -102,6 +102,16 @@ def test_every_task_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert ended.entries[0].emulated
 
 
+def test_a_fresh_suite_takes_over_no_run(tmp_path: Path) -> None:
+    """One that lies in its folder may be of another model and of other settings, and is not the suite's result."""
+    path = tmp_path / "suite"
+    run(path)
+    (path / "suite.json").unlink()
+    with pytest.raises(RunFolderError, match="holds ant_fp32, bee_fp32, bee_bf16, cow_fp32 already"):
+        SuiteFolder.create(path, suites.new(SETTINGS, TASKS))
+    assert not (path / "suite.json").exists()
+
+
 def test_tasks_overlap(tmp_path: Path) -> None:
     """As many as there are jobs are within a judgement at the same time: one alone would wait for ever."""
     together = threading.Barrier(3, timeout=20)
