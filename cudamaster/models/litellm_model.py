@@ -14,7 +14,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from cudamaster.errors import ModelError
 from cudamaster.keys import checked_url, message_without_keys, reply_without_keys
@@ -31,6 +31,7 @@ _PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalSer
 
 NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
 _LONGEST_PAUSE_S = 120.0
+_MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
 
@@ -281,18 +282,24 @@ def _text(response: Any) -> str | None:
 
 
 def _tokens(response: Any) -> tuple[int | None, int | None]:
-    # LiteLLM fills in zeros where a server tells nothing; no call has an empty prompt.
+    # LiteLLM fills in zeros where a server tells nothing; no call has an empty prompt, and no text is of no tokens.
     usage = getattr(response, "usage", None)
-    prompt = getattr(usage, "prompt_tokens", None) or None
-    completion = getattr(usage, "completion_tokens", None)
-    return (prompt, completion) if prompt is not None else (None, None)
+    prompt, completion = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+    if not _is_count(prompt) or prompt == 0:
+        return None, None
+    return prompt, completion if _is_count(completion) and (completion or not _text(response)) else None
+
+
+def _is_count(told: object) -> TypeGuard[int]:
+    """Whether a server's number can be one of tokens: one below zero would give a budget back what others spent."""
+    return isinstance(told, int) and 0 <= told < _MOST_TOKENS
 
 
 def _cached_tokens(response: Any, prompt: int | None) -> int | None:
     """Prompt tokens that the provider had kept; None where it says nothing of them."""
     details = getattr(getattr(response, "usage", None), "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None)
-    return cached if prompt is not None and isinstance(cached, int) else None
+    return cached if prompt is not None and _is_count(cached) and cached <= prompt else None
 
 
 def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:

@@ -383,6 +383,32 @@ def test_kept_tokens_that_are_not_told_are_unknown() -> None:
         assert LiteLLMModel("openai/x", server.url).ask(REQUEST).usage.cached_tokens is None
 
 
+@pytest.mark.parametrize(
+    ("told", "prompt", "completion"),
+    [
+        ({"prompt_tokens": -1000, "completion_tokens": -500}, None, None),
+        ({"prompt_tokens": 100, "completion_tokens": -500}, 100, None),
+        ({"prompt_tokens": 100}, 100, None),
+        ({"prompt_tokens": 10**400, "completion_tokens": 20}, None, None),
+    ],
+)
+def test_numbers_that_count_no_tokens_are_unknown(
+    told: dict[str, object], prompt: int | None, completion: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum that they enter would not hold a budget; a reply with text in it had tokens. No price comes of them."""
+    with Provider(lambda: (200, {}, {**told, "total_tokens": 1})) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        usage = LiteLLMModel("openai/o4-mini").ask(REQUEST).usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.dollars) == (prompt, completion, None)
+
+
+@pytest.mark.parametrize("cached", [-64, 101])
+def test_kept_tokens_are_part_of_the_prompt_or_unknown(cached: int) -> None:
+    usage = {**TOLD, "prompt_tokens_details": {"cached_tokens": cached}}
+    with Provider(lambda: (200, {}, usage)) as server:
+        assert LiteLLMModel("openai/x", server.url).ask(REQUEST).usage.cached_tokens is None
+
+
 def about(task: str, ending: str) -> Request:
     text = f"## Task\n\nAdd {task}\n\n## Code\n\n{ending}\n"
     return Request(Role.PLANNER, (Message("system", "You plan x"), Message("user", text)), {"task": task})
