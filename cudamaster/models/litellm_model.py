@@ -13,6 +13,7 @@ import platform
 import random
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
@@ -216,6 +217,8 @@ def _imported() -> Any:
     vars(platform.uname()).setdefault("processor", platform.machine())
     import litellm
 
+    # Of a reply out of form, which is then an error, or is read all the same.
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False  # what a model does not take is left out by us, and said
@@ -365,4 +368,6 @@ def _first_line(text: str) -> str:
     line = re.sub(
         r"^litellm\.\w+: (?:\w+Error: )?", "", text.strip().splitlines()[0] if text.strip() else "no reason given"
     )
+    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback follows.
+    line = line.removesuffix(" Traceback (most recent call last):")
     return line if len(line) <= 300 else f"{line[:300]}..."

@@ -402,9 +402,18 @@ def test_numbers_that_count_no_tokens_are_unknown(
     assert (usage.prompt_tokens, usage.completion_tokens, usage.dollars) == (prompt, completion, None)
 
 
+def test_a_reply_out_of_form_is_said_in_words(recwarn: pytest.WarningsRecorder) -> None:
+    """No traceback and no warnings of the libraries below, which say nothing to a user."""
+    told: dict[str, object] = {"prompt_tokens": "many", "completion_tokens": 20, "total_tokens": 120}
+    with Provider(lambda: (200, {}, told)) as server, pytest.raises(ModelError, match="Invalid response") as error:
+        LiteLLMModel("openai/x", server.url, retries=0).ask(REQUEST)
+    assert "Traceback" not in str(error.value)
+    assert not [warning for warning in recwarn if "Pydantic" in str(warning.message)]
+
+
 @pytest.mark.parametrize("cached", [-64, 101])
 def test_kept_tokens_are_part_of_the_prompt_or_unknown(cached: int) -> None:
-    usage = {**TOLD, "prompt_tokens_details": {"cached_tokens": cached}}
+    usage: dict[str, object] = {**TOLD, "prompt_tokens_details": {"cached_tokens": cached}}
     with Provider(lambda: (200, {}, usage)) as server:
         assert LiteLLMModel("openai/x", server.url).ask(REQUEST).usage.cached_tokens is None
 
