@@ -13,7 +13,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -23,6 +22,7 @@ from time import monotonic
 from cudamaster import caching, resources
 from cudamaster.cards import TaskCard
 from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
@@ -100,7 +100,7 @@ class Builder:
             return _failed(Status.REJECTED, str(refusal))
 
         variants = self._variants
-        with ThreadPoolExecutor(2) as pool:
+        with threads(2) as pool:
             shared = pool.submit(self.build_shared)
             compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
             shared.result()
@@ -178,7 +178,7 @@ class Builder:
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate is judged with, unless it is cached. Raises DeviceError."""
-        with ThreadPoolExecutor(4) as pool:
+        with threads(4) as pool:
             parts: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
             parts += [partial(self._worker_objects, debug) for debug in self._variants]
             for done in [pool.submit(part) for part in parts]:

@@ -6,7 +6,6 @@ The workbench of one task, precision and device: it builds, runs the harness in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from cudamaster import floors, held_out
 from cudamaster.building import Build, Builder
 from cudamaster.by_paper import PaperScore
 from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
 from cudamaster.errors import DeviceError
 from cudamaster.faultfinding import FaultFinder, with_faults
@@ -181,7 +181,7 @@ class Workbench:
         quiet: bool,
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
-        with ThreadPoolExecutor(1) as pool:
+        with threads(1) as pool:
             looks = self.device.has_debug_build
             # Who wants the first failure alone is told no more than that.
             looking = pool.submit(self._faults.look, candidate, seed, stop) if looks and not stop else None

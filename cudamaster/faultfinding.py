@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster import faults, sanitizers
 from cudamaster.building import Builder
 from cudamaster.cards import Case
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.errors import DeviceError, UsageError
 from cudamaster.judging import Judgement, judge
@@ -111,7 +111,7 @@ class FaultFinder:
                 return tuple(replace(report, failure=why) for report in looked.reports if report.tool in tools)
             assert path is not None
             worker = build.worker
-            with ThreadPoolExecutor(max(len(tools), 1)) as pool:
+            with threads(max(len(tools), 1)) as pool:
                 return tuple(pool.map(lambda tool: self._sanitize_with(path, tool, worker, seed), tools))
 
     def sanitized(self, verdict: Verdict, candidate: Candidate) -> Verdict:

@@ -12,12 +12,12 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
 
 from cudamaster.building import Builder
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.modelling import constants, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts
@@ -99,7 +99,7 @@ class Modeller:
     @contextmanager
     def preparing(self, *candidates: Candidate) -> Iterator[None]:
         """Builds what counting `candidates` takes, beside what is done meanwhile."""
-        with ThreadPoolExecutor(1) as pool:
+        with threads(1) as pool:
             for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
                 # What is wrong with a build is told where it is counted.
                 pool.submit(self._builder.traced_worker, candidate)

@@ -329,6 +329,35 @@ def test_interrupted(tmp_path: Path) -> None:
     assert f"--resume {folder.relative_to(tmp_path)}" in said
 
 
+@pytest.mark.parametrize("compiled", ["*", "*-fsanitize=thread*"])
+def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None:
+    """Ctrl-C waits neither for a compiler nor for what looks for faults, which takes minutes where a kernel hangs."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*|*-dM*|*-E*) exec g++ "$@";; '
+        f'{compiled}) touch {tmp_path}/asleep; exec sleep 300;; esac\nexec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text(baseline_region(cards.load("elu"), Precision.FP32))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cudamaster", "evaluate", "elu", str(kernel), "--check-only", "--device", "cpu"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "CXX": str(compiler), "CUDAMASTER_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "asleep").is_file() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+
+
 def runs(pid: str) -> bool:
     """Whether a process is there and has not ended."""
     try:

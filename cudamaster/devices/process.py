@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -98,6 +99,22 @@ def end_all() -> None:
     for group in tuple(_running):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def threads(most: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool whose threads run programs. All of them are waited for, but not by whoever is interrupted: that would take
+    as long as a kernel that hangs may; `end_all` ends what they run.
+    """
+    pool = ThreadPoolExecutor(most)
+    wait = True
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        wait = False
+        raise
+    finally:
+        pool.shutdown(wait, cancel_futures=not wait)
 
 
 def _ends(output: BinaryIO) -> str:

@@ -9,7 +9,6 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +21,7 @@ from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
-from cudamaster.devices.process import run_limited
+from cudamaster.devices.process import run_limited, threads
 from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Observer, Ran, linker_options
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold
@@ -121,7 +120,7 @@ class CpuDevice:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shlex.join(command), log, time.monotonic() - start, str(error))
         if observer == "trace":
-            with ThreadPoolExecutor(1) as pool:
+            with threads(1) as pool:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
                 compiled = self._compile_observed(command, rewritten, text, observer)
                 (folder / f"{name}.ptxas").write_text(asked.result())
