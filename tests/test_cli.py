@@ -329,6 +329,20 @@ def test_interrupted(tmp_path: Path) -> None:
     assert f"--resume {folder.relative_to(tmp_path)}" in said
 
 
+def test_interrupted_within_an_import() -> None:
+    """Ctrl-C while the class of a module is made, which Python 3.11 turns into another error, ends with 130, too."""
+    script = (
+        "import cudamaster.cli as cli\n"
+        "class Slow:\n"
+        "    def __set_name__(self, owner, name): raise KeyboardInterrupt\n"
+        "def interrupted(**options): type('Module', (), {'field': Slow()})\n"
+        "cli.main.commands['tasks'].callback = interrupted\n"
+        "cli.main(['tasks'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.parametrize("compiled", ["*", "*-fsanitize=thread*"])
 def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None:
     """Ctrl-C waits neither for a compiler nor for what looks for faults, which takes minutes where a kernel hangs."""

@@ -89,10 +89,12 @@ class _Group(click.Group):
                 print_error(error.format_message(), f"See `{where} --help`.", error.exit_code)
             raise
         except KeyboardInterrupt:
-            if as_json:
-                print_error("interrupted", "A run goes on with --resume.", 130)
-            click.echo("interrupted", err=True)
-            _leave(130)
+            _leave_interrupted(as_json=as_json)
+        except RuntimeError as error:
+            # Python 3.11 wraps what comes up while the class of a module that is being imported is made.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            _leave_interrupted(as_json=as_json)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -112,6 +114,14 @@ def _leave(code: int) -> NoReturn:
         with contextlib.suppress(OSError, AttributeError):  # whoever read it may be gone, or there never was one
             stream.flush()
     os._exit(code)
+
+
+def _leave_interrupted(*, as_json: bool) -> NoReturn:
+    """End with the code of a program ended by Ctrl-C."""
+    if as_json:
+        print_error("interrupted", "A run goes on with --resume.", 130)
+    click.echo("interrupted", err=True)
+    _leave(130)
 
 
 def _leave_unread() -> NoReturn:
