@@ -42,6 +42,7 @@ CALLS = (
     "bf16",
     "exp",
     "device variable",
+    "functions of the library",
     "large copy",
     "prefix sums",
     "cooperative",
@@ -268,6 +269,14 @@ def test_variables_of_the_device_are_global_memory(calls: Mapping[str, CallCount
     launch = only(calls, "device variable")
     assert stores(launch) == (32, 128)
     assert [traffic.buffer for traffic in launch.traffic] == [0]
+
+
+def test_what_functions_of_the_library_move_is_asked_of_memory(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """A kernel that is one memcpy is no faster for it: 32 threads move 256 bytes each, 16 at a time, and clear them."""
+    launch = only(calls, "functions of the library")
+    assert loads(launch)[:2] == (16, 16 * 32)
+    assert stores(launch) == (2 * 16, 2 * 16 * 32)
+    assert launch.waits_of_warp.mean == 16
 
 
 def test_a_sample_stands_for_the_whole(calls: Mapping[str, CallCounts | NoTrace]) -> None:

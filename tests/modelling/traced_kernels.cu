@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <mma.h>
+#include <cstring>
 
 extern "C" void cudamaster_cpu_record(int on);
 
@@ -21,6 +22,12 @@ __global__ void vector_kernel(const float4* in, float4* out) {
     float4 v = in[i];
     v.x += 1.0f;
     out[i] = v;
+}
+
+__global__ void library_kernel(const float* in, float* out, int each) {
+    int first = (blockIdx.x * blockDim.x + threadIdx.x) * each;
+    memcpy(out + first, in + first, each * sizeof(float));
+    memset(out + first, 0, each * sizeof(float));
 }
 
 template <int Stride> __global__ void shared_kernel(float* out) {
@@ -189,6 +196,7 @@ int main() {
     recorded([&] { narrow_kernel<<<4, 128>>>((__nv_bfloat16*)in, (__nv_bfloat16*)out); });
     recorded([&] { special_kernel<<<4, 128>>>(in, out); });
     recorded([&] { scratch_kernel<<<1, 1024>>>(); });
+    recorded([&] { library_kernel<<<1, 32>>>(in, out, 64); });
     recorded([&] { copy_kernel<<<n / 256, 256>>>(in, out, n, 1); });
     recorded([&] { prefix_kernel<<<1024, 128>>>(in, out); });
     recorded([&] {

@@ -124,6 +124,8 @@ class CpuDevice:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
                 compiled = self._compile_observed(command, rewritten, text, observer)
                 (folder / f"{name}.ptxas").write_text(asked.result())
+            if compiled[0]:
+                compiled = _call(toolchain.redirect_command(target))
         else:
             compiled = self._compile_observed(command, rewritten, text, observer)
         ok, log = compiled

@@ -36,7 +36,7 @@ _BLOCK = "__sanitizer_cov_trace_pc"
 _CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
     (re.compile(pattern), kinds)
     for pattern, kinds in (
-        (r"^__tsan_|^cudamaster_cpu_observe|^__stack_chk", {}),
+        (r"^__tsan_|^cudamaster_cpu_observe_(?!mem)|^__stack_chk", {}),
         (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
         (r"7details8converge", {"control": 1}),
         (r"mma_sync", {"matrix": 1}),
@@ -70,7 +70,7 @@ _CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
         (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
         (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
         (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
-        (r"^mem(?:cpy|set|move)$", {"other": 1}),
+        (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move)$", {"other": 1}),
     )
 )
 _SUBROUTINE = {"slow": 1}  # any other function of the mathematical library

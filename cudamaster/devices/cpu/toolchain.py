@@ -52,6 +52,7 @@ _TRACED_GNU = (
     "-freorder-blocks-algorithm=simple",
 )
 _TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
+_MOVING = ("memcpy", "memmove", "memset")
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
 # Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
@@ -161,6 +162,14 @@ def observed_command(source: Path, target: Path, flags: Sequence[str], observer:
         "-o",
         str(target),
     ]
+
+
+def redirect_command(target: Path) -> list[str]:
+    """Command that makes a traced object call the observer for what it moves by the library's functions.
+
+    The compiler has no call-out in those: a kernel that is one memcpy would ask nothing of memory.
+    """
+    return ["objcopy", *(f"--redefine-sym={name}=cudamaster_cpu_observe_{name}" for name in _MOVING), str(target)]
 
 
 @cache

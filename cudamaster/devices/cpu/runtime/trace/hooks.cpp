@@ -182,6 +182,12 @@ void host_executes(const void* site) {
                 .weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
 }
 
+void host_moves(size_t bytes) {
+    Recording& recording = state();
+    if (recording.on)
+        recording.host_instructions += bytes / 16;
+}
+
 } // namespace trace
 
 namespace observe {

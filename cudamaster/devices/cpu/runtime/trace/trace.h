@@ -125,6 +125,8 @@ class Tracer {
 
 // A basic block of the wrapper, or of what it calls on the host (hooks.cpp).
 void host_executes(const void* site);
+// So many bytes are moved there by a library's function.
+void host_moves(size_t bytes);
 
 // The tracer of this OS thread's block, null where nothing is recorded.
 extern __thread Tracer* recorder;
