@@ -27,7 +27,7 @@ from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.object import calls_any, check_object, localise
-from cudamaster.guards.preprocess import preprocess
+from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.source import check_source, device_names
@@ -96,6 +96,7 @@ class Builder:
         if isinstance(expanded, Refusal):
             return _failed(Status.REJECTED, str(expanded))
         refusal = check_source(candidate.code, self._signature(), expanded)
+        refusal = refusal or self._tells_builds_apart(candidate, flags, expanded)
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
 
@@ -336,7 +337,28 @@ class Builder:
     def _signature(self) -> Signature:
         return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
 
-    def _expand(self, candidate: Candidate, flags: Flags) -> str | Refusal:
+    def _tells_builds_apart(self, candidate: Candidate, flags: Flags, expanded: str) -> Refusal | None:
+        """Refuses a region whose text differs from build to build: it could do less in the one that is counted."""
+        if not isinstance(self.device, Observing):
+            return None
+        plain = region_of(expanded)
+        with ThreadPoolExecutor(2) as pool:
+            builds = pool.map(partial(self._expand, candidate, flags), self.device.flags_of_builds(flags.arguments))
+        for build in builds:
+            if isinstance(build, Refusal):
+                return build
+            if (other := region_of(build)).text != plain.text:
+                pairs = zip(plain.text.split("\n"), other.text.split("\n"), plain.lines, strict=False)
+                line = next((line for one, another, line in pairs if one != another), None)
+                return Refusal(
+                    "source",
+                    "the text depends on how it is compiled",
+                    line,
+                    "Use no macro that the compiler defines by its flags, and no time or file of the build.",
+                )
+        return None
+
+    def _expand(self, candidate: Candidate, flags: Flags, more: Sequence[str] = ()) -> str | Refusal:
         """The region after the preprocessor, which gets nothing that is no plain text."""
         toolchain.version()  # a compiler that does not run is no fault of the region
         return check_characters(candidate.code) or preprocess(
@@ -346,6 +368,7 @@ class Builder:
             [*self.device.predefined(), *flags.defines],
             standard=flags.standard,
             prelude=("cuda_runtime.h",),
+            flags=more,
         )
 
 

@@ -238,6 +238,14 @@ def test_inline_ptx_is_unsupported_here_and_not_wrong() -> None:
     assert result.status is Status.UNSUPPORTED
 
 
+# A constant of one of two names: which, is told by a macro of the compiler's own.
+PASTED = """
+#define PASTE(a, b) a##b
+#define PASTED(a, b) PASTE(a, b)
+constexpr int PASTED(kind_, NAME) = 0;
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "command", "said"),
     [
@@ -247,6 +255,9 @@ def test_inline_ptx_is_unsupported_here_and_not_wrong() -> None:
         (spmv(), "nvcc -O3 -c candidate.cu -o candidate.o; rm x", ";"),
         (spmv().replace("const float* x, float* y)", "const float* x, float* y, int extra = 0)"), None, ""),
         (spmv(globals="#include <thrust/sort.h>"), None, "thrust"),
+        (spmv(globals=PASTED.replace("NAME", "__SANITIZE_THREAD__")), None, "how it is compiled"),
+        (spmv(globals=PASTED.replace("NAME", "__OPTIMIZE__")), None, "how it is compiled"),
+        (spmv(globals="constexpr int length = sizeof __BASE_FILE__;"), None, "how it is compiled"),
     ],
 )
 def test_a_breach_of_contract_is_rejected(code: str, command: str | None, said: str) -> None:

@@ -96,6 +96,10 @@ class Observing(Protocol):
         """Hash of what observed builds have beside the device's fingerprint."""
         ...
 
+    def flags_of_builds(self, flags: Sequence[str]) -> Sequence[Sequence[str]]:
+        """What the compiler's own macros depend on, for each build that a candidate has here."""
+        ...
+
     def compile_observed(
         self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
     ) -> Compiled:

@@ -88,16 +88,17 @@ def preprocess(
     *,
     standard: str = "c++17",
     prelude: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> str | Refusal:
     """`compiler -E` over the region, with line markers, or a Refusal with the preprocessor's own complaint.
 
     `defines` are NAME or NAME=VALUE: what the compile command defines and what the real compiler predefines
     (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). Files that a region
-    may not open are not read here either. An OSError for a compiler that cannot be started is the caller's to
-    explain.
+    may not open are not read here either. `flags` are others of the compiler's, on which its own macros depend. An
+    OSError for a compiler that cannot be started is the caller's to explain.
     """
     hidden = _QUALIFIER.sub(rf"{HIDDEN_PREFIX}\1_hidden", code)
-    options = [f"-std={standard}", *(f"-D{define}" for define in defines)]
+    options = [*flags, f"-std={standard}", *(f"-D{define}" for define in defines)]
     folders = [option for folder in include_dirs for option in ("-isystem", str(folder))]
     first = [option for header in prelude for option in ("-include", header)]
     closed = _opens_closed_files(code)

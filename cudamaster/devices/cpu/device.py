@@ -102,6 +102,10 @@ class CpuDevice:
         """Hash over the observer's sources."""
         return toolchain.observer_fingerprint(observer)
 
+    def flags_of_builds(self, flags: Sequence[str]) -> Sequence[Sequence[str]]:
+        """What the compiler's own macros depend on, for each build of a candidate."""
+        return toolchain.flags_of_builds(flags)
+
     def compile_observed(
         self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
     ) -> Compiled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -52,6 +53,8 @@ _TRACED_GNU = (
     "-freorder-blocks-algorithm=simple",
 )
 _TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
+_TELLS = re.compile(r"-(?:D|O|f|m|std=)")
+_BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
 _MOVING = ("memcpy", "memmove", "memset")
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
 # Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
@@ -161,6 +164,20 @@ def observed_command(source: Path, target: Path, flags: Sequence[str], observer:
         str(source),
         "-o",
         str(target),
+    ]
+
+
+def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
+    """What the macros of the compiler's own depend on in each build of a candidate.
+
+    They are defined otherwise by the instruction set, by a sanitizer, and by file and time of a build.
+    """
+    source, target = Path("candidate.cpp"), Path("candidate.o")
+    commands = [compile_command(source, target, flags, debug=debug) for debug in (False, True)]
+    commands += [observed_command(source, target, flags, observer) for observer in ("trace", "check")]
+    return [
+        [*(word for word in command[1:] if _TELLS.match(word)), "-w", *(f'-D{name}="{number}"' for name in _BY_BUILD)]
+        for number, command in enumerate(commands)
     ]
 
 
