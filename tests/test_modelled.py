@@ -17,10 +17,10 @@ import pytest
 
 from cudamaster import resources
 from cudamaster.cli.output import about_times, cases_table, console, say_speed
-from cudamaster.modelled import Modeller
+from cudamaster.modelled import Modeller, left_out
 from cudamaster.modelling import gpu
 from cudamaster.modelling.constants import KnownError
-from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Spread
+from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Other, Spread, Traffic
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.records import from_json, to_json
 from cudamaster.speed import Change, compare, modelled
@@ -194,6 +194,23 @@ def test_a_kernel_that_the_gpu_would_not_launch_has_no_score(change: dict[str, i
     profile = modeller.profile(FASTER, "N=8")
     assert isinstance(profile, NoProfile)
     assert profile.reason.endswith(why)
+
+
+def test_a_call_that_moves_less_than_its_task_takes_has_no_time() -> None:
+    """Sectors that are asked for, copies and fillings count; of long threads what is written may be missing."""
+    (launch,) = counts("N=8", 1e5).events
+    assert isinstance(launch, Launch)
+    traffic = (Traffic(buffer=1, bytes=4096, load_sectors=100), Traffic(buffer=2, bytes=4096, store_sectors=50))
+    call = counts("N=8", 1e5).model_copy(
+        update={"events": (launch.model_copy(update={"traffic": traffic, "count": 2}),)}
+    )
+    assert left_out(call, 6400, 3200) is None
+    assert left_out(call, 12800, 6400) is None
+    assert "reads 6400 bytes" in str(left_out(call, 12802, 0))
+    assert "writes 3200 bytes" in str(left_out(call, 0, 6402))
+    assert left_out(call.model_copy(update={"note": "of long threads the first part was traced"}), 6400, 6402) is None
+    filled = call.model_copy(update={"events": (*call.events, Other(event="memset", bytes=3200))})
+    assert left_out(filled, 0, 6402) is None
 
 
 def test_without_counts_of_the_baseline_times_stay_emulated_and_are_called_so() -> None:

@@ -94,6 +94,22 @@ def test_too_heavy_cases_have_modelled_times() -> None:
     assert verdict.complete
 
 
+def test_a_kernel_that_does_nothing_where_it_is_not_run_has_no_time_there() -> None:
+    """It is right at all sizes that this device runs, and nobody looks at the others."""
+    bench = Workbench(cards.load("square_matrix_mul"), Precision.FP32, CpuDevice(), seed=7)
+    head, brace, body = bench.baseline.code.partition("int M) {\n    dim3")
+    assert brace
+    code = f"{head}int M) {{\n    if (M > 3000)\n        return;\n    dim3{body}"
+    verdict = bench.evaluate(Candidate("square_matrix_mul", Precision.FP32, code, bench.baseline.command))
+    heaviest = max((case for case in verdict.cases if case.sweep), key=lambda case: case.weight)
+    assert verdict.correct
+    assert heaviest.skipped is not None
+    assert heaviest.not_modelled is not None
+    assert "reads 0 bytes" in heaviest.not_modelled
+    assert verdict.score == pytest.approx(1)
+    assert not verdict.complete
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """spmv_csr has a single timed case."""
