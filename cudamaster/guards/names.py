@@ -98,6 +98,11 @@ _FORBIDDEN_GROUPS: tuple[tuple[str, str, str], ...] = (
         "Use the public CUDA runtime API and the <<<...>>> launch.",
     ),
     (
+        r"__builtin_(?:ia32|aarch64|arm|neon|cpu|nontemporal)_\w+|__builtin___\w+_chk",
+        "is an instruction of the host's processor, whose accesses to memory are not seen",
+        "Write it in CUDA C++ or with CUDA's intrinsics.",
+    ),
+    (
         r"__thread|__declspec|__asm__goto|__managed__|__weak__|__ifunc__",
         "keeps memory or code that the harness cannot see",
         "Use a __device__ buffer, or allocate inside the call.",
