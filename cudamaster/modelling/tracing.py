@@ -36,6 +36,8 @@ from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
+# Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
+_UNEVEN = 4
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 
@@ -91,6 +93,7 @@ class _Launch(_Line):
     left_out: bool
     events: int
     dropped: int
+    accesses: tuple[int, int, int]  # of the traced blocks, of others, and how many others were run
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
     traffic: list[_Traffic]
     shared: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # requests, wavefronts of load, store, atomic
@@ -181,9 +184,21 @@ def recorded(
         call = calls[number] if number < len(calls) else None
         if call is None or call.reason is not None:
             found.append(NoTrace(why or (call and call.reason) or "the traced call failed"))
+        elif (uneven := _uneven(call.lines)) is not None:
+            found.append(NoTrace(uneven))
         else:
             found.append(_counts(call.lines, label, code.blocks, usage, wanted))
     return tuple(found)
+
+
+def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
+    """Why the sample cannot stand for a launch: most of the work lies in blocks that are not in it."""
+    for line in lines:
+        if isinstance(line, _Launch):
+            own, others, blocks = line.accesses
+            if others * line.traced > _UNEVEN * own * blocks:
+                return f"blocks of {line.kernel} that are not in the sample do far more than those in it"
+    return None
 
 
 @dataclass(frozen=True)

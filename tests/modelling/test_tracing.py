@@ -49,6 +49,7 @@ CALLS = (
     "several events",
     "host",
     "rows",
+    "second group",
     "waiting",
     "waiting for left out",
 )
@@ -348,6 +349,13 @@ def test_rows_are_copied_and_cleared_at_once(calls: Mapping[str, CallCounts | No
     found = calls["rows"]
     assert isinstance(found, CallCounts)
     assert found.events == (Other(event="memset", bytes=65536), Other(event="copy", bytes=65536))
+
+
+def test_work_beside_the_sample_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Blocks 0 to 7 are in the sample and 8 to 15 are not: a kernel that knows so could do all of its work there."""
+    found = calls["second group"]
+    assert isinstance(found, NoTrace)
+    assert "second_group_kernel that are not in the sample" in found.reason
 
 
 def test_a_block_that_waits_for_one_left_out_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:

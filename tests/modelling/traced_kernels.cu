@@ -148,6 +148,13 @@ __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     }
 }
 
+__global__ void second_group_kernel(const float* in, float* out, int n) {
+    if (blockIdx.x / 8 != 1)
+        return;
+    for (int i = (blockIdx.x - 8) * blockDim.x + threadIdx.x; i < n; i += 8 * blockDim.x)
+        out[i] = in[i];
+}
+
 __global__ void prefix_kernel(const float* in, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
@@ -227,6 +234,7 @@ int main() {
         cudaMemset2D(out, 4096, 0, 1024, 64);
         cudaMemcpy2D(out, 4096, in, 2048, 1024, 64, cudaMemcpyDeviceToDevice);
     });
+    recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
     cudaMemset(counters, 0, n * 4);

@@ -9,6 +9,7 @@ namespace executor {
 namespace trace {
 
 __thread Tracer* recorder;
+__thread Count accesses;
 const char* program_base;
 const unsigned* place_orders;
 
@@ -91,18 +92,22 @@ void __tsan_func_exit() {
         --tracer->lane(worker->linear).depth;
 }
 
-#define CALLOUT(name, bytes)                                                                                 \
+#define CALLOUT(name, bytes, plain)                                                                          \
     void __tsan_##name##read##bytes(void* address) {                                                         \
+        accesses += plain;                                                                                   \
         access(Act::kLoad, address, bytes, __builtin_return_address(0));                                     \
     }                                                                                                        \
     void __tsan_##name##write##bytes(void* address) {                                                        \
+        accesses += plain;                                                                                   \
         access(Act::kStore, address, bytes, __builtin_return_address(0));                                    \
     }
-#define CALLOUTS(name) CALLOUT(name, 1) CALLOUT(name, 2) CALLOUT(name, 4) CALLOUT(name, 8) CALLOUT(name, 16)
-CALLOUTS()
-CALLOUTS(unaligned_)
-CALLOUTS(volatile_)
-CALLOUTS(unaligned_volatile_)
+#define CALLOUTS(name, plain)                                                                                \
+    CALLOUT(name, 1, plain)                                                                                  \
+    CALLOUT(name, 2, plain) CALLOUT(name, 4, plain) CALLOUT(name, 8, plain) CALLOUT(name, 16, plain)
+CALLOUTS(, 1)
+CALLOUTS(unaligned_, 1)
+CALLOUTS(volatile_, 0)
+CALLOUTS(unaligned_volatile_, 0)
 #undef CALLOUTS
 #undef CALLOUT
 

@@ -158,7 +158,13 @@ struct Launch {
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block
     LineSet all;
+    // Plain accesses of blocks that are recorded and of those that are run beside them.
+    std::atomic<Count> own_accesses{0}, other_accesses{0}, other_blocks{0};
 
+    void note(Count accesses, bool recorded) {
+        (recorded ? own_accesses : other_accesses) += accesses;
+        other_blocks += !recorded;
+    }
     void add(unsigned long long block, const BlockCounts& counts, const LineSet& lines);
     std::string line(const Job& job) const; // JSON
 };

@@ -286,6 +286,7 @@ void block_begins(Worker& self, unsigned long long block) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
     recorder = nullptr;
+    accesses = 0;
     if (!launch || !launch->plan.has(block))
         return;
     if (!self.observer)
@@ -304,6 +305,9 @@ void block_begins(Worker& self, unsigned long long block) {
 
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
+    Launch* launch = state().launch.get();
+    if (launch && !self.block_failed)
+        launch->note(accesses, tracer != nullptr);
     if (!tracer)
         return;
     tracer->end_block();

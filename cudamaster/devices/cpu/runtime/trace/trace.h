@@ -130,6 +130,9 @@ void host_moves(size_t bytes);
 
 // The tracer of this OS thread's block, null where nothing is recorded.
 extern __thread Tracer* recorder;
+// Plain accesses of the block, recorded or not. Volatile ones and atomics are not among them: who waits makes as many
+// of those as he has time for.
+extern __thread Count accesses;
 
 inline void Tracer::note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
                          const void* site) {
