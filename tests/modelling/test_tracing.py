@@ -351,6 +351,23 @@ def test_rows_are_copied_and_cleared_at_once(calls: Mapping[str, CallCounts | No
     assert found.events == (Other(event="memset", bytes=65536), Other(event="copy", bytes=65536))
 
 
+def test_memory_from_the_heap_has_no_trace(program: Path) -> None:
+    """It lies in no buffer: a kernel that worked in it would ask nothing of memory."""
+    (found,) = recorded(
+        lambda notes: run_limited(
+            [str(program), "heap"],
+            60,
+            environment={"CUDAMASTER_CPU_TRACE": str(notes.fileno())},
+            held=[notes.fileno()],
+        ),
+        program,
+        ["heap"],
+        gpu.load(),
+    )
+    assert isinstance(found, NoTrace)
+    assert "the device's heap is not counted" in found.reason
+
+
 def test_work_beside_the_sample_has_no_trace(calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """Blocks 0 to 7 are in the sample and 8 to 15 are not: a kernel that knows so could do all of its work there."""
     found = calls["second group"]

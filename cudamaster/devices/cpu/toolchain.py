@@ -56,6 +56,10 @@ _TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2"
 _TELLS = re.compile(r"-(?:D|O|f|m|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
 _MOVING = ("memcpy", "memmove", "memset")
+_ALLOCATING = (
+    *("malloc", "calloc", "realloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"),
+    *("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),
+)
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
 # Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
@@ -184,9 +188,11 @@ def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
 def redirect_command(target: Path) -> list[str]:
     """Command that makes a traced object call the observer for what it moves by the library's functions.
 
-    The compiler has no call-out in those: a kernel that is one memcpy would ask nothing of memory.
+    The compiler has no call-out in those: a kernel that is one memcpy would ask nothing of memory. And for memory that
+    it takes from the heap, of which the observer knows nothing.
     """
-    return ["objcopy", *(f"--redefine-sym={name}=cudamaster_cpu_observe_{name}" for name in _MOVING), str(target)]
+    renames = (f"--redefine-sym={name}=cudamaster_cpu_observe_{name}" for name in (*_MOVING, *_ALLOCATING))
+    return ["objcopy", *renames, str(target)]
 
 
 @cache

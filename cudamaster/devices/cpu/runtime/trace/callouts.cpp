@@ -3,7 +3,9 @@
 #include "trace/trace.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace executor {
 namespace trace {
@@ -52,6 +54,12 @@ void moved(const void* to, const void* from, size_t bytes, const void* site) {
             access(Act::kLoad, static_cast<const char*>(from) + done, part, site);
         access(Act::kStore, static_cast<const char*>(to) + done, part, site);
     }
+}
+
+// The host's heap stands in for the device's. What a kernel does there lies in no buffer and would cost nothing.
+void takes_from_heap() {
+    if (worker)
+        fail_block("what a kernel does in memory from the device's heap is not counted");
 }
 
 // A range is as many accesses of 16 bytes.
@@ -133,6 +141,30 @@ void* cudamaster_cpu_observe_memset(void* to, int value, size_t bytes) {
     moved(to, nullptr, bytes, __builtin_return_address(0));
     return std::memset(to, value, bytes);
 }
+void* cudamaster_cpu_observe_malloc(size_t bytes) {
+    takes_from_heap();
+    return std::malloc(bytes);
+}
+void* cudamaster_cpu_observe_calloc(size_t count, size_t bytes) {
+    takes_from_heap();
+    return std::calloc(count, bytes);
+}
+void* cudamaster_cpu_observe_realloc(void* before, size_t bytes) {
+    takes_from_heap();
+    return std::realloc(before, bytes);
+}
+#define NEW(name, operation, ...)                                                                            \
+    void* cudamaster_cpu_observe_##name __VA_ARGS__ {                                                        \
+        takes_from_heap();                                                                                   \
+        return operation;                                                                                    \
+    }
+NEW(_Znwm, ::operator new(bytes), (size_t bytes))
+NEW(_Znam, ::operator new[](bytes), (size_t bytes))
+NEW(_ZnwmRKSt9nothrow_t, ::operator new(bytes, none), (size_t bytes, const std::nothrow_t& none))
+NEW(_ZnamRKSt9nothrow_t, ::operator new[](bytes, none), (size_t bytes, const std::nothrow_t& none))
+NEW(_ZnwmSt11align_val_t, ::operator new(bytes, to), (size_t bytes, std::align_val_t to))
+NEW(_ZnamSt11align_val_t, ::operator new[](bytes, to), (size_t bytes, std::align_val_t to))
+#undef NEW
 
 void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const void* site) {
     access(Act::kAtomic, address, bytes, site);
