@@ -342,7 +342,7 @@ class Builder:
         if not isinstance(self.device, Observing):
             return None
         plain = region_of(expanded)
-        with ThreadPoolExecutor(2) as pool:
+        with threads(2) as pool:
             builds = pool.map(partial(self._expand, candidate, flags), self.device.flags_of_builds(flags.arguments))
         for build in builds:
             if isinstance(build, Refusal):

@@ -101,7 +101,8 @@ std::string Launch::line(const Job& job) const {
              launch.cooperative ? "true" : "false");
     text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
              traced, plan.only_those ? "true" : "false", events, dropped);
-    text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(), other_blocks.load());
+    text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(),
+             other_blocks.load());
     text.put(",\"executed\":[");
     const char* comma = "";
     for (const auto& [place, executions] : executed) {
