@@ -312,6 +312,11 @@ def test_programs_get_errors_as_json(arguments: list[str], code: int, said: str)
     assert said in done.stderr
 
 
+def test_sizes_of_a_card_are_exact() -> None:
+    """A size of seven digits is not rounded to six: it is what a kernel has to work for."""
+    assert " 1048576 " in run("tasks", "dot_product").stdout
+
+
 def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C ends a run with 130 and the command that carries it on."""
     process = subprocess.Popen(

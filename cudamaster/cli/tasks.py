@@ -91,7 +91,7 @@ def _show(card: object, as_json: bool) -> None:
     for case in card.cases:
         if case.sweep:
             floor = card.floor_of(case, Precision.FP32)
-            rows.append([*(f"{case.values[name]:g}" for name in swept), f"{case.weight:.3g}",
+            rows.append([*(f"{case.values[name]:.12g}" for name in swept), f"{case.weight:.3g}",
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
                          f"{floor['operations']:.3g}"])  # fmt: skip
     # Long names break after an underscore, so that the numbers below them need not.
