@@ -6,6 +6,7 @@ that a figure that changed since is damage and never a result.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -268,4 +269,6 @@ def read_json(path: Path) -> Any:
 
 def unusable(path: Path | str, error: OSError) -> RunFolderError:
     """The error for a file of a run that the system does not let us use."""
-    return RunFolderError(f"{path} cannot be used: {error.strerror}.", _AFRESH)
+    denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)  # nothing is damaged
+    fix = "Make room or give access, and try again." if denied else _AFRESH
+    return RunFolderError(f"{path} cannot be used: {error.strerror}.", fix)

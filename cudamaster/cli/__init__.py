@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +45,7 @@ Exit codes:
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
+_LITTLE_BYTES = 1 << 20  # a disk with less than this is called full
 
 
 class _Group(click.Group):
@@ -100,9 +104,24 @@ class _Group(click.Group):
         except OSError as error:
             # A full disk or a folder that may not be written, wherever it shows first.
             _mute()
-            where = f" ({error.filename})" if error.filename else ""
+            where = f" ({error.filename})" if error.filename else _full_disks(error)
             report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
             ctx.exit(DeviceError.exit_code)
+
+
+def _full_disks(error: OSError) -> str:
+    """Which of the places that we write to are full: a write that fails does not say where."""
+    if error.errno != errno.ENOSPC:
+        return ""
+    from cudamaster import resources
+
+    places = {"the cache": resources.cache(), "temporary files": Path(tempfile.gettempdir()), "this folder": Path.cwd()}
+    full = []
+    for name, place in places.items():
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(place).free < _LITTLE_BYTES:
+                full.append(f"{name}, {place}")
+    return f" ({'; '.join(full)})" if full else ""
 
 
 def _leave(code: int) -> NoReturn:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from cudamaster.errors import ModelError, RunFolderError
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.optimization import optimize, resume
 from cudamaster.runfolder import RunFolder, fresh_path
-from cudamaster.runrecord import Settings, read_manifest
+from cudamaster.runrecord import Settings, read_manifest, unusable
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.values import Candidate, Precision, Role, Verdict
 
@@ -244,3 +246,11 @@ def test_fresh_paths_do_not_collide(tmp_path: Path) -> None:
     first = fresh_path(tmp_path, "sorting", Precision.BF16)
     first.mkdir()
     assert fresh_path(tmp_path, "sorting", Precision.BF16) != first
+
+
+@pytest.mark.parametrize(("number", "fix"), [(errno.EROFS, "give access"), (errno.EACCES, "give access"),
+                                             (errno.ENOSPC, "Make room"), (errno.EIO, "from a copy")])  # fmt: skip
+def test_what_may_not_be_written_is_not_called_damaged(number: int, fix: str) -> None:
+    error = unusable("run/lock", OSError(number, os.strerror(number)))
+    assert str(error).startswith(f"run/lock cannot be used: {os.strerror(number)}.")
+    assert fix in error.fix
