@@ -348,6 +348,15 @@ def test_interrupted_within_an_import() -> None:
     assert (ran.returncode, ran.stderr) == (130, "interrupted\n")
 
 
+def interrupt(process: subprocess.Popen[str], asleep: Path) -> None:
+    """Send Ctrl-C to a process half a second after what it started has made the file `asleep`."""
+    deadline = time.monotonic() + 120
+    while not asleep.is_file() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+
+
 @pytest.mark.parametrize("compiled", ["*", "*-fsanitize=thread*"])
 def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None:
     """Ctrl-C waits neither for a compiler nor for what looks for faults, which takes minutes where a kernel hangs."""
@@ -364,11 +373,7 @@ def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "CXX": str(compiler), "CUDAMASTER_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "asleep").is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    interrupt(process, tmp_path / "asleep")
     try:
         _, said = process.communicate(timeout=20)
     finally:
@@ -398,11 +403,7 @@ def test_an_interrupted_suite_waits_for_no_compiler(tmp_path: Path) -> None:
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "CXX": str(compiler), "CUDAMASTER_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "asleep").is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    interrupt(process, tmp_path / "asleep")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     asleep = (tmp_path / "asleep").read_text().split()
