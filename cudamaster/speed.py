@@ -41,7 +41,7 @@ BETWEEN_PROCESSES_US = 0.5
 # An interval that holds 1 says SAME as long as it reaches no further than this from its middle. With 50 turns that is
 # 3 to 11 % on calls of 10 to 20 µs. A quiet case (noise up to 1.5 %) reaches 2 %, and SAME hides less than 5 % there.
 WIDEST_SAME = 0.12
-SERIES = 8  # turns at most (case_calls.h)
+SERIES = 8  # turns, about what one has (case_time.h): their number is drawn at random
 _FEWEST_SERIES = 5  # fewer say nothing about their spread
 _FEWEST_TO_TRIM = 10  # below, a trimmed mean keeps too few degrees of freedom to say anything
 

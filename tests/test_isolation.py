@@ -99,14 +99,18 @@ def attack(
     limit_s: float = 2,
     judge_limit_s: float = 120,
     more: Sequence[str] = (),
+    head: str = "",
 ) -> Seen:
-    """Run the baseline with `body` before it as a candidate, on the verification cases; with `calls` on all."""
+    """Run the baseline with `body` before it as a candidate, on the verification cases; with `calls` on all.
+
+    `head` stands before the wrapper.
+    """
     folder, cases = Path(tempfile.mkdtemp(dir=within)), "all" if calls else "verify"
     code = baseline_region(CARD, Precision.FP32)
-    head = re.search(r"extern \"C\" void [^{]*\{", code)
-    assert head is not None
+    wrapper = re.search(r"extern \"C\" void [^{]*\{", code)
+    assert wrapper is not None
     # Headers of the system first: the CPU device redefines words that they use.
-    attacked = HEADERS + code.replace(head[0], f"{head[0]}\n{body}\n")
+    attacked = HEADERS + head + code.replace(wrapper[0], f"{wrapper[0]}\n{body}\n")
     compiled = builder.device.compile(attacked, ["-O1", "-std=c++17"], "attack", folder)
     assert compiled.object is not None, compiled.log
     linked = builder.device.link([*builder._worker_objects(False), compiled.object], folder / "worker")
@@ -130,7 +134,7 @@ def test_an_attack_that_does_nothing_is_a_candidate_like_others(builder: Builder
     for case in seen.judgement.cases:
         assert case.timing is None or len(case.timing.candidate_us) >= 10
     calls = Counter(re.findall(r"call by \d+", seen.ran.stderr))
-    assert len(calls) == 2  # pairs of processes take turns, in series of eight
+    assert len(calls) == 2  # pairs of processes take turns, in series
     assert min(calls.values()) >= 2 * sum(case.timing is not None for case in seen.judgement.cases)
     assert "no network, no other processes" in seen.judgement.hardware["isolation"]
 
@@ -251,47 +255,117 @@ def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Pa
     assert not [line for line in seen.lines if line["event"] == "end"]
 
 
-# Where the slots of the memory shared with the judge lie, as mskb/arena.h has it, and which of them can be read.
-READER = """
-if (FILE* maps = std::fopen("/proc/self/maps", "r")) {
-    char line[512];
+# Where the places of slots in the memory shared with the judge lie, as mskb/arena.h has it: a look at it that no kernel
+# has, since a worker of the CPU device works on copies.
+SHARED = """
+struct Shared {
     unsigned char* base = nullptr;
-    while (base == nullptr && std::fgets(line, sizeof line, maps))
-        if (std::strstr(line, "memfd:mskb")) base = (unsigned char*)std::strtoull(line, nullptr, 16);
-    std::fclose(maps);
-    auto up = [](size_t at) { return (at + 255) / 256 * 256; };
-    size_t x = up(4096 + 4 + 2 * 4096), y = up(x + 4 * (size_t)N + 2 * 4096), stride = up(y + 4 * (size_t)N + 4096);
-    int open = 0;
-    for (int slot = 0; base != nullptr && N == 65536 && slot < 8; ++slot) {
-        int plain = 0;
-        for (int i = 0; i < 64; ++i) {
-            float value = std::fabs(((float*)(base + slot * stride + x))[i]);
-            plain += value > 1e-4f && value <= 1.0f;
-        }
-        open |= (plain > 48) << slot;
+    size_t x, stride;
+    explicit Shared(size_t n) {
+        auto up = [](size_t at) { return (at + 255) / 256 * 256; };
+        x = up(4096 + 4 + 2 * 4096);
+        stride = up(up(x + 4 * n + 2 * 4096) + 4 * n + 4096);
+        FILE* maps = std::fopen("/proc/self/maps", "r");
+        char line[512];
+        while (base == nullptr && std::fgets(line, sizeof line, maps))
+            if (std::strstr(line, "memfd:mskb")) base = (unsigned char*)std::strtoull(line, nullptr, 16);
+        std::fclose(maps);
     }
-    if (N == 65536) std::fprintf(stderr, "%d reads %d\\n", getpid(), open);
+    float* out(int place) const { return (float*)(base + place * stride + 4096); }
+    float* inputs(int place) const { return (float*)(base + place * stride + x); }
+    bool plain(int place) const {
+        int values = 0;
+        for (int i = 0; i < 64; ++i) {
+            float value = std::fabs(inputs(place)[i]);
+            values += value > 1e-4f && value <= 1.0f;
+        }
+        return values > 48;
+    }
+    int place_of(const float* X) const {
+        for (int place = 0; place < 16; ++place)
+            if (std::memcmp(inputs(place), X, 256) == 0) return place;
+        return -1;
+    }
+};
+"""
+READER = """
+if (N == 65536) {
+    Shared shared(N);
+    float own[64];
+    cudaMemcpy(own, X, sizeof own, cudaMemcpyDeviceToHost);
+    int open = 0;
+    for (int place = 0; place < 16; ++place) open |= shared.plain(place) << place;
+    std::fprintf(stderr, "%d in %d reads %d\\n", getpid(), shared.place_of(own), open);
 }
 """
 
 
 def test_inputs_of_calls_to_come_cannot_be_read(builder: Builder, tmp_path: Path) -> None:
-    """Calls are prepared eight at a time: a candidate that did all of them at the first would look fast."""
+    """Calls are prepared together: a candidate that did all of them at the first would look fast."""
     if not builder.device.emulated:
         pytest.skip("on a GPU the memory is not in the process's own address space")
-    seen = attack(builder, tmp_path, READER, calls=16)
+    seen = attack(builder, tmp_path, READER, calls=60, head=SHARED)
     assert seen.judgement.status is Status.CORRECT, seen.judgement.detail
-    read = re.findall(r"(\d+) reads (\d+)", seen.ran.stderr)
-    assert len(read) > 16
-    ones = [int(mask) for _, mask in read]
-    series = [255 >> (7 - k) for k in range(8)]  # in the k-th call those of the calls before it, and its own
-    assert any(ones[i : i + 8] == series for i in range(len(ones)))
+    hidden, behind, places = 0, 0, set()
+    calls: dict[str, tuple[int, int]] = {}
+    for process, place, plain in re.findall(r"(\d+) in (\d+) reads (\d+)", seen.ran.stderr):
+        assert 1 << int(place) & int(plain)  # its own inputs are there
+        places.add(int(place))
+        if process in calls:
+            behind += 1
+            hidden += not 1 << int(place) & calls[process][1]
+        calls[process] = (int(place), int(plain))
+    # The next call's inputs were hidden, but where the next one begins another series: its inputs were not there yet.
+    assert behind > 60
+    assert hidden > 0.7 * behind
+    assert len(places) > 8  # where a call's buffers lie says nothing of when it is made
+
+
+LATE = """
+static double result; static float of[64]; static bool waits; static int number;
+if (N == 65536 && ++number > 3) {
+    Shared shared(N);
+    if (int place = waits ? shared.place_of(of) : -1; place >= 0) *shared.out(place) = (float)result;
+    waits = number % 3 == 0;
+    static float x[65536], y[65536];
+    cudaMemcpy(x, X, sizeof x, cudaMemcpyDeviceToHost);
+    cudaMemcpy(y, Y, sizeof y, cudaMemcpyDeviceToHost);
+    std::memcpy(of, x, sizeof of);
+    result = 0;
+    for (int i = 0; i < N; ++i) result += (double)x[i] * y[i];
+    if (waits) return;
+}
+"""
+
+
+def test_a_result_may_not_come_late(builder: Builder, tmp_path: Path) -> None:
+    """Every third call delivers nothing, and the call after it delivers both: the seal of the first is broken."""
+    if not builder.device.emulated:
+        pytest.skip("on a GPU the memory is not in the process's own address space")
+    found = set()
+    for seed in range(1, 4):  # by which series and places are drawn
+        seen = attack(builder, tmp_path, LATE, calls=60, head=SHARED, more=["--seed", str(seed)])
+        assert seen.judgement.status in (Status.FAULT, Status.WRONG)
+        assert "at a timed call" in seen.judgement.detail
+        found |= set(re.findall("changed by calls after them|as it was before the call", seen.judgement.detail))
+    assert "changed by calls after them" in found
+
+
+def test_a_call_may_not_rest(builder: Builder, tmp_path: Path) -> None:
+    """One call in twelve does nothing: what each timed call left is held against the baseline's."""
+    body = "static int number; if (N == 65536 && ++number > 3 && number % 12 == 0) return;"
+    for seed in range(4):
+        seen = attack(builder, tmp_path, body, calls=40, more=["--seed", str(seed)])
+        assert seen.judgement.status is Status.WRONG
+        assert "as it was before the call" in seen.judgement.detail
+        assert "at a timed call" in seen.judgement.detail
 
 
 def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
     """A worker can't answer in advance, by which a call would seem to take no time."""
     body = (
-        'struct { long number; double seconds; int error; char name[64]; char detail[320]; } reply{7, 1e-9, 0, "", ""};'
+        "struct { long number; double seconds; int error; char name[64]; char detail[320]; long seals[16]; }"
+        " reply{7, 1e-9};"
         "for (int to = 3; to < 64; ++to) (void)!send(to, &reply, sizeof reply, MSG_DONTWAIT);"
     )
     seen = attack(builder, tmp_path, body, limit_s=1)

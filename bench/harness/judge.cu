@@ -7,6 +7,7 @@
 #include "mskb/generators.h"
 #include "mskb/harness.h"
 #include "mskb/mask.h"
+#include "mskb/seal.h"
 #include "mskb/sparse.h"
 
 namespace mskb {
@@ -138,6 +139,11 @@ void mask(void* data, size_t bytes, uint64_t key) {
     MSKB_CUDA(cudaGetLastError());
 }
 
+void seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
+    seal_kernel<<<blocks_for(mask_words(bytes)), kThreads>>>(data, bytes, key, sum);
+    MSKB_CUDA(cudaGetLastError());
+}
+
 bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
     size_t n = static_cast<size_t>(spec.length);
     ReusedBuffer found(sizeof(int));
@@ -190,6 +196,27 @@ Difference compare_on_device(const void* got, const void* other, const BufferSpe
     MSKB_CUDA(cudaGetLastError());
     MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
     return found;
+}
+
+Differences::Differences(size_t most) : found_(most * sizeof(Difference)) {
+    MSKB_CUDA(cudaMemset(found_.get(), 0, found_.bytes()));
+}
+
+void Differences::add(size_t which, const void* got, const void* other, const BufferSpec& spec,
+                      const Tolerance& tolerance) {
+    size_t n = static_cast<size_t>(spec.length);
+    compare_kernel<<<blocks_for(n), kThreads>>>(got, other, spec.kind, n, tolerance,
+                                                static_cast<Difference*>(found_.get()) + which);
+    MSKB_CUDA(cudaGetLastError());
+}
+
+std::vector<bool> Differences::any() const {
+    std::vector<Difference> found(found_.bytes() / sizeof(Difference));
+    MSKB_CUDA(cudaMemcpy(found.data(), found_.get(), found_.bytes(), cudaMemcpyDeviceToHost));
+    std::vector<bool> differs;
+    for (const Difference& each : found)
+        differs.push_back(each.count > 0);
+    return differs;
 }
 
 double largest_difference(const void* got, const void* other, const BufferSpec& spec) {

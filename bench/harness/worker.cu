@@ -6,6 +6,7 @@
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
 // With --inputs-only nothing else is copied: what calls write is lost.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -23,6 +24,8 @@
 #include "mskb/confine.h"
 #include "mskb/ledger.h"
 #include "mskb/mask.h"
+#include "mskb/seal.h"
+#include "mskb/used_process.h"
 #include "mskb/timing.h"
 
 #ifdef MSKB_CPU_DEVICE
@@ -64,6 +67,12 @@ __global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
         mask_word(data, bytes, key, i);
 }
 
+void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
+    size_t blocks = std::min<size_t>(kMaskBlocks, mask_words(bytes) / kMaskThreads + 1);
+    seal_kernel<<<static_cast<unsigned int>(blocks), kMaskThreads>>>(data, bytes, key, sum);
+    MSKB_CUDA(cudaGetLastError());
+}
+
 struct WorkerOptions {
     std::string channel;
     bool candidate = true, exact = false, confined = true, inputs_only = false;
@@ -103,7 +112,7 @@ class Worker {
     explicit Worker(const WorkerOptions& options)
         : options_(options), copies_(kCopies || options.exact), guard_(options.exact ? 0 : kGuardBytes),
           channel_(connected(options.channel)) {
-        MSKB_CUDA(cudaFree(nullptr)); // makes the context
+        make_used(); // and the context
     }
 
     int serve() {
@@ -141,6 +150,8 @@ class Worker {
             take_case(request);
             return;
         case Ask::kPrepare:
+            if (request.seal != 0)
+                seal(request.seal);
             move_to(request.slot);
             if (request.mask != 0)
                 unmask(request.mask);
@@ -148,6 +159,9 @@ class Worker {
             forget_outputs();
             (*flush_)();
             break;
+        case Ask::kSeals:
+            seals_.take(reply.seals);
+            return;
         case Ask::kCall:
             empty_launch(); // the host's way to the device is warm, whatever the worker did before
             reply.seconds = timed_call([this] { call(); });
@@ -207,6 +221,14 @@ class Worker {
         for (size_t i = 0; i < spans_.size(); ++i)
             arguments_.buffers.push_back(copies_ ? static_cast<unsigned char*>(own_[i].get()) + guard_
                                                  : shared_.base() + slot + spans_[i].offset);
+    }
+
+    // What the call before left, where it left it.
+    void seal(uint64_t key) {
+        seals_.begin(key);
+        for (size_t i = 0; i < spans_.size(); ++i)
+            if (spans_[i].written)
+                seals_.add(arguments_.buffers[i], spans_[i].bytes);
     }
 
     void unmask(uint64_t key) const {
@@ -304,6 +326,7 @@ class Worker {
     Sizes sizes_;
     std::vector<Request::Span> spans_;
     std::vector<DeviceBuffer> own_;
+    Seals seals_{launch_seal};
     Arguments arguments_;
     bool prepared_ = false;
 };

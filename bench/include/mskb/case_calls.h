@@ -10,6 +10,7 @@
 #include "mskb/input_set.h"
 #include "mskb/options.h"
 #include "mskb/report.h"
+#include "mskb/seal.h"
 #include "mskb/task.h"
 #include "mskb/workers.h"
 
@@ -17,8 +18,8 @@ namespace mskb {
 
 constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
-constexpr size_t kMostSlots = 8;       // calls that are prepared together ...
-constexpr size_t kSlotBytes = size_t{256} << 20; // ... as far as they take no more memory than this
+constexpr size_t kSlotBytes = size_t{256}
+                              << 20; // calls are prepared together as far as they take no more memory
 
 inline uint64_t label_stream(const std::string& label) {
     uint64_t hash = 0xcbf29ce484222325ull;
@@ -49,23 +50,29 @@ class CaseCalls {
     }
 
     void begin() {
-        add_slot();
+        add_place();
         use(0);
         for (Contestant* worker : workers.all())
             settle(*worker, worker->begin_case(row_.sizes, layout_));
     }
 
-    // How many calls can be prepared together, each on buffers of its own.
+    // How many calls can be prepared together, each in a slot: on buffers of its own.
     size_t slots() {
         size_t room = std::min(kMostSlots, for_slots_ / std::max<size_t>(layout_.bytes, 1));
-        while (slots_.size() < room)
-            add_slot();
-        return slots_.size();
+        while (places_.size() < room)
+            add_place();
+        return places_.size();
+    }
+
+    // Draws where the slots lie. A candidate knows addresses, and is not to know which call of a series it is in by them.
+    void draw_places(Rng& rng) {
+        for (size_t k = place_of_.size(); k > 1; --k)
+            std::swap(place_of_[k - 1], place_of_[rng.below(k)]);
     }
 
     void use(size_t slot) {
-        working_ = slots_.at(slot);
         slot_ = slot;
+        working_ = places_.at(place_of_.at(slot));
     }
 
     void place(const Inputs& inputs) {
@@ -76,28 +83,53 @@ class CaseCalls {
     // So that they can be read from the start of the next call on, and not before.
     void place_masked(const Inputs& inputs) {
         inputs.place(working_);
-        if (getentropy(&masks_[slot_], sizeof masks_[slot_]) != 0)
-            harness_failure("no random numbers");
+        masks_[slot_] = secret();
         for (size_t i = 0; i < specs_.size(); ++i)
             if (specs_[i].is_read() && specs_[i].bytes() > 0)
                 mask(working_[i].get(), specs_[i].bytes(), masks_[slot_]);
     }
 
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
-    Outcome call(Contestant& worker, Ask ask) {
-        MSKB_CUDA(cudaDeviceSynchronize());
-        Outcome outcome =
-            worker.call(ask, slot_ * layout_.bytes, std::exchange(masks_[slot_], 0), limit(worker));
-        settle(worker, outcome);
-        return outcome;
+    Outcome call(Contestant& worker, Ask ask) { return call(worker, ask, 0); }
+
+    // A call each on the first `count` slots, in order; `ended` takes what came of them. Where they are `sealed`, so is
+    // what each left, and `late` is to be asked.
+    template <class Take> void series(Contestant& worker, size_t count, bool sealed, const Take& ended) {
+        seal_keys_.clear();
+        for (size_t k = 0; k < count; ++k) {
+            use(k);
+            if (sealed && k > 0)
+                seal_keys_.push_back(secret());
+            ended(k, call(worker, Ask::kCall, sealed && k > 0 ? seal_keys_.back() : 0));
+        }
+    }
+
+    // How many calls of the series that a worker just made left something else than lies there now. Nobody knows of the
+    // last one of a series that it is the last, and what it left is what is looked at.
+    size_t late(Contestant& worker) {
+        uint64_t then[kMostSlots] = {}, now[kMostSlots] = {};
+        if (seal_keys_.empty())
+            return 0;
+        settle(worker, worker.seals(then));
+        for (size_t k = 0; k < seal_keys_.size(); ++k) {
+            use(k);
+            seals_.begin(seal_keys_[k]);
+            for (size_t i = 0; i < specs_.size(); ++i)
+                if (specs_[i].is_written())
+                    seals_.add(working_[i].get(), specs_[i].bytes());
+        }
+        seals_.take(now);
+        size_t broken = 0;
+        for (size_t k = 0; k < seal_keys_.size(); ++k)
+            broken += then[k] != now[k];
+        return broken;
     }
 
     // Calls one behind the other on the same inputs, after warm-ups.
     Outcome repeat(Contestant& worker, const Inputs& inputs) {
         place(inputs);
         MSKB_CUDA(cudaDeviceSynchronize());
-        Outcome outcome =
-            worker.repeat(slot_ * layout_.bytes, options_.warmups, options_.calls, limit(worker));
+        Outcome outcome = worker.repeat(offset(), options_.warmups, options_.calls, limit(worker));
         settle(worker, outcome);
         return outcome;
     }
@@ -108,17 +140,37 @@ class CaseCalls {
     }
 
   private:
+    Outcome call(Contestant& worker, Ask ask, uint64_t seal) {
+        MSKB_CUDA(cudaDeviceSynchronize());
+        Outcome outcome = worker.call(ask, offset(), std::exchange(masks_[slot_], 0), limit(worker), 1, seal);
+        settle(worker, outcome);
+        return outcome;
+    }
+
     // Seconds that a call of a worker may take.
     double limit(const Contestant& worker) const {
         bool trusted = std::string(worker.who()) == "baseline";
         return trusted ? kBaselineLimit : std::max(options_.call_limit_s, kSlowest * baseline_seconds);
     }
 
-    void add_slot() {
-        unsigned char* base = memory_.base() + slots_.size() * layout_.bytes;
-        slots_.emplace_back();
+    // Of the slot in use, in the memory that is shared.
+    size_t offset() const { return place_of_[slot_] * layout_.bytes; }
+
+    void add_place() {
+        unsigned char* base = memory_.base() + places_.size() * layout_.bytes;
+        place_of_.push_back(places_.size());
+        places_.emplace_back();
         for (const Request::Span& span : layout_.spans)
-            slots_.back().emplace_back(base + span.offset, span.bytes);
+            places_.back().emplace_back(base + span.offset, span.bytes);
+    }
+
+    // A number that nobody knows; not 0.
+    static uint64_t secret() {
+        uint64_t number = 0;
+        while (number == 0)
+            if (getentropy(&number, sizeof number) != 0)
+                harness_failure("no random numbers");
+        return number;
     }
 
     // A fault or a timeout ends the run: the worker is of no use any more.
@@ -147,10 +199,13 @@ class CaseCalls {
     const Row& row_;
     std::vector<BufferSpec> specs_;
     Layout layout_;
-    std::vector<std::vector<WorkingBuffer>> slots_;
-    std::vector<WorkingBuffer> working_; // of the slot in use
+    std::vector<std::vector<WorkingBuffer>> places_; // for slots
+    std::vector<size_t> place_of_;                   // each slot
+    std::vector<WorkingBuffer> working_;             // of the slot in use
     size_t slot_ = 0;
     uint64_t masks_[kMostSlots] = {}; // keys of the inputs that are in a slot, 0 for none
+    std::vector<uint64_t> seal_keys_; // of the calls of a series but its last
+    Seals seals_{seal};
 };
 
 } // namespace mskb

@@ -21,18 +21,66 @@ struct Observation {
     std::vector<std::vector<double>> outputs; // per buffer
 };
 
+// Where outputs of a call lie on the device, per buffer; of no meaning for inputs.
+using Outputs = std::vector<const void*>;
+
+// A copy of what a call wrote, where no worker finds it.
+class KeptOutputs {
+  public:
+    // Of all that is written, or of those buffers alone for which `wanted` is true.
+    template <class Wanted>
+    void keep(const std::vector<BufferSpec>& specs, const std::vector<WorkingBuffer>& working,
+              const Wanted& wanted) {
+        kept_.resize(specs.size());
+        for (size_t i = 0; i < specs.size(); ++i) {
+            if (!specs[i].is_written() || !wanted(i))
+                continue;
+            if (!kept_[i])
+                kept_[i].emplace(specs[i].bytes());
+            MSKB_CUDA(cudaMemcpyAsync(kept_[i]->get(), working[i].get(), specs[i].bytes(),
+                                      cudaMemcpyDeviceToDevice));
+        }
+    }
+    void keep(const std::vector<BufferSpec>& specs, const std::vector<WorkingBuffer>& working) {
+        keep(specs, working, [](size_t) { return true; });
+    }
+
+    Outputs outputs() const {
+        Outputs there;
+        for (const std::optional<ReusedBuffer>& kept : kept_)
+            there.push_back(kept ? kept->get() : nullptr);
+        return there;
+    }
+
+  private:
+    std::vector<std::optional<ReusedBuffer>> kept_; // per buffer
+};
+
 class CaseCheck {
   public:
     CaseCheck(const std::vector<BufferSpec>& specs, const std::vector<WorkingBuffer>& working, Oracle& oracle)
-        : specs_(specs), working_(working), oracle_(oracle), worst_(specs.size(), 0.0), kept_(specs.size()) {}
+        : specs_(specs), working_(working), oracle_(oracle), worst_(specs.size(), 0.0) {}
 
+    // Of the working buffers.
     Observation observe(const Inputs& inputs, const std::vector<Expected>& expected,
                         const std::string& unsettled) const {
         std::string damage = damaged(inputs);
-        Observation seen{damage.empty() ? unsettled : damage, {}};
+        return observed(damage.empty() ? unsettled : damage, working_outputs(), expected);
+    }
+
+    Observation observed(const std::string& damage, const Outputs& outputs,
+                         const std::vector<Expected>& expected) const {
+        Observation seen{damage, {}};
         for (size_t i = 0; i < specs_.size(); ++i)
-            seen.outputs.push_back(gather(working_[i].get(), specs_[i], expected[i].wanted));
+            seen.outputs.push_back(gather(outputs[i], specs_[i], expected[i].wanted));
         return seen;
+    }
+
+    Outputs working_outputs() const {
+        Outputs there;
+        for (const WorkingBuffer& buffer : working_)
+            there.push_back(buffer.get());
+        return there;
     }
 
     // Whether a call of the baseline was right; its worst error goes into the bound.
@@ -55,22 +103,10 @@ class CaseCheck {
         return worst;
     }
 
-    // Keeps the outputs that the reference does not cover, for the comparison of every element.
-    void keep_outputs(const std::vector<Expected>& expected) {
-        for (size_t i = 0; i < specs_.size(); ++i) {
-            if (!expected[i].sampled())
-                continue;
-            if (!kept_[i])
-                kept_[i].emplace(specs_[i].bytes());
-            MSKB_CUDA(
-                cudaMemcpy(kept_[i]->get(), working_[i].get(), specs_[i].bytes(), cudaMemcpyDeviceToDevice));
-        }
-    }
-
-    // Whether a call of the candidate was right; `line` takes what was found. Of the outputs that the reference does
-    // not cover, the working buffers have the candidate's and the kept ones the baseline's, or the other way round.
-    bool candidate(const Observation& seen, const std::vector<Expected>& expected, bool candidate_last,
-                   Line& line) const {
+    // Whether a call of the candidate was right; `line` takes what was found. Where the reference does not cover an output,
+    // every element of `got` is compared with that of `baseline`. The inputs of the call are in the working buffers.
+    bool candidate(const Observation& seen, const std::vector<Expected>& expected, const Outputs& got,
+                   const Outputs& baseline, Line& line) const {
         bool ok = seen.damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
@@ -78,14 +114,12 @@ class CaseCheck {
                 continue;
             Comparison comparison = compare(seen.outputs[i], specs_[i], expected[i], worst_[i]);
             if (expected[i].sampled()) {
-                const void *working = working_[i].get(), *kept = kept_[i]->get();
-                const void *got = candidate_last ? working : kept,
-                           *baseline = candidate_last ? kept : working;
                 auto ask = [&](const std::vector<size_t>& places) {
                     std::vector<Expected> asked = oracle_.expect_at(i, places);
-                    return compare(gather(got, specs_[i], asked[i].wanted), specs_[i], asked[i], worst_[i]);
+                    return compare(gather(got[i], specs_[i], asked[i].wanted), specs_[i], asked[i],
+                                   worst_[i]);
                 };
-                compare_with_baseline(comparison, got, baseline, specs_[i], expected[i],
+                compare_with_baseline(comparison, got[i], baseline[i], specs_[i], expected[i],
                                       oracle_.most_asked(i), ask);
             } else {
                 describe(comparison, specs_[i]);
@@ -97,7 +131,14 @@ class CaseCheck {
         return ok;
     }
 
-  private:
+    // How far outputs may be from the baseline's before they are suspects, per buffer: the bound `times` over.
+    std::vector<Tolerance> tolerances(const std::vector<Expected>& expected, double times) const {
+        std::vector<Tolerance> each;
+        for (size_t i = 0; i < specs_.size(); ++i)
+            each.push_back(tolerance_of(specs_[i], expected[i], times * bound_of(specs_[i], worst_[i])));
+        return each;
+    }
+
     // Empty when guard zones and inputs are as they were, else what was damaged.
     std::string damaged(const Inputs& inputs) const {
         for (size_t i = 0; i < specs_.size(); ++i) {
@@ -109,11 +150,11 @@ class CaseCheck {
         return "";
     }
 
+  private:
     const std::vector<BufferSpec>& specs_;
     const std::vector<WorkingBuffer>& working_;
     Oracle& oracle_;
-    std::vector<double> worst_;                     // error of the baseline so far, per buffer
-    std::vector<std::optional<ReusedBuffer>> kept_; // outputs of the call before
+    std::vector<double> worst_; // error of the baseline so far, per buffer
 };
 
 } // namespace mskb

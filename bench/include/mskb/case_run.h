@@ -74,7 +74,8 @@ class CaseRun {
             if (options.paper)
                 return true;
             double extra_seconds = std::min(kMostExtra, options.extra_seconds / run_.timed_cases);
-            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds)
+            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds,
+                          sets_.back().expected)
                      .run(sets_.back().inputs.structure_seconds());
         }
         return ok;
@@ -87,13 +88,16 @@ class CaseRun {
         std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    // Bytes that a case takes on the device: its buffers, and once more the outputs that are compared there and the
-    // inputs, if they have structure; on the CPU device also the copies of the workers, of which launches need one.
+    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure, and three times the
+    // outputs that are compared there; on the CPU device also the copies of the workers, of which launches need one.
     static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
 #ifdef MSKB_CPU_DEVICE
         return (launches ? 2 : 4) * Layout(specs).bytes;
 #else
-        return 2 * Layout(specs).bytes;
+        size_t written = 0;
+        for (const BufferSpec& spec : specs)
+            written += spec.is_written() ? spec.bytes() : 0;
+        return 2 * Layout(specs).bytes + 2 * written;
 #endif
     }
 
@@ -148,17 +152,18 @@ class CaseRun {
     }
 
     bool check(Set& set) {
-        for (const Expected& expected : set.expected) {
-            if (!expected.sampled())
-                continue;
+        auto sampled = [&](size_t i) { return set.expected[i].sampled(); };
+        bool any = false;
+        for (size_t i = 0; i < set.expected.size(); ++i)
+            any = any || sampled(i);
+        if (any) {
             calls_.call(run_.workers.baseline(), Ask::kCall, set.inputs);
-            check_.keep_outputs(set.expected);
-            break;
+            baseline_.keep(calls_.specs(), calls_.working(), sampled);
         }
         Outcome outcome = calls_.call(run_.workers.candidate(), Ask::kCall, set.inputs);
         Line found = calls_.line("check").add("stage", "check");
         bool ok = check_.candidate(check_.observe(set.inputs, set.expected, outcome.unsettled), set.expected,
-                                   true, found);
+                                   check_.working_outputs(), baseline_.outputs(), found);
         calls_.write(found);
         return ok;
     }
@@ -175,18 +180,14 @@ class CaseRun {
         double baseline_us = microseconds(workers.opponent(0)),
                candidate_us = microseconds(workers.candidate());
         calls_.call(workers.opponent(0), Ask::kCall, inputs);
-        std::vector<ReusedBuffer> kept;
-        for (size_t i = 0; i < calls_.specs().size(); ++i) {
-            kept.emplace_back(calls_.specs()[i].is_written() ? calls_.specs()[i].bytes() : 0);
-            MSKB_CUDA(cudaMemcpy(kept[i].get(), calls_.working()[i].get(), kept[i].bytes(),
-                                 cudaMemcpyDeviceToDevice));
-        }
+        KeptOutputs kept;
+        kept.keep(calls_.specs(), calls_.working());
         calls_.call(workers.candidate(), Ask::kCall, inputs);
         double largest = 0;
         for (size_t i = 0; i < calls_.specs().size(); ++i)
             if (const BufferSpec& spec = calls_.specs()[i]; spec.is_written())
                 largest =
-                    std::max(largest, largest_difference(calls_.working()[i].get(), kept[i].get(), spec));
+                    std::max(largest, largest_difference(calls_.working()[i].get(), kept.outputs()[i], spec));
         calls_.write(calls_.line("paper")
                          .add("baseline_us", baseline_us)
                          .add("candidate_us", candidate_us)
@@ -214,6 +215,7 @@ class CaseRun {
     Rng rng_; // order of calls and checks, samples of the reference
     Oracle oracle_;
     CaseCheck check_;
+    KeptOutputs baseline_; // what it wrote in the call before
     std::vector<Set> sets_;
 };
 

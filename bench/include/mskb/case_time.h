@@ -1,11 +1,13 @@
 // Times baseline and candidate in turn, both of a turn on the same inputs, and every turn on inputs of its own (structure
 // such as a sparse pattern recurs where making it takes long): a result remembered by address or by value is of no use.
 //
-// Turns come in series: the judge prepares as many calls as it has room for, one worker makes them all, then the other on
-// the same inputs. To change from one process to another takes the device longer than a short call does. Inputs of calls
-// to come are masked. Outputs of calls that are drawn at random are checked.
+// Turns come in series: the judge prepares several calls, one worker makes them all, then the other on the same inputs.
+// To change from one process to another takes the device longer than a short call does. Inputs of calls to come are
+// masked. Outputs of calls in the past are sealed (seal.h), so that a result cannot come late; how many calls a series has
+// is drawn at random, and so is where their buffers lie. What each call left is compared with what the baseline's call on the
+// same inputs left; where they differ, and after series that are drawn at random, the reference is asked.
 #pragma once
-#include <optional>
+#include <string>
 #include <vector>
 #include "mskb/case_calls.h"
 #include "mskb/case_check.h"
@@ -17,7 +19,10 @@ namespace mskb {
 
 constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
-constexpr double kCheckedCalls = 6;    // about so many timed calls of a candidate are checked
+constexpr double kCheckedCalls = 6;    // about so many timed calls are put to the reference in any case
+constexpr double kSuspect = 16;        // and those that are further off than so many times the bound
+constexpr size_t kFewestTurns = 16;    // where calls are long, no more than these are taken if they ...
+constexpr double kLongSeconds = 0.25;  // ... take longer than this, and agree
 constexpr int kMostTurns = 64;         // times as many turns as asked for are taken at most, ...
 constexpr double kMostExtra = 1.2;     // ... and for no longer than so many seconds in a case
 constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
@@ -27,11 +32,13 @@ constexpr uint64_t kTimedStream = 3;   // of the inputs of the first turn; those
 
 class CaseTime {
   public:
-    // `most_bytes`: what a case may take on the device; `extra_seconds`: what turns beyond those asked for may take.
+    // `most_bytes`: what a case may take on the device; `extra_seconds`: what turns beyond those asked for may take;
+    // `usual`: what comes of inputs of the case.
     CaseTime(const Options& options, CaseCalls& calls, CaseCheck& check, Oracle& oracle, const GpuState& gpu,
-             Rng& rng, size_t most_bytes, double extra_seconds)
+             Rng& rng, size_t most_bytes, double extra_seconds, const std::vector<Expected>& usual)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),
-          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds) {}
+          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds),
+          tolerances_(check.tolerances(usual, kSuspect)) {}
 
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
@@ -47,14 +54,16 @@ class CaseTime {
         for (size_t pair = 0; pair < workers_.pairs(); ++pair)
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
                 std::vector<Turn> unused(1);
-                ok = take(pair, {&inputs[turn]}, std::nullopt, unused);
+                ok = take(pair, {&inputs[turn]}, false, unused);
             }
         Turns turns;
         Clock::time_point start = Clock::now();
         size_t slots = calls_.slots(), most = kMostTurns * wanted;
         for (size_t first = 0, number = 0; ok && !last; ++number) {
             bool more = first >= wanted;
-            size_t count = more ? slots : std::min(slots, wanted - first);
+            size_t count = 1 + rng_.below(slots);
+            if (!more)
+                count = std::min(count, wanted - first);
             std::vector<Inputs> made;
             made.reserve(count);
             std::vector<const Inputs*> series;
@@ -64,10 +73,9 @@ class CaseTime {
                 series.push_back(more ? &made.back() : &inputs[turn]);
             }
             first += count;
-            last = first >= wanted && (first >= most || enough(turns, start));
-            std::optional<size_t> checked;
-            if (last || rng_.unit() * static_cast<double>(more ? most : wanted) < kCheckedCalls * count)
-                checked = std::min<size_t>(rng_.unit() * count, count - 1);
+            last = first >= most || enough(turns, first >= wanted, start);
+            bool checked =
+                last || rng_.unit() * static_cast<double>(more ? most : wanted) < kCheckedCalls * count;
             std::vector<Turn> taken(count);
             ok = take(number % workers_.pairs(), series, checked, taken);
             if (ok)
@@ -101,24 +109,29 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns that were asked for will do. Calls of up to 100 µs vary by a tenth from one to the next: more of
-    // them are made until their speedup is known well, or for as long as that may take.
-    bool enough([[maybe_unused]] const Turns& taken, [[maybe_unused]] Clock::time_point start) const {
+    // Whether the turns will do. Calls of up to 100 µs vary by a tenth from one to the next: more of them are made than were
+    // asked for (`all` were), until their speedup is known well, or for as long as that may take. Of calls that take
+    // milliseconds it is known well before.
+    bool enough([[maybe_unused]] const Turns& taken, bool all, [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE
-        return true;
+        return all;
 #else
-        return !workers_.judged() || taken.precise() || seconds_since(start) > extra_seconds_;
+        if (!workers_.judged())
+            return all;
+        if (all)
+            return taken.precise() || seconds_since(start) > extra_seconds_;
+        return taken.baseline_us.size() >= kFewestTurns && seconds_since(start) > kLongSeconds &&
+               taken.precise();
 #endif
     }
 
-    // A series of turns by a pair of processes, whoever begins drawn at random; the turn `checked` is held against the reference.
-    bool take(size_t pair, const std::vector<const Inputs*>& inputs, std::optional<size_t> checked,
-              std::vector<Turn>& taken) {
-        bool candidate_first = rng_.bits() % 2, ok = true;
-        Check checking;
-        if (checked)
-            checking = prepare_check(*checked, *inputs[*checked]);
-        for (int half = 0; half < 2 && ok; ++half) {
+    // A series of turns by a pair of processes, whoever begins drawn at random. Where it is `checked`, what its last call
+    // left is put to the reference.
+    bool take(size_t pair, const std::vector<const Inputs*>& inputs, bool checked, std::vector<Turn>& taken) {
+        bool candidate_first = rng_.bits() % 2;
+        std::string damage; // by the candidate
+        calls_.draw_places(rng_);
+        for (int half = 0; half < 2; ++half) {
             bool candidate = (half == 0) == candidate_first;
             if (candidate && !workers_.judged())
                 continue;
@@ -126,66 +139,108 @@ class CaseTime {
                 calls_.use(k);
                 inputs.size() > 1 ? calls_.place_masked(*inputs[k]) : calls_.place(*inputs[k]);
             }
-            for (size_t k = 0; k < inputs.size(); ++k) {
+            Contestant& worker = candidate ? workers_.candidate(pair) : workers_.opponent(pair);
+            calls_.series(worker, inputs.size(), candidate, [&](size_t k, const Outcome& outcome) {
+                (candidate ? taken[k].candidate : taken[k].baseline) = outcome;
+            });
+            std::string seen = checked ? check_.damaged(*inputs.back()) : ""; // its buffers are those in use
+            if (candidate)
+                damage = damage_of(taken, calls_.late(worker), seen);
+            else if (!workers_.rivalled() && !(seen + taken.back().baseline.unsettled).empty())
+                return wrong_baseline();
+            for (size_t k = 0; k < inputs.size() && half == 0 && (workers_.judged() || checked); ++k) {
                 calls_.use(k);
-                Outcome& outcome = candidate ? taken[k].candidate : taken[k].baseline;
-                outcome =
-                    calls_.call(candidate ? workers_.candidate(pair) : workers_.opponent(pair), Ask::kCall);
-            }
-            if (checked) {
-                calls_.use(*checked);
-                ok = candidate ? look_at_candidate(checking, *inputs[*checked], taken[*checked].candidate)
-                               : look_at_opponent(checking, *inputs[*checked], taken[*checked].baseline);
-                if (!workers_.rivalled() && half == 0)
-                    check_.keep_outputs(checking.expected);
+                first_[k].keep(calls_.specs(), calls_.working());
             }
         }
-        if (checked && ok && !workers_.rivalled() && workers_.judged()) {
-            calls_.use(*checked);
-            ok = judge(checking, !candidate_first);
-        }
-        return ok;
+        return right(inputs, checked, candidate_first, damage);
     }
 
-    struct Check {
-        std::vector<Expected> expected;
-        Observation seen; // of the candidate
-    };
+    // What a series of the candidate damaged, in words: nothing, as a rule. `late`: how many outputs changed after their
+    // calls; `seen`: what is wrong with the buffers of the last.
+    static std::string damage_of(const std::vector<Turn>& taken, size_t late, const std::string& seen) {
+        for (const Turn& turn : taken)
+            if (!turn.candidate.unsettled.empty())
+                return turn.candidate.unsettled;
+        if (late == 0)
+            return seen;
+        return "what " + std::to_string(late) + " of " + std::to_string(taken.size()) +
+               " timed calls left was changed by calls after them";
+    }
 
-    Check prepare_check(size_t slot, const Inputs& inputs) {
-        calls_.use(slot);
+    // Whether the outputs of a series are right, of which the working buffers have those of the second half.
+    bool right(const std::vector<const Inputs*>& inputs, bool checked, bool candidate_first,
+               const std::string& damage) {
+        std::vector<bool> asked(inputs.size(), false);
+        if (workers_.judged())
+            asked = suspects(inputs.size(), candidate_first);
+        asked.back() = asked.back() || checked || !damage.empty();
+        for (size_t k = 0; k < inputs.size(); ++k) {
+            if (!asked[k])
+                continue;
+            calls_.use(k);
+            if (!right(*inputs[k], first_[k], candidate_first, k + 1 == inputs.size() ? damage : ""))
+                return false;
+            if (!(checked &&
+                  k + 1 == inputs.size())) // an honest one, which the tolerances were too narrow for
+                for (Tolerance& tolerance : tolerances_)
+                    for (double& slack : tolerance.slack)
+                        slack *= 4;
+        }
+        return true;
+    }
+
+    // Whose outputs of the candidate are far from those of the other side.
+    std::vector<bool> suspects(size_t count, bool candidate_first) {
+        Differences differences(count);
+        for (size_t k = 0; k < count; ++k) {
+            calls_.use(k);
+            Outputs first = first_[k].outputs(), second = check_.working_outputs();
+            for (size_t i = 0; i < first.size(); ++i)
+                if (calls_.specs()[i].is_written())
+                    differences.add(k, candidate_first ? first[i] : second[i],
+                                    candidate_first ? second[i] : first[i], calls_.specs()[i],
+                                    tolerances_[i]);
+        }
+        return differences.any();
+    }
+
+    // The reference's word on the calls on these inputs: the outputs of one side are in the working buffers, those of the
+    // other were kept.
+    bool right(const Inputs& inputs, const KeptOutputs& first, bool candidate_first,
+               const std::string& damage) {
+        KeptOutputs& second = second_;
+        if (workers_.judged())
+            second.keep(calls_.specs(), calls_.working());
         calls_.place(inputs);
-        Check check{oracle_.expect(kTimedPart), {}};
+        std::vector<Expected> expected = oracle_.expect(kTimedPart);
+        Outputs candidate = (candidate_first ? first : second).outputs(),
+                baseline = (candidate_first ? second : first).outputs();
+        if (!workers_.judged())
+            baseline = first.outputs();
         if (workers_.rivalled()) { // whose outputs say nothing about the candidate's
-            calls_.call(workers_.baseline(), Ask::kCall, inputs);
-            check_.keep_outputs(check.expected);
+            calls_.call(workers_.baseline(), Ask::kCall);
+            rival_.keep(calls_.specs(), calls_.working());
+            calls_.place(inputs);
+            baseline = rival_.outputs();
         }
-        return check;
-    }
-
-    bool look_at_candidate(Check& check, const Inputs& inputs, const Outcome& outcome) const {
-        check.seen = check_.observe(inputs, check.expected, outcome.unsettled);
-        return !workers_.rivalled() || judge(check, true);
-    }
-
-    bool look_at_opponent(const Check& check, const Inputs& inputs, const Outcome& outcome) {
-        if (workers_.rivalled())
+        if (!check_.baseline(check_.observed("", baseline, expected), expected))
+            return wrong_baseline();
+        if (!workers_.judged())
             return true;
-        bool ok = check_.baseline(check_.observe(inputs, check.expected, outcome.unsettled), check.expected);
-        if (!ok)
-            calls_.write(calls_.line("reference")
-                             .add("baseline_ok", false)
-                             .add("baseline_worst_error", check_.baseline_worst_error()));
-        return ok;
-    }
-
-    // Reported only where it fails.
-    bool judge(const Check& check, bool candidate_last) const {
         Line found = calls_.line("check").add("stage", "timed");
-        bool ok = check_.candidate(check.seen, check.expected, candidate_last, found);
-        if (!ok)
+        bool ok = check_.candidate(check_.observed(damage, candidate, expected), expected, candidate,
+                                   baseline, found);
+        if (!ok) // reported only then
             calls_.write(found);
         return ok;
+    }
+
+    bool wrong_baseline() const {
+        calls_.write(calls_.line("reference")
+                         .add("baseline_ok", false)
+                         .add("baseline_worst_error", check_.baseline_worst_error()));
+        return false;
     }
 
     // A pass of its own, for what a reader wants to know beside the time of the whole call.
@@ -212,6 +267,9 @@ class CaseTime {
     Rng& rng_; // order of calls and checks
     size_t most_bytes_;
     double extra_seconds_;
+    std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
+    KeptOutputs first_[kMostSlots];     // what the half of a series that came first left
+    KeptOutputs second_, rival_; // likewise in one call: the second half, and the baseline beside a rival
 };
 
 } // namespace mskb

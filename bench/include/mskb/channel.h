@@ -23,14 +23,16 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 constexpr size_t kMostBuffers = 16, kMostSizes = 32;
+constexpr size_t kMostSlots = 16; // calls that are prepared together
 
 enum class Ask : int {
-    kMemory,     // map this memory, whose descriptor comes along
-    kCase,       // the sizes and buffers of the calls to come
-    kPrepare,    // buffers in place, cold caches, device idle
-    kCall,       // one call under the clock
-    kRepeat,     // several, one behind the other, and a wait for the last
-    kEmpty,      // an empty launch in its place
+    kMemory,  // map this memory, whose descriptor comes along
+    kCase,    // the sizes and buffers of the calls to come
+    kPrepare, // what the call before left is sealed (seal.h); then buffers in place, cold caches, device idle
+    kSeals,   // the seals since the last time they were asked for
+    kCall,    // one call under the clock
+    kRepeat,  // several, one behind the other, and a wait for the last
+    kEmpty,   // an empty launch in its place
     kDeviceTime, // one call, timed on the device
     kProfile,    // one call between the profiler's start and stop
     kLaunches,   // one call, whose launches are printed
@@ -39,7 +41,7 @@ enum class Ask : int {
 struct Request {
     struct Span {
         size_t offset, bytes; // of the data within a slot; guard zones lie around it
-        bool read;            // it holds inputs
+        bool read, written;   // it holds inputs, outputs
     };
     Ask ask;
     int repeats;                  // of a call
@@ -47,6 +49,7 @@ struct Request {
     size_t memory_bytes, scratch; // the offset of what nobody needs, to fill the cache with
     size_t slot;                  // to prepare: the offset at which the buffers of the next call begin
     uint64_t mask;                // and the key that its inputs are masked with, 0 for none (mask.h)
+    uint64_t seal;                // and the key to seal with what the call before left, 0 for none
     size_t sizes, buffers;
     double size[kMostSizes];
     Span buffer[kMostBuffers];
@@ -58,6 +61,7 @@ struct Reply {
     int error;        // of the runtime, 0 for none
     char name[64];    // of the error
     char detail[320]; // of the error, or what the call left behind
+    uint64_t seals[kMostSlots];
 };
 
 // Copies a text into a field of a message, cut to fit.

@@ -3,6 +3,7 @@
 // A worker that crashes, ends or takes too long is a result. Its clock is checked against the judge's own: `outside` is
 // how long the judge waited for the reply, and is longer than what the worker says by what a message takes.
 #pragma once
+#include <algorithm>
 #include <csignal>
 #include <optional>
 #include <spawn.h>
@@ -116,19 +117,31 @@ class Contestant {
         return exchange(request, kPrepareLimit, reply);
     }
 
-    // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock.
-    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s, int repeats = 1) {
+    // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock. With
+    // a key in `seal`, what the call before it left is sealed first.
+    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s, int repeats = 1, uint64_t seal = 0) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
         request.slot = slot;
         request.mask = mask;
+        request.seal = seal;
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
             return outcome;
         request.ask = ask;
         request.repeats = repeats;
         return exchange(request, limit_s, reply);
+    }
+
+    // What was sealed since this was asked the last time.
+    Outcome seals(uint64_t (&seals)[kMostSlots]) {
+        Request request{};
+        Reply reply{};
+        request.ask = Ask::kSeals;
+        Outcome outcome = exchange(request, kPrepareLimit, reply);
+        std::copy(reply.seals, reply.seals + kMostSlots, seals);
+        return outcome;
     }
 
     // So many calls, one behind the other, after warm-ups that leave the caches hot. `limit_s` is that of one.

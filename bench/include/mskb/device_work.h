@@ -41,6 +41,7 @@ struct Difference {
 
 void fill(void* data, const BufferSpec& spec, const Fill& rule);
 void mask(void* data, size_t bytes, uint64_t key);
+void seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum);
 bool differs(const void* data, const BufferSpec& spec, const Fill& rule);
 bool differs(const void* data, const void* other, size_t bytes);
 
@@ -50,6 +51,19 @@ std::vector<double> gather(const void* data, const BufferSpec& spec, const std::
 // Holds every element of `got` against `other`. NaN differs from everything.
 Difference compare_on_device(const void* got, const void* other, const BufferSpec& spec,
                              const Tolerance& tolerance);
+
+// The same of many outputs, whose numbers of such elements are read all at once.
+class Differences {
+  public:
+    explicit Differences(size_t most);
+    // Adds an output to number `which`.
+    void add(size_t which, const void* got, const void* other, const BufferSpec& spec,
+             const Tolerance& tolerance);
+    std::vector<bool> any() const; // of each number
+
+  private:
+    ReusedBuffer found_;
+};
 
 // The largest difference of an element of `got` from that of `other`. NaN differs infinitely from all but NaN.
 double largest_difference(const void* got, const void* other, const BufferSpec& spec);

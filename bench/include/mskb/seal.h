@@ -1,0 +1,87 @@
+// The seal of an output: a number that changes when a bit of it does.
+//
+// A call's outputs are sealed in its own process as soon as the call is over, with a key that is drawn after it, and once
+// more by the judge when all calls of a series are over. A result that comes with a later call breaks the seal: who wrote
+// it did not know the key, which is never in memory that the device sees.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include "mskb/buffers.h"
+#include "mskb/channel.h"
+#include "mskb/mask.h"
+#include "mskb/random.h"
+
+namespace mskb {
+
+// What word `i` of a buffer adds to the seal of a call; the last word may be a part of one.
+MSKB_HD uint64_t sealed_word(const unsigned char* data, size_t bytes, uint64_t key, size_t i) {
+    constexpr size_t kWord = sizeof(uint64_t);
+    uint64_t word = 0;
+    if ((i + 1) * kWord <= bytes)
+        word = reinterpret_cast<const uint64_t*>(data)[i];
+    else
+        for (size_t at = i * kWord; at < bytes; ++at)
+            word |= static_cast<uint64_t>(data[at]) << (at % kWord * 8);
+    uint64_t state = word ^ bits_at(key, i);
+    return splitmix(state);
+}
+
+// Adds the seal of a buffer to `sum`. The order in which words are added is of no consequence.
+static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint64_t key,
+                                   unsigned long long* sum) {
+    __shared__ unsigned long long of_block;
+    if (threadIdx.x == 0)
+        of_block = 0;
+    __syncthreads();
+    unsigned long long own = 0;
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < mask_words(bytes);
+         i += static_cast<size_t>(gridDim.x) * blockDim.x)
+        own += sealed_word(data, bytes, key, i);
+    atomicAdd(&of_block, own);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        atomicAdd(sum, of_block);
+}
+
+// The seals of the calls of a series, made on the device and read all at once.
+class Seals {
+  public:
+    // Launches seal_kernel; a launch stands in no header (the CPU device rewrites those of a source file alone).
+    using Launch = void (*)(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum);
+
+    explicit Seals(Launch launch) : launch_(launch), sums_(kMostSlots * sizeof(unsigned long long)) {
+        clear();
+    }
+
+    // Begins the seal of the next call; its buffers are added one after the other.
+    void begin(uint64_t key) { key_ = key, ++calls_, buffers_ = 0; }
+    void add(const void* data, size_t bytes) {
+        if (bytes == 0)
+            return;
+        launch_(static_cast<const unsigned char*>(data), bytes, bits_at(key_, buffers_++),
+                sums() + calls_ - 1);
+    }
+
+    // Copies those of all calls since the last time; returns how many they are.
+    size_t take(uint64_t (&seals)[kMostSlots]) {
+        MSKB_CUDA(cudaMemcpy(seals, sums_.get(), sums_.bytes(), cudaMemcpyDeviceToHost));
+        size_t count = calls_;
+        clear();
+        return count;
+    }
+
+  private:
+    unsigned long long* sums() const { return static_cast<unsigned long long*>(sums_.get()); }
+    void clear() {
+        MSKB_CUDA(cudaMemset(sums_.get(), 0, sums_.bytes()));
+        calls_ = 0;
+    }
+
+    Launch launch_;
+    DeviceBuffer sums_;
+    uint64_t key_ = 0, buffers_ = 0;
+    size_t calls_ = 0;
+};
+
+} // namespace mskb
