@@ -17,7 +17,7 @@ from cudamaster.audit.outcomes import Outcome, Result
 from cudamaster.audit.regions import NoCheat
 from cudamaster.cli import main
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.values import Precision
+from cudamaster.values import Precision, Status
 
 KINDS = {kind.name: kind for kind in corpus.load()}
 VARIED = [
@@ -27,6 +27,8 @@ VARIED = [
     ("sorting", Precision.FP32),
     ("dot_product", Precision.BF16),
 ]
+LATE = [kind for kind in KINDS.values() if kind.group == "late"]
+BUILT_EVERYWHERE = ("late_by_address", "late_by_stamp", "unmasks_the_next")
 EVERYWHERE = [
     "nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result",
     "tf32", "bf16", "fp8", "bf16_sums",
@@ -101,6 +103,33 @@ def test_eight_kinds_on_every_task(task: str, precision: Precision) -> None:
     for name in EVERYWHERE:
         found = outcome(KINDS[name], where)
         assert found.result in (Result.REFUSED, Result.NO_CHEAT), f"{name}: {table.told(found)}"
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("task", cards.names())
+def test_late_kinds_are_built_for_every_task(task: str, precision: Precision) -> None:
+    """They pass the guards and the compiler everywhere: it is for the checks of timed calls to refuse them."""
+    where = subject(task, precision, plain=True)
+    for kind in LATE:
+        made = running.candidate(kind, where)
+        assert not isinstance(made, NoCheat) or kind.needs, kind.name
+        if kind.name in BUILT_EVERYWHERE and not isinstance(made, NoCheat):
+            builder = where.bench(kind)._builder
+            build = builder.build(made)
+            builder.forget(made)
+            assert build.status is None, f"{kind.name}: {build.detail}"
+
+
+@pytest.mark.parametrize("name", ["late_by_address", "late_by_counter_8", "late_by_stamp", "next_call"])
+@pytest.mark.parametrize(("task", "precision"), [("sorting", Precision.BF16), ("spmv_csr", Precision.BF16)])
+def test_what_is_late_is_seen_in_timed_calls_alone(name: str, task: str, precision: Precision) -> None:
+    """It gets through every check that is sure to come, so that nothing but a look at timed calls refuses it."""
+    where = subject(task, precision, plain=True)
+    made = running.candidate(KINDS[name], where)
+    assert not isinstance(made, NoCheat)
+    assert where._checking.evaluate(made, check_only=True).status is Status.CORRECT
+    found = outcome(KINDS[name], where)
+    assert (found.result, found.by) == (Result.REFUSED, "outputs, timed call"), table.told(found)
 
 
 def test_most_kinds_are_tried_on_most_tasks() -> None:

@@ -60,7 +60,7 @@ class Kind(BaseModel):
 def load() -> tuple[Kind, ...]:
     """All kinds, in the order of the files and within them."""
     kinds = []
-    for path in sorted(CORPUS.glob("*.yaml")):
+    for path in sorted(CORPUS.glob("*.yaml"), key=lambda path: int(path.stem.partition("_")[0])):
         group = path.stem.partition("_")[2]
         kinds += [Kind.model_validate({"group": group, **fields}) for fields in yaml.safe_load(path.read_text())]
     names = [kind.name for kind in kinds]

@@ -31,6 +31,7 @@ _NEEDS = {
     "known_input": "no floating-point input's length is known to the wrapper",
     "floating_output": "the first output holds integers",
     "structure": "there is no sparse structure",
+    "offsets": "there are no offsets of a compressed matrix",
 }
 
 
@@ -73,6 +74,7 @@ def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "known_input": bool(names["known_inputs"]),
         "floating_output": names["outputs"][0].floating,
         "structure": bool(names["structure"]),
+        "offsets": names["offsets"] is not None,
     }
     if missing := next((need for need in kind.needs if not present[need]), None):
         return NoCheat(_NEEDS[missing])
@@ -111,6 +113,7 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "baseline_wrapper": card.wrapper(precision),
         "signature": card.declaration(precision),
         "arguments": ", ".join(p.name for p in card.parameters),
+        "buffers": buffers,
         "outputs": outputs,
         "inputs": [b for b in buffers if b.role == "input"],
         "known_inputs": known,
@@ -119,6 +122,11 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "first_buffer": buffers[0].name,
         "prologue": _prologue(card),
         "call": call,
+        "one_call": _one_call(card, precision),
+        "call_bytes": " + ".join(f"sizeof({b.type}) * ({b.length})" for b in buffers if b.length is not None),
+        "all_prefixed": lambda prefix: {b.name: prefix + b.name for b in buffers},
+        "held_in": lambda held: {p.name: f"{held}.{p.name}" for p in card.parameters},
+        "offsets": next((b for b in structure if b.name.endswith("_offsets")), None),
         "usual_scalars": _usual_scalars(card, precision),
         "prefixed": lambda prefix: {b.name: prefix + b.name for b in known},
         "prefixed_structure": lambda prefix: {b.name: prefix + b.name for b in structure},
@@ -126,8 +134,15 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "fits": lambda some: " && ".join(f"{b.length} <= {_ROOM}" for b in some),
         "size_key": f"({' + '.join(['7ull', *(f'{name} * {31 ** (k + 1)}ull' for k, name in enumerate(integers))])})",
         "heaviest": heaviest,
+        "timed": [case for case in card.cases if case.sweep],
         "among": lambda cases: _among(integers, cases),
     }  # fmt: skip
+
+
+def _one_call(card: TaskCard, precision: Precision) -> str:
+    """A struct in C that holds what one call is given."""
+    members = "".join(f"    {p.c_type(precision)} {p.name};\n" for p in card.parameters)
+    return f"struct Call {{\n{members}}};"
 
 
 def _among(integers: Sequence[str], cases: Sequence[Case]) -> str:
