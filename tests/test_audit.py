@@ -28,7 +28,7 @@ VARIED = [
     ("dot_product", Precision.BF16),
 ]
 LATE = [kind for kind in KINDS.values() if kind.group == "late"]
-BUILT_EVERYWHERE = ("late_by_address", "late_by_stamp", "unmasks_the_next")
+BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 EVERYWHERE = [
     "nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result",
     "tf32", "bf16", "fp8", "bf16_sums",

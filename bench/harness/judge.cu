@@ -58,9 +58,9 @@ __global__ void differs_kernel(const unsigned short* data, const unsigned short*
             *found = 1;
 }
 
-__global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
-    for (size_t i = thread_index(); i < mask_words(bytes); i += thread_count())
-        mask_word(data, bytes, key, i);
+__global__ void mask_kernel(unsigned char* data, size_t bytes, MaskKey key, uint32_t buffer) {
+    for (size_t i = thread_index(); i < mask_blocks(bytes); i += thread_count())
+        mask_block(data, bytes, key, buffer, i);
 }
 
 __global__ void gather_kernel(const void* data, Kind kind, const size_t* wanted, size_t n, double* out) {
@@ -134,13 +134,14 @@ void fill(void* data, const BufferSpec& spec, const Fill& rule) {
     MSKB_CUDA(cudaGetLastError());
 }
 
-void mask(void* data, size_t bytes, uint64_t key) {
-    mask_kernel<<<blocks_for(mask_words(bytes)), kThreads>>>(static_cast<unsigned char*>(data), bytes, key);
+void mask(void* data, size_t bytes, const MaskKey& key, uint32_t buffer) {
+    mask_kernel<<<blocks_for(mask_blocks(bytes)), kThreads>>>(static_cast<unsigned char*>(data), bytes, key,
+                                                              buffer);
     MSKB_CUDA(cudaGetLastError());
 }
 
 void seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
-    seal_kernel<<<blocks_for(mask_words(bytes)), kThreads>>>(data, bytes, key, sum);
+    seal_kernel<<<blocks_for(sealed_words(bytes)), kThreads>>>(data, bytes, key, sum);
     MSKB_CUDA(cudaGetLastError());
 }
 

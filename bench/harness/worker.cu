@@ -1,10 +1,11 @@
 // The process that a baseline or a candidate runs in: it makes the calls that the judge asks for, times them and says
 // what the runtime says. It knows neither the seed nor what has to come of a call.
 //
-//     worker --channel NAME [--work candidate|baseline] [--exact] [--unconfined] [--inputs-only]
+//     worker --channel NAME [--work candidate|baseline] [--exact] [--in-place] [--unconfined] [--inputs-only]
 //
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
+// With --in-place they work on the shared memory there too.
 // With --inputs-only nothing else is copied: what calls write is lost.
 #include <algorithm>
 #include <cstdio>
@@ -61,21 +62,21 @@ __global__ void block_kernel(long long cycles) {
 }
 #endif
 
-__global__ void mask_kernel(unsigned char* data, size_t bytes, uint64_t key) {
+__global__ void mask_kernel(unsigned char* data, size_t bytes, MaskKey key, uint32_t buffer) {
     size_t first = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (size_t i = first; i < mask_words(bytes); i += static_cast<size_t>(gridDim.x) * blockDim.x)
-        mask_word(data, bytes, key, i);
+    for (size_t i = first; i < mask_blocks(bytes); i += static_cast<size_t>(gridDim.x) * blockDim.x)
+        mask_block(data, bytes, key, buffer, i);
 }
 
 void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
-    size_t blocks = std::min<size_t>(kMaskBlocks, mask_words(bytes) / kMaskThreads + 1);
+    size_t blocks = std::min<size_t>(kMaskBlocks, sealed_words(bytes) / kMaskThreads + 1);
     seal_kernel<<<static_cast<unsigned int>(blocks), kMaskThreads>>>(data, bytes, key, sum);
     MSKB_CUDA(cudaGetLastError());
 }
 
 struct WorkerOptions {
     std::string channel;
-    bool candidate = true, exact = false, confined = true, inputs_only = false;
+    bool candidate = true, exact = false, in_place = false, confined = true, inputs_only = false;
 };
 
 WorkerOptions parse_worker_options(int argc, char** argv) {
@@ -84,6 +85,8 @@ WorkerOptions parse_worker_options(int argc, char** argv) {
         std::string key = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
         if (key == "--exact")
             options.exact = true;
+        else if (key == "--in-place")
+            options.in_place = true;
         else if (key == "--unconfined")
             options.confined = false;
         else if (key == "--inputs-only")
@@ -110,8 +113,8 @@ int connected(const std::string& name) {
 class Worker {
   public:
     explicit Worker(const WorkerOptions& options)
-        : options_(options), copies_(kCopies || options.exact), guard_(options.exact ? 0 : kGuardBytes),
-          channel_(connected(options.channel)) {
+        : options_(options), copies_((kCopies && !options.in_place) || options.exact),
+          guard_(options.exact ? 0 : kGuardBytes), channel_(connected(options.channel)) {
         make_used(); // and the context
     }
 
@@ -153,7 +156,7 @@ class Worker {
             if (request.seal != 0)
                 seal(request.seal);
             move_to(request.slot);
-            if (request.mask != 0)
+            if (request.masked)
                 unmask(request.mask);
             copy(true);
             forget_outputs();
@@ -231,11 +234,11 @@ class Worker {
                 seals_.add(arguments_.buffers[i], spans_[i].bytes);
     }
 
-    void unmask(uint64_t key) const {
-        for (const Request::Span& span : spans_)
-            if (span.read && span.bytes > 0)
-                mask_kernel<<<kMaskBlocks, kMaskThreads>>>(shared_.base() + slot_ + span.offset, span.bytes,
-                                                           key);
+    void unmask(const MaskKey& key) const {
+        for (size_t i = 0; i < spans_.size(); ++i)
+            if (spans_[i].read && spans_[i].bytes > 0)
+                mask_kernel<<<kMaskBlocks, kMaskThreads>>>(shared_.base() + slot_ + spans_[i].offset,
+                                                           spans_[i].bytes, key, static_cast<uint32_t>(i));
         MSKB_CUDA(cudaGetLastError());
     }
 

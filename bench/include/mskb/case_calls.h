@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,16 +78,17 @@ class CaseCalls {
 
     void place(const Inputs& inputs) {
         inputs.place(working_, !options_.launches);
-        masks_[slot_] = 0;
+        masks_[slot_].reset();
     }
 
     // So that they can be read from the start of the next call on, and not before.
     void place_masked(const Inputs& inputs) {
         inputs.place(working_);
-        masks_[slot_] = secret();
+        MaskKey& key = masks_[slot_].emplace();
+        fill_secretly(key);
         for (size_t i = 0; i < specs_.size(); ++i)
             if (specs_[i].is_read() && specs_[i].bytes() > 0)
-                mask(working_[i].get(), specs_[i].bytes(), masks_[slot_]);
+                mask(working_[i].get(), specs_[i].bytes(), key, static_cast<uint32_t>(i));
     }
 
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
@@ -142,7 +144,8 @@ class CaseCalls {
   private:
     Outcome call(Contestant& worker, Ask ask, uint64_t seal) {
         MSKB_CUDA(cudaDeviceSynchronize());
-        Outcome outcome = worker.call(ask, offset(), std::exchange(masks_[slot_], 0), limit(worker), 1, seal);
+        Outcome outcome =
+            worker.call(ask, offset(), std::exchange(masks_[slot_], std::nullopt), limit(worker), 1, seal);
         settle(worker, outcome);
         return outcome;
     }
@@ -164,12 +167,16 @@ class CaseCalls {
             places_.back().emplace_back(base + span.offset, span.bytes);
     }
 
+    template <class Key> static void fill_secretly(Key& key) {
+        if (getentropy(&key, sizeof key) != 0)
+            harness_failure("no random numbers");
+    }
+
     // A number that nobody knows; not 0.
     static uint64_t secret() {
         uint64_t number = 0;
         while (number == 0)
-            if (getentropy(&number, sizeof number) != 0)
-                harness_failure("no random numbers");
+            fill_secretly(number);
         return number;
     }
 
@@ -203,8 +210,8 @@ class CaseCalls {
     std::vector<size_t> place_of_;                   // each slot
     std::vector<WorkingBuffer> working_;             // of the slot in use
     size_t slot_ = 0;
-    uint64_t masks_[kMostSlots] = {}; // keys of the inputs that are in a slot, 0 for none
-    std::vector<uint64_t> seal_keys_; // of the calls of a series but its last
+    std::optional<MaskKey> masks_[kMostSlots]; // of the inputs that are in a slot
+    std::vector<uint64_t> seal_keys_;          // of the calls of a series but its last
     Seals seals_{seal};
 };
 

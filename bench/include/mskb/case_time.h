@@ -112,7 +112,8 @@ class CaseTime {
     // Whether the turns will do. Calls of up to 100 µs vary by a tenth from one to the next: more of them are made than were
     // asked for (`all` were), until their speedup is known well, or for as long as that may take. Of calls that take
     // milliseconds it is known well before.
-    bool enough([[maybe_unused]] const Turns& taken, bool all, [[maybe_unused]] Clock::time_point start) const {
+    bool enough([[maybe_unused]] const Turns& taken, bool all,
+                [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE
         return all;
 #else

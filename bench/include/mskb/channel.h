@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "mskb/mask.h"
 
 namespace mskb {
 
@@ -48,7 +49,8 @@ struct Request {
     uint64_t number;              // of the request, drawn at random; the reply has it too
     size_t memory_bytes, scratch; // the offset of what nobody needs, to fill the cache with
     size_t slot;                  // to prepare: the offset at which the buffers of the next call begin
-    uint64_t mask;                // and the key that its inputs are masked with, 0 for none (mask.h)
+    MaskKey mask;                 // and the key that its inputs are masked with (mask.h), ...
+    bool masked;                  // ... if they are
     uint64_t seal;                // and the key to seal with what the call before left, 0 for none
     size_t sizes, buffers;
     double size[kMostSizes];

@@ -119,12 +119,14 @@ class Contestant {
 
     // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock. With
     // a key in `seal`, what the call before it left is sealed first.
-    Outcome call(Ask ask, size_t slot, uint64_t mask, double limit_s, int repeats = 1, uint64_t seal = 0) {
+    Outcome call(Ask ask, size_t slot, const std::optional<MaskKey>& mask, double limit_s, int repeats = 1,
+                 uint64_t seal = 0) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
         request.slot = slot;
-        request.mask = mask;
+        request.masked = mask.has_value();
+        request.mask = mask.value_or(MaskKey{});
         request.seal = seal;
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
@@ -146,7 +148,8 @@ class Contestant {
 
     // So many calls, one behind the other, after warm-ups that leave the caches hot. `limit_s` is that of one.
     Outcome repeat(size_t slot, int warmups, int calls, double limit_s) {
-        Outcome outcome = call(Ask::kRepeat, slot, 0, limit_s * std::max(warmups, 1), std::max(warmups, 1));
+        Outcome outcome =
+            call(Ask::kRepeat, slot, std::nullopt, limit_s * std::max(warmups, 1), std::max(warmups, 1));
         if (outcome.ended != Ended::kDone)
             return outcome;
         Request request{};

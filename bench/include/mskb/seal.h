@@ -9,7 +9,6 @@
 #include <cuda_runtime.h>
 #include "mskb/buffers.h"
 #include "mskb/channel.h"
-#include "mskb/mask.h"
 #include "mskb/random.h"
 
 namespace mskb {
@@ -27,6 +26,10 @@ MSKB_HD uint64_t sealed_word(const unsigned char* data, size_t bytes, uint64_t k
     return splitmix(state);
 }
 
+MSKB_HD size_t sealed_words(size_t bytes) {
+    return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+}
+
 // Adds the seal of a buffer to `sum`. The order in which words are added is of no consequence.
 static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint64_t key,
                                    unsigned long long* sum) {
@@ -35,7 +38,7 @@ static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint
         of_block = 0;
     __syncthreads();
     unsigned long long own = 0;
-    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < mask_words(bytes);
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < sealed_words(bytes);
          i += static_cast<size_t>(gridDim.x) * blockDim.x)
         own += sealed_word(data, bytes, key, i);
     atomicAdd(&of_block, own);

@@ -1,0 +1,64 @@
+"""Results that come late, early or not at all, where they are as dangerous as on a GPU.
+
+A worker of the CPU device makes its calls on copies of the buffers, so that what is late arrives nowhere. Here it makes
+them in place, on the memory that it shares with the judge, as a worker of a GPU does.
+"""
+
+import pytest
+from small_cards import small_card
+
+from cudamaster.audit import corpus, running
+from cudamaster.building import Builder
+from cudamaster.devices.cpu import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.judging import Judgement
+from cudamaster.values import Candidate, Precision, Status
+
+KINDS = {kind.name: kind for kind in corpus.load()}
+CALLS = 40
+
+
+def judged(task: str, precision: Precision, made: Candidate, seed: int) -> Judgement:
+    """A judgement on a candidate that works in place; it has to get past the guards."""
+    bench = Workbench(small_card(task), precision, CpuDevice(), modelled=False, calls=CALLS, seed=seed)
+    builder: Builder = bench._builder
+    build = builder.build(made)
+    assert build.worker is not None, build.detail
+    workers = bench._trials.workers([str(build.worker), "--in-place"])
+    return bench._trials.run(workers, bench.card.cases, ["--cases", "all", "--first-failure"], seed, 300)
+
+
+def candidate(kind: str, task: str, precision: Precision) -> Candidate:
+    made = running.candidate(KINDS[kind], running.Subject(small_card(task), precision, CpuDevice()))
+    assert isinstance(made, Candidate)
+    return made
+
+
+@pytest.mark.parametrize("task", ["dot_product", "spmv_csr"])
+def test_an_honest_kernel_may_work_in_place(task: str) -> None:
+    bench = Workbench(small_card(task), Precision.FP32, CpuDevice(), modelled=False)
+    told = judged(task, Precision.FP32, bench.baseline, 1)
+    assert told.status is Status.CORRECT, told.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "precision"),
+    [
+        ("late_by_address", "spmv_csr", Precision.BF16),
+        ("late_by_counter_2", "dot_product", Precision.FP32),
+        ("late_by_counter_4", "dot_product", Precision.FP32),
+        ("late_by_stamp", "spmv_csr", Precision.FP32),
+        ("next_call", "dot_product", Precision.FP32),
+        ("several_at_once", "dot_product", Precision.FP32),
+        ("unmasks_the_next", "spmv_csr", Precision.BF16),
+        ("rests_one_of_2_when_timed", "dot_product", Precision.FP32),
+        ("rests_one_of_8_when_timed", "spmv_csr", Precision.BF16),
+    ],
+)
+def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precision: Precision) -> None:
+    """Each gets through all checks but those of timed calls."""
+    made = candidate(kind, task, precision)
+    for seed in (1, 2):
+        told = judged(task, precision, made, seed)
+        assert told.status is not Status.CORRECT
+        assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
