@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime
 
 import click
 
@@ -29,16 +30,20 @@ class Finding:
 
 
 @click.command()
+@click.option("--self-test", is_flag=True, help="Run the CPU device's self-test again, whatever is remembered of it.")
 @options.as_json
-def doctor(as_json: bool) -> None:
+def doctor(self_test: bool, as_json: bool) -> None:
     """Say what this machine has for CUDAMaster, what is missing, and how to get it.
 
-    Exits with 4 when kernels can be executed nowhere, neither on a GPU nor on the CPU device.
+    The CPU device runs kernels with known results before it judges its first one, and remembers that they were right;
+    here is what it remembers. Exits with 4 when kernels can be executed nowhere, neither on a GPU nor on the CPU
+    device.
     """
-    findings = examine()
+    findings = examine(self_test=self_test)
     by_name = {finding.what: finding.found for finding in findings}
-    cpu = all(by_name[name] for name in ("C++ compiler", "binutils"))
-    cuda = cpu and by_name["GPU"] and by_name["nvcc"]
+    tools = all(by_name[name] for name in ("C++ compiler", "binutils"))
+    cpu = tools and by_name["CPU device"]
+    cuda = tools and by_name["GPU"] and by_name["nvcc"]
     if as_json:
         print_json({"devices": {"cuda": cuda, "cpu": cpu}, "findings": findings})
     else:
@@ -54,14 +59,14 @@ def doctor(as_json: bool) -> None:
             if not finding.found and finding.fix:
                 out.print(f"{finding.what}: {finding.fix}")
         device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are modelled"
-        out.print(f"Device that `--device auto` takes: {device if cpu else 'none'}")
+        out.print(f"Device that `--device auto` takes: {device if cpu or cuda else 'none'}")
         again = ourselves("optimize", "spmv_csr", "--precision", "bf16")
-        out.print(f"Next: {again}" if cpu else "Next: install a C++ compiler")
-    click.get_current_context().exit(0 if cpu else 4)
+        out.print(f"Next: {again}" if cpu or cuda else f"Next: {'take another' if tools else 'install a'} C++ compiler")
+    click.get_current_context().exit(0 if cpu or cuda else 4)
 
 
-def examine() -> list[Finding]:
-    """Look for everything; nothing is changed."""
+def examine(*, self_test: bool = False) -> list[Finding]:
+    """Look for everything; nothing is changed but for what is remembered of a self-test."""
     from cudamaster import resources, sanitizers
     from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import find_gpu, find_nvcc
@@ -86,6 +91,7 @@ def examine() -> list[Finding]:
                 "apt-get install g++, or set CXX to a compiler of C++17."),
         Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
+        _cpu_device(compiler is not None and not tools, self_test),
         Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
                 "None was listed by nvidia-smi; without one kernels run on the CPU device, and times are modelled."),
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
@@ -103,6 +109,28 @@ def examine() -> list[Finding]:
         Finding("cache", os.access(parent, os.W_OK), str(cache), "builds",
                 f"{parent} cannot be written; set CUDAMASTER_CACHE to a folder that can."),
     ]  # fmt: skip
+
+
+def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
+    """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
+    from cudamaster.devices.cpu import CpuDevice, selftest
+    from cudamaster.errors import DeviceError
+
+    def said(found: bool, detail: str, fix: str = "") -> Finding:
+        return Finding("CPU device", found, detail, "runs without a GPU", fix)
+
+    if not has_tools:
+        return said(False, "needs a C++ compiler and binutils")
+    try:
+        tested = selftest.run(CpuDevice()) if self_test else selftest.remembered()
+    except DeviceError as error:
+        return said(False, error.reason, error.fix)
+    if tested is None:
+        return said(True, "self-test not run yet: it comes before the first kernel, or with --self-test")
+    if tested.failure is not None:
+        return said(False, f"self-test failed: {tested.failure}", selftest.FIX)
+    when = datetime.fromtimestamp(tested.when).strftime("%Y-%m-%d %H:%M")
+    return said(True, f"self-test passed on {when}, {tested.seconds:.1f} s, for {tested.instruction_set}")
 
 
 def _version(program: str) -> str:

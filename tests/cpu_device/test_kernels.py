@@ -2,7 +2,7 @@
 
 import pytest
 
-CHECKS = ["launches", "barriers", "warps", "atomics", "memory", "groups", "refusals", "intrinsics", "access"]
+CHECKS = ["launches", "barriers", "warps", "atomics", "memory", "groups", "refusals", "intrinsics", "access", "control"]
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from cudamaster import keys, resources
-from cudamaster.devices.cpu import symbols, toolchain
+from cudamaster.devices.cpu import selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
@@ -32,6 +32,7 @@ _LOG_CHARACTERS = 20_000
 _MOST_SHARED_BYTES = 64 << 30  # of memory that the judge and an observed worker share
 # A candidate sees none of the user's environment: keys of models are in there.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "CUDAMASTER_CPU_THREADS")
+_NOTES = "CUDAMASTER_CPU_TRACE"  # the descriptor that an observer writes to
 # Variables of one function, as g++ mangles them: _ZZ <function> E <length> <name>.
 _LOCAL_STATIC = re.compile(r"_ZZ(?P<function>.*)E\d+[A-Za-z_]\w*")
 
@@ -55,7 +56,7 @@ class CpuDevice:
 
     @property
     def fingerprint(self) -> str:
-        """Hash over compiler, flags, processor and the executor's sources."""
+        """Hash over compiler, flags, instruction set and the executor's sources."""
         return toolchain.fingerprint()
 
     def hardware(self) -> Hardware:
@@ -65,6 +66,7 @@ class CpuDevice:
             "processor": toolchain.processor(),
             "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
             "compiler": toolchain.version(),
+            "instruction set": toolchain.instruction_set(),
             "compute capability": "9.0 (as reported to kernels)",
             "shared memory per block": "48 KB static, up to 227 KB dynamic",
         }
@@ -191,21 +193,32 @@ class CpuDevice:
 
         `reversed_threads` runs threads and blocks in descending order. Nothing else runs beside a harness that is to
         be `alone`; waiting for another one does not count. `quiet` asks for no more than that here.
+        DeviceError where the device does not work on this machine (selftest.py).
         """
-        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
-        if reversed_threads:
-            environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
+        selftest.require(self)
         with _device_lock(alone=alone) as lock:
             started = time.time()
-            ran = run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
+            words = [*command, "--report", str(report)]
+            ran = run_limited(words, limit_s, environment=_environment(reversed_threads), held=[lock])
         if self.on_hold is not None:
             self.on_hold(Hold(self.unit, started, ran.seconds, alone))
         return ran
 
+    def execute(
+        self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
+    ) -> Ran:
+        """Run a program of the self-test, which says whether any other may be run; `notes` as for `run_observed`."""
+        environment = _environment(reversed_threads)
+        if notes is not None:
+            environment[_NOTES] = str(notes.fileno())
+        with _device_lock(alone=False) as lock:
+            held = [lock] if notes is None else [lock, notes.fileno()]
+            return run_limited(command, limit_s, environment=environment, held=held)
+
     def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
-        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
-        environment["CUDAMASTER_CPU_TRACE"] = str(notes.fileno())
+        selftest.require(self)
+        environment = {**_environment(), _NOTES: str(notes.fileno())}
         with _device_lock(alone=False) as lock:
             started = time.time()
             held = [lock, notes.fileno()]
@@ -229,6 +242,14 @@ def _unrolled(text: str) -> str:
     return re.sub(
         r"^([ \t]*#[ \t]*pragma)[ \t]+unroll[ \t(]+(\d+)[ \t)]*$", r"\1 GCC unroll \2", text, flags=re.MULTILINE
     )
+
+
+def _environment(reversed_threads: bool = False) -> dict[str, str]:
+    """The environment of what is executed."""
+    environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+    if reversed_threads:
+        environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
+    return environment
 
 
 @contextmanager

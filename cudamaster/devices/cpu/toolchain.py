@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,9 +24,19 @@ INCLUDE = _HERE / "include"
 RUNTIME = _HERE / "runtime"
 
 # Floating point as the source has it: no contraction, so that results do not depend on how a loop was compiled.
-_COMMON = ("-march=native", "-ffp-contract=off", "-fno-builtin-printf", "-fno-strict-aliasing", "-pthread")
-_RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra")
-_RED_ZONE = ("-mno-red-zone",) if platform.machine() in {"x86_64", "AMD64"} else ()
+_COMMON = ("-ffp-contract=off", "-fno-builtin-printf", "-fno-strict-aliasing", "-pthread")
+_RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra", "-fno-lto")
+# What the change of stacks cannot follow (runtime/switch.cpp): a program is only run with a shadow stack where all of
+# its objects are marked as fit for one, and so the executor is not.
+_NO_SHADOW_STACK = {"x86_64": "-fcf-protection=none", "aarch64": "-mbranch-protection=none"}
+# The instruction sets that code is compiled for, best first, and what a processor has to have for each, as Linux names
+# it. One set by its name, and not all that a processor can do: two machines with the same set give the same bits.
+_V2 = frozenset({"cx16", "lahf_lm", "pni", "popcnt", "sse4_1", "sse4_2", "ssse3"})
+_V3 = frozenset({"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}) | _V2
+_SETS = {
+    "x86_64": (("x86-64-v3", _V3), ("x86-64-v2", _V2), ("x86-64", frozenset[str]())),
+    "aarch64": (("armv8-a", frozenset[str]()),),
+}
 _SANITIZER = ("-fsanitize=address", "-fno-omit-frame-pointer")
 # An observed build calls out at each access and each basic block; no runtime of the compiler's is linked, so the
 # call-outs are ours. Nothing is vectorised or exchanged for a library's loop: an access of the source stays one.
@@ -35,10 +45,14 @@ _OBSERVED = (
     "-fsanitize=thread",
     "-fno-tree-vectorize",
     "-fno-tree-slp-vectorize",
-    "-fno-tree-loop-distribute-patterns",
     "-g1",
 )
-_OBSERVED_GNU = ("--param=tsan-distinguish-volatile=1",)
+_OBSERVED_GNU = ("-fno-tree-loop-distribute-patterns", "--param=tsan-distinguish-volatile=1")
+_OBSERVED_CLANG = tuple(
+    word
+    for option in ("disable-loop-idiom-all", "tsan-distinguish-volatile=1", "tsan-instrument-memintrinsics=0")
+    for word in ("-mllvm", f"-{option}")
+)
 # Counted is the code of one instruction set everywhere, near a GPU's: loops unrolled as nvcc does, in their order, with
 # whole vectors loaded at once, products and sums apart (which pairs are one instruction is for who reads the code).
 _TRACED = ("-O3", "-fsanitize-coverage=trace-pc", "-fno-stack-protector", "-fcf-protection=none")
@@ -52,7 +66,7 @@ _TRACED_GNU = (
     "-fno-split-paths",
     "-freorder-blocks-algorithm=simple",
 )
-_TRACED_MACHINE = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
+_TRACED_SET = "x86-64-v2"
 _TELLS = re.compile(r"-(?:D|O|f|m|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
 _MOVING = ("memcpy", "memmove", "memset")
@@ -92,6 +106,31 @@ def version() -> str:
     return _version(compiler())
 
 
+def instruction_set() -> str:
+    """The named set that everything is compiled for here: the best that the processor has."""
+    return best_set(_machine(), _features())
+
+
+def best_set(machine: str, features: Collection[str]) -> str:
+    """The best of the named sets on a processor of that kind that can do so much. DeviceError where there is none."""
+    if machine not in _SETS:
+        raise DeviceError(f"The CPU device cannot run on a processor of the kind {machine}.", "Use x86-64 or aarch64.")
+    return next(name for name, needed in _SETS[machine] if needed <= set(features))
+
+
+def _common(*, traced: bool = False) -> list[str]:
+    """Flags of everything: the instruction set, and for code that is counted one that all have."""
+    chosen = instruction_set()
+    if traced and chosen != "x86-64" and chosen.startswith("x86-64"):
+        chosen = _TRACED_SET
+    return [f"-march={chosen}", *_COMMON]
+
+
+def _sanitizer() -> list[str]:
+    """Flags of the memory-checking build. Not every clang defines the macro by which g++ says that it checks."""
+    return [*_SANITIZER, *(["-D__SANITIZE_ADDRESS__=1"] if "clang" in version() else [])]
+
+
 def candidate_flags(flags: Sequence[str]) -> list[str]:
     """What of a candidate's nvcc flags counts here: -D, -std and -O, in the compiler's own spelling."""
     standard, level = "c++17", "3"
@@ -121,10 +160,10 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
     """Command that compiles a rewritten source to an object file."""
     own = [*candidate_flags(flags), "-w"]
     if debug:
-        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_SANITIZER, *_ALIGNMENT]
+        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_sanitizer(), *_ALIGNMENT]
     bench = resources.bench()
     # The object goes into an executable, so thread-local variables are one instruction away.
-    own += [*_COMMON, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
+    own += [*_common(), "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
     return [
         compiler(),
         *own,
@@ -132,7 +171,7 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
         f"-I{bench / 'include'}",
         f"-I{bench}",
         "-include",
-        _prelude(tuple(own)),
+        _prelude(compiler(), tuple(own)),
         "-c",
         str(source),
         "-o",
@@ -144,12 +183,11 @@ def observed_command(source: Path, target: Path, flags: Sequence[str], observer:
     """Command that compiles a rewritten source to an object file that calls out to an observer."""
     own = [*candidate_flags(flags), "-w", *_OBSERVED]
     gnu = "clang" not in version()
-    if gnu:
-        own += _OBSERVED_GNU
-    common = list(_COMMON)
+    own += _OBSERVED_GNU if gnu else _OBSERVED_CLANG
+    common = _common()
     if observer == "trace":
         own = [flag for flag in own if not flag.startswith("-O")] + [*_TRACED, *(_TRACED_GNU if gnu else ())]
-        common[0:1] = _TRACED_MACHINE.get(platform.machine(), ("-march=native",))
+        common = _common(traced=True)
     else:
         own = [flag for flag in own if not flag.startswith("-O")] + [*_CHECKED, *_ALIGNMENT]
     bench = resources.bench()
@@ -163,7 +201,7 @@ def observed_command(source: Path, target: Path, flags: Sequence[str], observer:
         f"-I{bench / 'include'}",
         f"-I{bench}",
         "-include",
-        _prelude((*own, *common, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1")),
+        _prelude(compiler(), (*own, *common, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1")),
         "-c",
         str(source),
         "-o",
@@ -196,14 +234,14 @@ def redirect_command(target: Path) -> list[str]:
 
 
 @cache
-def _prelude(flags: tuple[str, ...]) -> str:
+def _prelude(path: str, flags: tuple[str, ...]) -> str:
     """The header that every source begins with: cuda_runtime.h, where possible compiled with the same flags.
 
     Reading it takes half of a small kernel's compilation. The compiled one is made at the first call and kept in the
     cache folder; where g++ finds that it does not fit, it takes the text beside it.
     """
     ours = ("-DMSKB_", "-DCUDAMASTER_")
-    if "clang" in version() or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
+    if "clang" in _version(path) or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
         return "cuda_runtime.h"
     key = hashlib.sha256("\0".join([fingerprint(), *flags]).encode()).hexdigest()[:16]
     home = resources.cache() / "cpu-runtime" / f"prelude-{key}"
@@ -214,7 +252,7 @@ def _prelude(flags: tuple[str, ...]) -> str:
             made, text = Path(building) / target.name, Path(building) / header.name
             text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
             text.replace(header)
-            command = [compiler(), *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
+            command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
             if run_limited(command, _BUILD_LIMIT_S).exit_code != 0:
                 return "cuda_runtime.h"
             made.replace(target)
@@ -226,7 +264,9 @@ def link_command(
 ) -> list[str]:
     """Command that links objects with the executor, which it builds first where that was not done yet."""
     runtime = runtime_object(debug=debug, observer=observer)
-    sanitizer = list(_SANITIZER) if debug else []
+    sanitizer = _sanitizer() if debug else []
+    if debug and "clang" in version():
+        sanitizer.append("-Wl,-z,muldefs")  # its library has a handler of misaligned accesses too: the first counts
     return [compiler(), *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
 
 
@@ -244,7 +284,7 @@ def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
 
 
 def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> Path:
-    kind = ["-O1", *_SANITIZER] if debug else ["-O2"]
+    kind = ["-O1", *_sanitizer()] if debug else ["-O2"]
     sources = sorted(RUNTIME.glob("*.cpp"))
     if observer is not None:
         kind = ["-O3", "-DCUDAMASTER_CPU_OBSERVED=1"]
@@ -258,9 +298,9 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
         [
             compiler(),
             *_RUNTIME_FLAGS,
+            _NO_SHADOW_STACK[_machine()],
             *kind,
-            *_COMMON,
-            *_RED_ZONE,
+            *_common(),
             f"-I{INCLUDE}",
             f"-I{RUNTIME}",
             "-c",
@@ -273,7 +313,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
     if built.exit_code != 0:
         raise DeviceError(
             f"{compiler()} cannot build the CPU device's executor: {built.stderr[-2000:]}",
-            "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 9 or later, clang++ 10 or later).",
+            "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 11 or later, clang++ 12 or later).",
         )
     return target
 
@@ -299,13 +339,25 @@ def processor() -> str:
 
 
 @cache
-def _instruction_set() -> str:
-    """What -march=native may use: a cache folder that two machines share must not mix them up."""
+def processor_fingerprint() -> str:
+    """Hash over the processor and all that it can do, of which compiled code uses a part."""
+    return hashlib.sha256("\0".join([processor(), _machine(), *sorted(_features())]).encode()).hexdigest()[:16]
+
+
+@cache
+def _machine() -> str:
+    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+
+
+@cache
+def _features() -> frozenset[str]:
+    """What the processor can do, as Linux names it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.machine()
-    return next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.machine())
+        return frozenset()
+    found = (line.split(":", 1)[1] for line in lines if line.lower().startswith(("flags", "features")))
+    return frozenset(next(found, "").split())
 
 
 @cache
@@ -318,6 +370,6 @@ def observer_fingerprint(observer: Observer) -> str:
 
 
 def fingerprint() -> str:
-    """Hash over compiler, flags, processor and our own sources: equal hashes build equal programs."""
-    parts = [compiler(), version(), *_COMMON, *_RUNTIME_FLAGS, *_SANITIZER, _instruction_set(), _own_sources()]
+    """Hash over compiler, flags, instruction set and our own sources: equal hashes build equal programs."""
+    parts = [compiler(), version(), *_common(), *_RUNTIME_FLAGS, *_SANITIZER, _own_sources()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,5 +1,6 @@
 // Kernels with known answers, one check per feature. A failed EXPECT prints its line and makes the exit
 // code 1.
+#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -524,13 +525,44 @@ static void intrinsics() {
     EXPECT(out.get()[0] == 1);
 }
 
+// Floating-point control is each thread's own, SSE's and x87's: the others run between one's barriers.
+__global__ void control_kernel(int* out, const float* tiny) {
+    const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    int mode = modes[threadIdx.x % 4];
+    bool ok = fegetround() == FE_TONEAREST;
+    fesetround(mode);
+    for (int i = 0; i < 4; ++i) {
+        __syncthreads();
+        volatile float narrow = tiny[0];
+        volatile long double wide = tiny[1];
+        narrow = 1 + narrow;
+        wide = 1 + wide;
+        ok &=
+            fegetround() == mode && (narrow > 1) == (mode == FE_UPWARD) && (wide > 1) == (mode == FE_UPWARD);
+        ok &= __shfl_xor_sync(0xffffffffu, static_cast<int>(threadIdx.x), 1) == (threadIdx.x ^ 1);
+    }
+    fesetround(FE_TONEAREST);
+    out[threadIdx.x] = ok;
+}
+
+static void control() {
+    Buffer<int> out(96);
+    Buffer<float> tiny(2);
+    const float values[] = {1e-20f, 1e-37f};
+    EXPECT(cudaMemcpy(tiny.data, values, sizeof values, cudaMemcpyHostToDevice) == cudaSuccess);
+    control_kernel<<<1, 96>>>(out.data, tiny.data);
+    for (int value : out.get())
+        EXPECT(value == 1);
+}
+
 int main(int, char** arguments) {
     struct {
         const char* name;
         void (*check)();
     } checks[] = {{"launches", launches}, {"barriers", barriers},     {"warps", warps},
                   {"atomics", atomics},   {"memory", memory},         {"groups", groups},
-                  {"refusals", refusals}, {"intrinsics", intrinsics}, {"access", access}};
+                  {"refusals", refusals}, {"intrinsics", intrinsics}, {"access", access},
+                  {"control", control}};
     for (auto& entry : checks)
         if (!strcmp(arguments[1], entry.name)) {
             entry.check();

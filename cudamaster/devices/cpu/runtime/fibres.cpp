@@ -6,40 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__aarch64__)
-asm(".text\n"
-    ".globl cudamaster_cpu_switch_stack\n"
-    ".type cudamaster_cpu_switch_stack, %function\n"
-    "cudamaster_cpu_switch_stack:\n"
-    "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n"
-    "  stp x21, x22, [sp, #16]\n"
-    "  stp x23, x24, [sp, #32]\n"
-    "  stp x25, x26, [sp, #48]\n"
-    "  stp x27, x28, [sp, #64]\n"
-    "  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n"
-    "  stp d10, d11, [sp, #112]\n"
-    "  stp d12, d13, [sp, #128]\n"
-    "  stp d14, d15, [sp, #144]\n"
-    "  mov x9, sp\n"
-    "  str x9, [x0]\n"
-    "  mov sp, x1\n"
-    "  ldp x19, x20, [sp, #0]\n"
-    "  ldp x21, x22, [sp, #16]\n"
-    "  ldp x23, x24, [sp, #32]\n"
-    "  ldp x25, x26, [sp, #48]\n"
-    "  ldp x27, x28, [sp, #64]\n"
-    "  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n"
-    "  ldp d10, d11, [sp, #112]\n"
-    "  ldp d12, d13, [sp, #128]\n"
-    "  ldp d14, d15, [sp, #144]\n"
-    "  add sp, sp, #160\n"
-    "  ret\n"
-    ".size cudamaster_cpu_switch_stack, .-cudamaster_cpu_switch_stack\n");
-#endif
-
 namespace executor {
 
 namespace {

@@ -50,6 +50,14 @@ using executor::check::observe_access;
         return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_RELAXED,                \
                                            __ATOMIC_RELAXED);                                                \
     }
+// clang's: what was there is the result.
+#define CUDAMASTER_CPU_EXCHANGE_VALUE(bits, type)                                                            \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type* address, type expected, type value, int,  \
+                                                    int) {                                                   \
+        observe_access(const_cast<type*>(address), sizeof(type), kAtomic | kWrite | kReads, SITE);           \
+        __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);   \
+        return expected;                                                                                     \
+    }
 #define CUDAMASTER_CPU_ATOMICS(bits, type)                                                                   \
     type __tsan_atomic##bits##_load(const volatile type* address, int) {                                     \
         observe_access(const_cast<type*>(address), sizeof(type), kAtomic, SITE);                             \
@@ -70,7 +78,8 @@ using executor::check::observe_access;
     CUDAMASTER_CPU_CHANGE(bits, type, fetch_xor)                                                             \
     CUDAMASTER_CPU_CHANGE(bits, type, fetch_nand)                                                            \
     CUDAMASTER_CPU_EXCHANGE(bits, type, strong)                                                              \
-    CUDAMASTER_CPU_EXCHANGE(bits, type, weak)
+    CUDAMASTER_CPU_EXCHANGE(bits, type, weak)                                                                \
+    CUDAMASTER_CPU_EXCHANGE_VALUE(bits, type)
 
 extern "C" {
 CUDAMASTER_CPU_SIZE(1)

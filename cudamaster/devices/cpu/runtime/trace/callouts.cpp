@@ -202,6 +202,12 @@ void cudamaster_cpu_observe_fence(int) {}
         return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST,                 \
                                            __ATOMIC_SEQ_CST);                                                \
     }                                                                                                        \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type* address, type expected, type value, int,  \
+                                                    int) {                                                   \
+        access(Act::kAtomic, const_cast<type*>(address), bits / 8, __builtin_return_address(0));             \
+        __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
+        return expected;                                                                                     \
+    }                                                                                                        \
     ATOMIC_OPERATION(bits, type, fetch_add)                                                                  \
     ATOMIC_OPERATION(bits, type, fetch_sub)                                                                  \
     ATOMIC_OPERATION(bits, type, fetch_and)                                                                  \
