@@ -21,8 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices.gate import Gate, NeverNeeded, lock
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, baseline_alone, linker_options
+from cudamaster.devices.protocol import (
+    NEVER_RUN,
+    Compiled,
+    MeasuringProtocol,
+    ObjectRules,
+    Ran,
+    baseline_alone,
+    linker_options,
+)
 from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
@@ -238,7 +247,8 @@ class CudaDevice:
         (folder / f"{name}.cu").write_text(source)
         chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
         target = [] if chosen else [f"-arch={self.gpu.architecture}"]
-        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v",
+        # nvcc's passes for the host and for the device run side by side; their results are the same.
+        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v", "--threads=2",
                    f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
         return self._call(command, folder, folder / f"{name}.o")
@@ -249,8 +259,9 @@ class CudaDevice:
         """Link with the static CUDA runtime."""
         folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
         shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
-        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", *map(str, objects), *shared, *folders,
-                   "-o", str(executable)]  # fmt: skip
+        # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
+        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", "--no-device-link",
+                   *map(str, objects), *shared, *folders, "-o", str(executable)]  # fmt: skip
         return self._call(command, executable.parent, executable)
 
     def run(
@@ -262,29 +273,51 @@ class CudaDevice:
         reversed_threads: bool = False,
         alone: bool = True,
         quiet: bool = False,
+        gate: Gate | None = None,
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
         After a run that ended badly the GPU is tried first: what it does not survive is the machine's trouble, and no
         fault of the next candidate. DeviceError when it does not answer.
         """
-        with self.held(alone=alone, quiet=quiet) as locks:
-            if self._ended_badly is not None:
-                self._probe(self._ended_badly, locks)
-                self._ended_badly = None
-            if alone and "--baseline" in command:
-                own = measuring_cores(_usable_cores(), self.gpu.index)
-                pinned, cores = (["--cores", ",".join(map(str, own))] if own else []), []
-            else:
-                pinned, cores = [], self._other_cores
-            ran = self._run([*command, *pinned, "--report", str(report)], limit_s, locks, cores)
-        if "--baseline" in command and ran.exit_code not in (0, 1):
+        try:
+            with self.held(alone=alone, quiet=quiet, gate=gate) as locks:
+                if self._ended_badly is not None:
+                    self._probe(self._ended_badly, locks)
+                    self._ended_badly = None
+                pinned, cores = self._cores_of(command, alone=alone)
+                ahead = [] if gate is None else ["--ahead"]
+                ran = self._run(
+                    [*command, *pinned, *ahead, "--report", str(report)],
+                    limit_s,
+                    locks,
+                    cores,
+                    None if gate is None else functools.partial(_goes_on, gate, locks[1]),
+                )
+        except NeverNeeded:
+            return NEVER_RUN
+        if "--baseline" in command and ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
             self._ended_badly = [command[0], *baseline_alone(command)]
         return ran
 
-    def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int], cores: Sequence[int] = ()) -> Ran:
+    def _cores_of(self, command: Sequence[str], *, alone: bool) -> tuple[list[str], Sequence[int]]:
+        """A judge's options that say which cores it runs on where it measures, and those of another one as a whole."""
+        if not alone or "--baseline" not in command:
+            return [], self._other_cores
+        own = measuring_cores(_usable_cores(), self.gpu.index)
+        helpers = [word for core in self._other_cores for word in ("--helper-core", str(core))]
+        return (["--cores", ",".join(map(str, own)), *helpers] if own else []), []
+
+    def _run(
+        self,
+        command: Sequence[str],
+        limit_s: float,
+        locks: Sequence[int],
+        cores: Sequence[int] = (),
+        goes_on: Callable[[], bool] | None = None,
+    ) -> Ran:
         whole = [*command, *self._own_node]
-        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores)
+        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
 
     def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
         """A judge without cases: contexts of two processes, memory that they share, a launch."""
@@ -307,14 +340,14 @@ class CudaDevice:
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
-    def held(self, *, alone: bool = True, quiet: bool = False) -> Iterator[tuple[int, ...]]:
+    def held(self, *, alone: bool = True, quiet: bool = False, gate: Gate | None = None) -> Iterator[tuple[int, ...]]:
         """Hold the GPU against other measuring processes of this machine; gives the descriptors of the locks.
 
-        With `quiet` against all that is run on any GPU of the machine.
+        With `quiet` against all that is run on any GPU of the machine. NeverNeeded where the `gate` closes before.
         """
         started: float | None = None
         try:
-            with _locked(self.gpu.uuid, alone=alone) as gpu, _machine(quiet=quiet) as machine:
+            with _locked(self.gpu.uuid, alone=alone, gate=gate) as gpu, _machine(quiet=quiet, gate=gate) as machine:
                 started, since = time.time(), time.monotonic()
                 yield gpu, machine
         finally:
@@ -335,7 +368,7 @@ class CudaDevice:
 
 
 @contextmanager
-def _locked(name: str, *, alone: bool) -> Iterator[int]:
+def _locked(name: str, *, alone: bool, gate: Gate | None = None) -> Iterator[int]:
     """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
     path = _LOCKS / f"cudamaster-{name}.lock"
     try:
@@ -351,19 +384,30 @@ def _locked(name: str, *, alone: bool) -> Iterator[int]:
             "Ask its owner to remove it while nothing measures on this machine.",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        lock(descriptor, alone=alone, gate=gate)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _machine(*, quiet: bool) -> Iterator[int]:
+def _machine(*, quiet: bool, gate: Gate | None = None) -> Iterator[int]:
     """Shares the machine with runs on its other GPUs, or has it `quiet`. Who waits for that lets nobody pass."""
     with ExitStack() as held:
-        with _locked("turn", alone=True):
-            machine = held.enter_context(_locked("machine", alone=quiet))
+        with _locked("turn", alone=True, gate=gate):
+            machine = held.enter_context(_locked("machine", alone=quiet, gate=gate))
         yield machine
+
+
+def _goes_on(gate: Gate, machine: int) -> bool:
+    """Whether a judge that was started ahead goes on; where it is to be quiet, the machine is its own then."""
+    opened = gate.wait()
+    if opened and gate.quiet:
+        # Who waits for the machine already may wait for us.
+        fcntl.flock(machine, fcntl.LOCK_UN)
+        with _locked("turn", alone=True):
+            lock(machine, alone=True)
+    return opened
 
 
 def _environment(gpu: Gpu) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
@@ -21,8 +20,17 @@ from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
+from cudamaster.devices.gate import Gate, NeverNeeded, lock
 from cudamaster.devices.process import run_limited, threads
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Observer, Ran, linker_options
+from cudamaster.devices.protocol import (
+    NEVER_RUN,
+    Compiled,
+    MeasuringProtocol,
+    ObjectRules,
+    Observer,
+    Ran,
+    linker_options,
+)
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold
 
@@ -186,6 +194,7 @@ class CpuDevice:
         reversed_threads: bool = False,
         alone: bool = True,
         quiet: bool = False,
+        gate: Gate | None = None,
     ) -> Ran:
         """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
 
@@ -195,20 +204,25 @@ class CpuDevice:
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         if reversed_threads:
             environment["CUDAMASTER_CPU_THREAD_ORDER"] = "reversed"
-        with _device_lock(alone=alone) as lock:
-            started = time.time()
-            ran = run_limited([*command, "--report", str(report)], limit_s, environment=environment, held=[lock])
+        words = [*command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
+        goes_on = None if gate is None else gate.wait
+        try:
+            with _device_lock(alone=alone, gate=gate) as held:
+                started = time.time()
+                ran = run_limited(words, limit_s, environment=environment, held=[held], goes_on=goes_on)
+        except NeverNeeded:
+            return NEVER_RUN
         if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.seconds, alone))
+            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, alone))
         return ran
 
     def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         environment["CUDAMASTER_CPU_TRACE"] = str(notes.fileno())
-        with _device_lock(alone=False) as lock:
+        with _device_lock(alone=False) as device:
             started = time.time()
-            held = [lock, notes.fileno()]
+            held = [device, notes.fileno()]
             words = [*command, "--report", str(report)]
             # The largest cases of all, which are too long to be run here otherwise.
             ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
@@ -232,12 +246,12 @@ def _unrolled(text: str) -> str:
 
 
 @contextmanager
-def _device_lock(*, alone: bool) -> Iterator[int]:
+def _device_lock(*, alone: bool, gate: Gate | None = None) -> Iterator[int]:
     """Holds the device: a lock that the system frees when its holders die. Gives its descriptor."""
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "cpu.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        lock(file.fileno(), alone=alone, gate=gate)
         yield file.fileno()
 
 
