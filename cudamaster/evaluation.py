@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from cudamaster import floors, held_out
 from cudamaster.building import Build, Builder
@@ -21,7 +22,6 @@ from cudamaster.errors import DeviceError
 from cudamaster.faultfinding import FaultFinder, with_faults
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement
-from cudamaster.modelled import Modeller, counter
 from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
@@ -38,6 +38,9 @@ from cudamaster.values import (
     Verdict,
     content_hash,
 )
+
+if TYPE_CHECKING:
+    from cudamaster.modelled import Modeller
 
 _RUN_LIMIT_S = 1200.0
 _VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
@@ -78,9 +81,7 @@ class Workbench:
         calls = protocol.calls if calls is None else calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
-        self._modeller = (
-            Modeller(self._builder, counter(self._builder, device), seed=seed) if device.emulated and modelled else None
-        )
+        self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
         self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
         self._thresholds = choose_thresholds(thresholds, self.profiled_gpu)
@@ -407,6 +408,13 @@ class Workbench:
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
         )
+
+
+def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
+    """The model of a GPU for a device that only emulates. A GPU's evaluations need not wait for its modules."""
+    from cudamaster.modelled import Modeller, counter
+
+    return Modeller(builder, counter(builder, device), seed=seed)
 
 
 def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices import smi
 from cudamaster.devices.gate import Gate, NeverNeeded, lock
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import (
@@ -39,8 +40,6 @@ from cudamaster.profiling import ncu
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold, Profile, content_hash
 
-_QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
-          "power.limit", "clocks_event_reasons.active")  # fmt: skip
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
@@ -120,22 +119,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def _listed_gpus() -> tuple[Gpu, ...]:
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return ()
-    for reasons in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
-        query = ",".join(reasons if field == _QUERY[-1] else field for field in _QUERY)
-        command = [smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=60, check=False, env=keys.for_tools()
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ()
-        rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
-        if done.returncode == 0 and rows:
-            return tuple(Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows))
-    return ()
+    return tuple(Gpu(index, *fields) for index, fields in enumerate(smi.gpus()))
 
 
 def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
