@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ import pytest
 from small_cards import small_card
 
 from cudamaster import resources
+from cudamaster.devices import cuda
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.gate import Gate, NeverNeeded, lock
+from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Ran
 from cudamaster.evaluation import Workbench
@@ -135,15 +138,17 @@ def test_a_device_that_others_hold_keeps_no_failed_build_waiting() -> None:
     assert [verdict.correct for verdict in ended] == [False]
 
 
-def test_nobody_waits_for_a_lock_once_the_gate_is_closed(tmp_path: Path) -> None:
-    gate = Gate()
-    with (tmp_path / "lock").open("w") as mine, (tmp_path / "lock").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        threading.Timer(0.1, gate.close).start()
-        with pytest.raises(NeverNeeded):
-            lock(mine.fileno(), alone=False, gate=gate)
-        gate.open()
-        assert gate.closed  # which does not change
+def test_a_gate_is_opened_or_closed_once() -> None:
+    closed, opened = Gate(), Gate()
+    threading.Timer(0.1, closed.close).start()
+    with pytest.raises(NeverNeeded):
+        closed.wait_open()
+    closed.open()
+    assert closed.closed
+    opened.open(quiet=True)
+    opened.close()
+    opened.wait_open()
+    assert (opened.opened, opened.quiet, opened.closed) == (True, True, False)
 
 
 def test_a_program_that_does_not_go_on_is_killed(tmp_path: Path) -> None:
@@ -208,3 +213,69 @@ def alive(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.nvcc
+def test_a_free_gpu_is_taken_ahead_and_the_machine_with_the_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "_LOCKS", tmp_path)
+    device, other = gpu_device(0), gpu_device(1)
+    gate, seen = Gate(), tmp_path / "seen"
+    with on_its_own(lambda: device.run(judge(seen), tmp_path / "report", 60.0, gate=gate)):
+        until(lambda: (tmp_path / "seen-started").exists())
+        with other.held(waits=False):  # it shares the machine
+            pass
+        with pytest.raises(BlockingIOError), device.held(waits=False):
+            pass
+        gate.open(quiet=True)
+        until(lambda: (tmp_path / "seen-went").exists())
+        with pytest.raises(BlockingIOError), other.held(waits=False):
+            pass
+        (tmp_path / "seen-end").touch()
+
+
+@pytest.mark.nvcc
+def test_a_gpu_that_others_hold_is_taken_with_the_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_LOCKS", tmp_path)
+    device, gate = gpu_device(0), Gate()
+    (tmp_path / "seen-end").touch()
+    waiting = on_its_own(lambda: device.run(judge(tmp_path / "seen"), tmp_path / "report", 60.0, gate=gate))
+    with device.held(), waiting:
+        time.sleep(0.3)
+        assert not (tmp_path / "seen-started").exists()
+        gate.close()
+    gate = Gate()
+    with on_its_own(lambda: device.run(judge(tmp_path / "seen"), tmp_path / "report", 60.0, gate=gate)):
+        gate.open()
+    assert (tmp_path / "seen-went").exists()
+
+
+def gpu_device(index: int) -> CudaDevice:
+    if cuda.find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    return CudaDevice(Gpu(index, "No GPU", f"GPU-{index}", "9.0", "580", "143771", "1980", "3201", "700"))
+
+
+def judge(seen: Path) -> list[str]:
+    """A program that says what it saw: that it was started, and that it went on, until it is told to end."""
+    waits = 'case "$*" in *--ahead*) read word;; esac'
+    script = f"touch {seen}-started; {waits}; touch {seen}-went; until [ -e {seen}-end ]; do sleep 0.05; done"
+    return ["sh", "-c", script, "sh"]
+
+
+@contextmanager
+def on_its_own(call: Callable[[], Ran]) -> Iterator[None]:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not come to that")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from cudamaster import keys, resources
 from cudamaster.devices import smi
-from cudamaster.devices.gate import Gate, NeverNeeded, lock
+from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -265,19 +265,14 @@ class CudaDevice:
         fault of the next candidate. DeviceError when it does not answer.
         """
         try:
-            with self.held(alone=alone, quiet=quiet, gate=gate) as locks:
+            with self._held_for(gate, alone=alone, quiet=quiet) as (locks, goes_on):
                 if self._ended_badly is not None:
                     self._probe(self._ended_badly, locks)
                     self._ended_badly = None
                 pinned, cores = self._cores_of(command, alone=alone)
-                ahead = [] if gate is None else ["--ahead"]
-                ran = self._run(
-                    [*command, *pinned, *ahead, "--report", str(report)],
-                    limit_s,
-                    locks,
-                    cores,
-                    None if gate is None else functools.partial(_goes_on, gate, locks[1]),
-                )
+                ahead = [] if goes_on is None else ["--ahead"]
+                words = [*command, *pinned, *ahead, "--report", str(report)]
+                ran = self._run(words, limit_s, locks, cores, goes_on)
         except NeverNeeded:
             return NEVER_RUN
         if "--baseline" in command and ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
@@ -324,19 +319,42 @@ class CudaDevice:
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
-    def held(self, *, alone: bool = True, quiet: bool = False, gate: Gate | None = None) -> Iterator[tuple[int, ...]]:
+    def held(self, *, alone: bool = True, quiet: bool = False, waits: bool = True) -> Iterator[tuple[int, ...]]:
         """Hold the GPU against other measuring processes of this machine; gives the descriptors of the locks.
 
-        With `quiet` against all that is run on any GPU of the machine. NeverNeeded where the `gate` closes before.
+        With `quiet` against all that is run on any GPU of the machine. Unless it `waits`, BlockingIOError where others
+        hold what it takes.
         """
         started: float | None = None
         try:
-            with _locked(self.gpu.uuid, alone=alone, gate=gate) as gpu, _machine(quiet=quiet, gate=gate) as machine:
+            gpu_lock = _locked(self.gpu.uuid, alone=alone, waits=waits)
+            with gpu_lock as gpu, _machine(quiet=quiet, waits=waits) as machine:
                 started, since = time.time(), time.monotonic()
                 yield gpu, machine
         finally:
             if started is not None and self.on_hold is not None:
                 self.on_hold(Hold(self.unit, started, time.monotonic() - since, alone))
+
+    @contextmanager
+    def _held_for(
+        self, gate: Gate | None, *, alone: bool, quiet: bool
+    ) -> Iterator[tuple[tuple[int, ...], Callable[[], bool] | None]]:
+        """Holds the GPU for a judge; gives what tells it to go on, where it is ahead of its candidate.
+
+        It is so on a GPU that is free: one that others use is not kept from the next of them by a compiler. Raises
+        NeverNeeded.
+        """
+        with ExitStack() as stack:
+            if gate is not None:
+                free: tuple[int, ...] = ()
+                with suppress(BlockingIOError):
+                    free = stack.enter_context(self.held(alone=alone, waits=False))
+                if free:
+                    yield free, functools.partial(_goes_on, gate, free[1])
+                    return
+                gate.wait_open()
+                quiet = gate.quiet
+            yield stack.enter_context(self.held(alone=alone, quiet=quiet)), None
 
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()
@@ -352,7 +370,7 @@ class CudaDevice:
 
 
 @contextmanager
-def _locked(name: str, *, alone: bool, gate: Gate | None = None) -> Iterator[int]:
+def _locked(name: str, *, alone: bool, waits: bool = True) -> Iterator[int]:
     """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
     path = _LOCKS / f"cudamaster-{name}.lock"
     try:
@@ -368,18 +386,19 @@ def _locked(name: str, *, alone: bool, gate: Gate | None = None) -> Iterator[int
             "Ask its owner to remove it while nothing measures on this machine.",
         ) from error
     try:
-        lock(descriptor, alone=alone, gate=gate)
+        kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        fcntl.flock(descriptor, kind if waits else kind | fcntl.LOCK_NB)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _machine(*, quiet: bool, gate: Gate | None = None) -> Iterator[int]:
+def _machine(*, quiet: bool, waits: bool = True) -> Iterator[int]:
     """Shares the machine with runs on its other GPUs, or has it `quiet`. Who waits for that lets nobody pass."""
     with ExitStack() as held:
-        with _locked("turn", alone=True, gate=gate):
-            machine = held.enter_context(_locked("machine", alone=quiet, gate=gate))
+        with _locked("turn", alone=True, waits=waits):
+            machine = held.enter_context(_locked("machine", alone=quiet, waits=waits))
         yield machine
 
 
@@ -390,7 +409,7 @@ def _goes_on(gate: Gate, machine: int) -> bool:
         # Who waits for the machine already may wait for us.
         fcntl.flock(machine, fcntl.LOCK_UN)
         with _locked("turn", alone=True):
-            lock(machine, alone=True)
+            fcntl.flock(machine, fcntl.LOCK_EX)
     return opened
 
 

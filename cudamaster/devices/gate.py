@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
-import time
-
-_LOOKED_AT_EVERY_S = 0.01
 
 
 class NeverNeeded(Exception):
@@ -47,16 +43,7 @@ class Gate:
         self._known.wait()
         return self.opened
 
-
-def lock(descriptor: int, *, alone: bool, gate: Gate | None = None) -> None:
-    """Hold a lock file; raises NeverNeeded where the gate closes while somebody else holds it."""
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    while gate is not None and not gate.opened:
-        if gate.closed:
+    def wait_open(self) -> None:
+        """Wait for the candidate; raises NeverNeeded where there is none."""
+        if not self.wait():
             raise NeverNeeded
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(_LOOKED_AT_EVERY_S)
-    fcntl.flock(descriptor, kind)

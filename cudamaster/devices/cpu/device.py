@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ from cudamaster.devices.cpu import symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
-from cudamaster.devices.gate import Gate, NeverNeeded, lock
+from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -247,11 +248,20 @@ def _unrolled(text: str) -> str:
 
 @contextmanager
 def _device_lock(*, alone: bool, gate: Gate | None = None) -> Iterator[int]:
-    """Holds the device: a lock that the system frees when its holders die. Gives its descriptor."""
+    """Holds the device: a lock that the system frees when its holders die. Gives its descriptor.
+
+    Ahead of a candidate only a free device is taken.
+    """
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with (folder / "cpu.lock").open("w") as file:
-        lock(file.fileno(), alone=alone, gate=gate)
+        try:
+            fcntl.flock(file, kind if gate is None else kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            assert gate is not None
+            gate.wait_open()
+            fcntl.flock(file, kind)
         yield file.fileno()
 
 
