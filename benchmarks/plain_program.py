@@ -2,9 +2,10 @@
 
     python benchmarks/plain_program.py [TASK-PRECISION...] [--report results/h200/report.json] [--largest-mb 128]
 
-For each task it takes the best kernel of the report and writes a program: both wrappers in one process that has allocated
-and freed before, buffers of cudaMalloc, calls in turn with a cold L2 cache, whole calls by the host's clock. Its ratio of
-medians stands beside that of the report, at the largest timed case whose buffers take no more than LARGEST_MB.
+For each task it takes the best kernel of the report and writes a program: both wrappers in one process that has
+allocated and freed before, buffers of cudaMalloc, calls in turn with a cold L2 cache, whole calls by the host's clock.
+Its ratio of medians stands beside that of the report, at the largest timed case whose buffers take no more than
+LARGEST_MB.
 Inputs are the harness's (`--dump`), so that a sparse matrix is one. Nothing else is shared with it.
 """
 

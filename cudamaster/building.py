@@ -75,20 +75,27 @@ class Builder:
     def _reference(self) -> str:
         return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
 
-    def build(self, candidate: Candidate, *, check_only: bool = False) -> Build:
+    def build(
+        self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
+    ) -> Build:
         """Guard, compile and link a candidate. What is wrong with it comes back as a status.
 
-        With `check_only` the memory-checking worker alone is linked where the device has one.
+        With `check_only` the memory-checking worker alone is linked where the device has one. `on_compile` is called
+        once the guards have let the source through.
         """
         started = monotonic()
         with self.using(candidate):
             folder = self._folder(candidate)
             with _alone(folder / "lock"):
-                result = self._build(candidate, folder, check_only and self.device.has_debug_build)
+                result = self._build(candidate, folder, check_only and self.device.has_debug_build, on_compile)
         caching.trim_now_and_then(resources.cache())
         return replace(result, seconds=monotonic() - started)
 
-    def _build(self, candidate: Candidate, folder: Path, check_only: bool) -> Build:
+    def executable(self, candidate: Candidate, *, debug: bool = False) -> Path:
+        """Where `build` leaves a candidate's worker, the memory-checking one with `debug`."""
+        return self._folder(candidate) / ("debug" if debug else "run")
+
+    def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
         flags = parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
@@ -99,6 +106,7 @@ class Builder:
         refusal = refusal or self._tells_builds_apart(candidate, flags, expanded)
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
+        on_compile()
 
         variants = self._variants
         with threads(2) as pool:
@@ -146,7 +154,7 @@ class Builder:
                 log = without_folders(linked.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
             # Another run may be executing the same build right now: it is replaced, not written over.
-            executables[debug] = linked.object.replace(folder / ("debug" if debug else "run"))
+            executables[debug] = linked.object.replace(self.executable(candidate, debug=debug))
         return Build(
             status=None,
             detail="built",
@@ -163,7 +171,7 @@ class Builder:
     def built(self, candidate: Candidate) -> Build:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         folder = self._folder(candidate)
-        worker, log = folder / "run", folder / _LOG_FILE
+        worker, log = self.executable(candidate), folder / _LOG_FILE
         if not worker.is_file():
             return self.build(candidate)
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})

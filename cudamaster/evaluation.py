@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from cudamaster import floors, held_out
 from cudamaster.building import Build, Builder
@@ -20,11 +22,10 @@ from cudamaster.errors import DeviceError
 from cudamaster.faultfinding import FaultFinder, with_faults
 from cudamaster.harness import baseline_region
 from cudamaster.judging import Judgement
-from cudamaster.modelled import Modeller, counter
 from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.sanitizers import SanitizerReport, Tool
-from cudamaster.trials import Trials
+from cudamaster.trials import Trial, Trials
 from cudamaster.values import (
     Candidate,
     Findings,
@@ -37,6 +38,9 @@ from cudamaster.values import (
     Verdict,
     content_hash,
 )
+
+if TYPE_CHECKING:
+    from cudamaster.modelled import Modeller
 
 _RUN_LIMIT_S = 1200.0
 _VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
@@ -77,9 +81,7 @@ class Workbench:
         calls = protocol.calls if calls is None else calls
         self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
         self._faults = FaultFinder(self._builder, device, self._trials)
-        self._modeller = (
-            Modeller(self._builder, counter(self._builder, device), seed=seed) if device.emulated and modelled else None
-        )
+        self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
         self.profiler = Profiler(self._builder, device, self._modeller)
         self._profile = profile
         self._thresholds = choose_thresholds(thresholds, self.profiled_gpu)
@@ -136,24 +138,51 @@ class Workbench:
         compute-sanitizer looks too, where the device has it: a score above counts only where it finds
         nothing, and of a fault it says more.
         """
-        with self._builder.using(candidate):
-            seed = self._trials.draw_seed()
-            build = self._builder.build(candidate, check_only=check_only)
+        began = monotonic()
+        seed = self._trials.draw_seed()
+        stop = ["--first-failure"] if first_failure else []
+        first = self._first_trial(candidate, seed, stop, check_only=check_only)
+        with self._builder.using(candidate), self._trials.ahead() as start:
+            build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
             verdict = self._begun(candidate.id, build, seed)
-            if build.status is not None:
-                return verdict
-            quiet = not check_only and self._builder.asks_driver(candidate)
-            stop = ["--first-failure"] if first_failure else []
-            told = self._judged(verdict, candidate, build, seed, stop, check_only=check_only, quiet=quiet)
-            if self._modeller is not None and told.score is not None:
-                told = self._modeller.verdict(told, candidate, self.baseline)
-            if to_beat is None:
-                return told
-            if told.score is not None and told.score > to_beat:
-                return self._faults.sanitized(told, candidate)
-            return self._faults.explained(told, candidate)
+            if build.status is None:
+                quiet = not check_only and self._builder.asks_driver(candidate)
+                verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only, quiet=quiet)
+            if self._modeller is not None and verdict.score is not None:
+                verdict = self._modeller.verdict(verdict, candidate, self.baseline)
+            if to_beat is not None and build.status is None:
+                if verdict.score is not None and verdict.score > to_beat:
+                    verdict = self._faults.sanitized(verdict, candidate)
+                else:
+                    verdict = self._faults.explained(verdict, candidate)
+        return _with_rest(verdict, monotonic() - began)
+
+    def _first_trial(self, candidate: Candidate, seed: int, stop: Sequence[str], *, check_only: bool) -> Trial:
+        """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""
+        if self.device.has_debug_build:
+            return self._memory_trial(candidate, seed, stop)
+        worker = [str(self._builder.executable(candidate))]
+        if check_only:
+            return self._trials.verifying(worker, seed, stop)
+        return self._timed_trial(candidate, seed, stop)
+
+    def _memory_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+        """Verification cases under the memory checker and in reversed thread order."""
+        worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
+        return self._trials.verifying(worker, seed, stop, reversed_threads=True)
+
+    def _timed_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+        """All cases that this device can run, checked and timed."""
+        brief = _BRIEFLY if self._brief_baseline and candidate.id == self.baseline.id else ()
+        return Trial(
+            [str(self._builder.executable(candidate))],
+            [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)],
+            ["--cases", "all", *stop, *brief],
+            seed,
+            _RUN_LIMIT_S,
+        )
 
     def _begun(self, candidate: str, build: Build, seed: int) -> Verdict:
         """A verdict as far as the build goes."""
@@ -185,7 +214,7 @@ class Workbench:
             looks = self.device.has_debug_build
             # Who wants the first failure alone is told no more than that.
             looking = pool.submit(self._faults.look, candidate, seed, stop) if looks and not stop else None
-            checked = self._check_memory(build, seed, stop)
+            checked = None if build.debug is None else self._trials.run_trial(self._memory_trial(candidate, seed, stop))
             right = checked is None or checked.status is Status.CORRECT
             if looking is None and looks and right:
                 looking = pool.submit(self._faults.look, candidate, seed, stop)
@@ -199,21 +228,16 @@ class Workbench:
             return with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
             return self._told(verdict, checked)
-        assert build.worker is not None
-        workers = self._trials.workers([str(build.worker)])
         if check_only:
-            return self._told(verdict, self._trials.verify(workers, seed, stop))
-        cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
+            trial = self._trials.verifying([str(self._builder.executable(candidate))], seed, stop)
+            return self._told(verdict, self._trials.run_trial(trial))
         preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
-        itself = candidate.id == self.baseline.id
-        brief = _BRIEFLY if self._brief_baseline and itself else ()
+        trusted = candidate.id == self.baseline.id
         with preparing:
-            judgement = self._trials.run(
-                workers, cases, ["--cases", "all", *stop, *brief], seed, _RUN_LIMIT_S, quiet=quiet, trusted=itself
-            )
+            trial = self._timed_trial(candidate, seed, stop)
+            judgement = self._trials.run_trial(trial, quiet=quiet, trusted=trusted)
         if checked is not None:
-            seconds = replace(judgement.seconds, check=judgement.seconds.check + checked.seconds.check)
-            judgement = replace(judgement, seconds=seconds)
+            judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._told(verdict, judgement))
 
     def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
@@ -292,14 +316,14 @@ class Workbench:
         Its first calls load kernels of the library, and have more time than a candidate's.
         """
         seed = self._trials.draw_seed()
-        workers = self._trials.workers([str(worker)])
         if check_only:
-            judgement = self._trials.verify(workers, seed, _VENDOR_CALL_LIMIT)
+            judgement = self._trials.run_trial(self._trials.verifying([str(worker)], seed, _VENDOR_CALL_LIMIT))
         else:
             cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
             options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
             # What a library asks of the driver is not known.
-            judgement = self._trials.run(workers, cases, options, seed, _RUN_LIMIT_S, quiet=True)
+            trial = Trial([str(worker)], cases, options, seed, _RUN_LIMIT_S)
+            judgement = self._trials.run_trial(trial, quiet=True)
         verdict = Verdict(
             candidate=name,
             device=self.device.name,
@@ -366,14 +390,6 @@ class Workbench:
         quiet = self._builder.asks_driver()
         return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
 
-    def _check_memory(self, build: Build, seed: int, options: Sequence[str]) -> Judgement | None:
-        """Verification cases under the memory checker and in reversed thread order, where the device has that."""
-        if build.debug is None:
-            return None
-        return self._trials.verify(
-            self._trials.workers([str(build.debug), "--exact"]), seed, options, reversed_threads=True
-        )
-
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says of a correct candidate."""
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
@@ -392,6 +408,19 @@ class Workbench:
             hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
             seconds=replace(judgement.seconds, build=verdict.seconds.build),
         )
+
+
+def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
+    """The model of a GPU for a device that only emulates. A GPU's evaluations need not wait for its modules."""
+    from cudamaster.modelled import Modeller, counter
+
+    return Modeller(builder, counter(builder, device), seed=seed)
+
+
+def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:
+    """The verdict with what its seconds leave out of all that it took."""
+    seconds = verdict.seconds
+    return replace(verdict, seconds=replace(seconds, rest=max(0.0, wall_s - seconds.total)))
 
 
 def _build_log(build: Build) -> str:

@@ -314,14 +314,17 @@ def _output(line: Mapping[str, Any]) -> OutputCheck:
 
 
 def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
-    """Time until the first case and after the last, time under the clock, and all else as checking."""
+    """From when the candidate was there: time until its process is up and after the last case, time under the clock,
+    and all else as checking."""
     timing = sum(
         float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
     )
-    ready = next((float(line["t"]) for line in lines if line["event"] == "isolation"), 0.0)
-    ended = next((float(line["t"]) for line in lines if line["event"] == "end"), ran.seconds)
+    told = next((float(line["t"]) for line in lines if line["event"] == "isolation"), 0.0)
+    ready = min(max(0.0, told - ran.ahead), ran.seconds)
+    ended = next((float(line["t"]) - ran.ahead for line in lines if line["event"] == "end"), ran.seconds)
     start = ready + max(0.0, ran.seconds - ended)
-    return Seconds(check=max(0.0, ran.seconds - start - timing), timing=timing, start=start)
+    check = max(0.0, ran.seconds - start - timing)
+    return Seconds(check=check, timing=timing, start=start, waiting=ran.waited)
 
 
 def _fault_line(ran: Ran) -> str | None:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from cudamaster import held_out
 from cudamaster.building import Builder
 from cudamaster.cards import Case, TaskCard
+from cudamaster.devices.gate import Gate
+from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
 from cudamaster.errors import BaselineError
 from cudamaster.judging import Judgement, judge, parse
@@ -23,6 +28,29 @@ from cudamaster.values import Status
 
 CHECK_LIMIT_S = 600.0
 VERIFY = ("--cases", "verify", "--calls", "0")
+
+Reported = tuple[list[Mapping[str, Any]], Ran]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the judge: the command of the candidate's worker, the cases, and the judge's options."""
+
+    candidate: Sequence[str]
+    cases: Sequence[Case]
+    options: Sequence[str]
+    seed: int
+    limit_s: float
+    reversed_threads: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Ahead:
+    """A run that was started ahead of its candidate: the judge's command, and what comes of it."""
+
+    gate: Gate = field(default_factory=Gate)
+    command: Future[list[str]] = field(default_factory=Future)
+    reported: Future[Reported] = field(default_factory=Future)
 
 
 class Trials:
@@ -45,6 +73,7 @@ class Trials:
         self._protocol = protocol
         self._calls = calls
         self._seed = seed
+        self._started: list[_Ahead] = []
 
     def draw_seed(self) -> int:
         """The seed of the inputs of one evaluation: a fresh one unless it is fixed."""
@@ -55,13 +84,23 @@ class Trials:
         baseline = [str(self._builder.baseline_worker())]
         return [*worker_words("baseline", baseline), *worker_words("candidate", candidate)]
 
-    def verify(
-        self, workers: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
-    ) -> Judgement:
-        """The judgement on the verification cases and small held-out ones."""
-        options = [*VERIFY, *more]
+    def verifying(
+        self, candidate: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
+    ) -> Trial:
+        """The trial on the verification cases and small held-out ones."""
+        return Trial(candidate, self.verification(seed), [*VERIFY, *more], seed, CHECK_LIMIT_S, reversed_threads)
+
+    def run_trial(self, trial: Trial, *, quiet: bool = False, trusted: bool = False) -> Judgement:
+        """The judgement of a trial of a candidate that is there (`run`)."""
         return self.run(
-            workers, self.verification(seed), options, seed, CHECK_LIMIT_S, reversed_threads=reversed_threads
+            self.workers(trial.candidate),
+            trial.cases,
+            trial.options,
+            trial.seed,
+            trial.limit_s,
+            reversed_threads=trial.reversed_threads,
+            quiet=quiet,
+            trusted=trusted,
         )
 
     def verification(self, seed: int) -> list[Case]:
@@ -94,7 +133,7 @@ class Trials:
         rivalled = "--rival" in workers
         doubted = () if trusted else ("candidate", "rival") if rivalled else ("candidate",)
 
-        def told(workers: Sequence[str], more: Sequence[str] = ()) -> tuple[list[Mapping[str, Any]], Ran]:
+        def told(workers: Sequence[str], more: Sequence[str] = ()) -> Reported:
             every = [*options, *more]
             return self.report(workers, cases, every, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
 
@@ -132,14 +171,79 @@ class Trials:
         *,
         reversed_threads: bool = False,
         quiet: bool = False,
-    ) -> tuple[list[Mapping[str, Any]], Ran]:
-        """What the judge reported, not judged yet, and what became of its process."""
+    ) -> Reported:
+        """What the judge reported, not judged yet, and what became of its process.
+
+        A run that was started `ahead` goes on.
+        """
         command = self._command(workers, cases, options, seed)
+        started = monotonic()
+        ahead = next((ahead for ahead in tuple(self._started) if ahead.command.result() == command), None)
+        if ahead is None:
+            lines, ran = self._run(command, limit_s, reversed_threads=reversed_threads, quiet=quiet)
+        else:
+            self._started.remove(ahead)
+            ahead.gate.open(quiet=quiet and _alone(command))
+            lines, ran = ahead.reported.result()
+        return lines, replace(ran, waited=max(0.0, monotonic() - started - ran.seconds))
+
+    @contextmanager
+    def ahead(self) -> Iterator[Callable[[Trial], None]]:
+        """Gives what starts a run of the judge ahead of its candidate, once.
+
+        The judge, the baseline's process and the reference of the first case are ready when the candidate is; `report`,
+        asked for the same run, has it go on. Where nobody asks it is ended when the block is left.
+        """
+        ahead = _Ahead()
+        with threads(1) as pool:
+
+            def start(trial: Trial) -> None:
+                self._started.append(ahead)
+                pool.submit(self._run_ahead, ahead, trial)
+
+            try:
+                yield start
+            finally:
+                if ahead in self._started:
+                    self._started.remove(ahead)
+                ahead.gate.close()
+
+    def _run_ahead(self, ahead: _Ahead, trial: Trial) -> None:
+        try:
+            command = self._command(self.workers(trial.candidate), trial.cases, trial.options, trial.seed)
+        except BaseException as error:
+            ahead.command.set_exception(error)
+            return
+        ahead.command.set_result(command)
+        try:
+            reported = self._run(
+                command, trial.limit_s, reversed_threads=trial.reversed_threads, quiet=False, gate=ahead.gate
+            )
+        except BaseException as error:
+            ahead.reported.set_exception(error)
+        else:
+            ahead.reported.set_result(reported)
+
+    def _run(
+        self,
+        command: Sequence[str],
+        limit_s: float,
+        *,
+        reversed_threads: bool,
+        quiet: bool,
+        gate: Gate | None = None,
+    ) -> Reported:
+        alone = _alone(command)
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
-            alone = command[command.index("--calls") + 1] != "0"
             ran = self._device.run(
-                command, report, limit_s, reversed_threads=reversed_threads, alone=alone, quiet=quiet and alone
+                command,
+                report,
+                limit_s,
+                reversed_threads=reversed_threads,
+                alone=alone,
+                quiet=quiet and alone,
+                gate=gate,
             )
             return parse(report.read_text("utf-8", "replace")) if report.is_file() else [], ran
 
@@ -171,3 +275,8 @@ class Trials:
         limit = self._protocol.work_limit
         lightest = min(case.weight for case in self._card.cases if case.sweep)
         return None if limit is None else max(limit, lightest)
+
+
+def _alone(command: Sequence[str]) -> bool:
+    """Whether a judge with this command times calls."""
+    return command[command.index("--calls") + 1] != "0"

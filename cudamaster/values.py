@@ -9,6 +9,7 @@ that id, so a figure can never be shown beside another kernel's code. `TaskCard`
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -211,7 +212,9 @@ def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
 class Seconds:
     """Wall seconds from candidate to verdict, split.
 
-    `start` is for processes to come up and to go, on a GPU with a context each.
+    `start` is for processes to come up and to go, on a GPU with a context each, as far as it does not go on beside the
+    build. `waiting` is for a device that others hold, `command` for whatever a command does before the candidate is
+    looked at (Python, its modules, looking for a GPU), and `rest` is all else that the wall clock saw.
     """
 
     build: float = 0.0
@@ -219,6 +222,9 @@ class Seconds:
     timing: float = 0.0
     modelling: float = field(default=0.0, metadata=LATER)
     start: float = field(default=0.0, metadata=LATER)
+    waiting: float = field(default=0.0, metadata=LATER)
+    command: float = field(default=0.0, metadata=LATER)
+    rest: float = field(default=0.0, metadata=LATER)
 
     def __add__(self, other: Seconds) -> Seconds:
         """What both took, kind by kind."""
@@ -227,7 +233,7 @@ class Seconds:
     @property
     def total(self) -> float:
         """All of them."""
-        return self.build + self.start + self.check + self.timing + self.modelling
+        return math.fsum(getattr(self, part.name) for part in fields(self))
 
 
 @dataclass(frozen=True)

@@ -216,3 +216,13 @@ def test_calls_that_were_right_before_one_was_wrong_are_told() -> None:
     """A result kept from the call before is wrong at the second."""
     lines = [BEGIN, *case(0, 1), case(0, 1, ok=False, outputs=[output(1)])[-1], case(0, 1)[-1], END]
     assert "(in call 2 of 3, each on other inputs)" in judged(lines).detail
+
+
+def test_seconds_count_from_when_the_candidate_was_there() -> None:
+    """What a judge that was started ahead did before is hidden behind the build."""
+    lines = [BEGIN, {"event": "isolation", "text": "", "t": 3.5}, *case(0, 4), *case(1, 5, time=True), END]
+    seconds = judged(lines, ran(seconds=6.5, ahead=3.0, waited=0.25)).seconds
+    assert seconds.start == pytest.approx(0.5 + 0.5)  # until the process is up, and behind the last line
+    assert seconds.timing == pytest.approx(1.0)
+    assert seconds.waiting == 0.25
+    assert seconds.total == pytest.approx(6.5 + 0.25)

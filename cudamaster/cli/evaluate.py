@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from cudamaster.cli.output import (
     cases_table,
     console,
     print_json,
+    say_seconds,
     say_speed,
+    seconds_since_start,
     styled,
     table,
     why_incomplete,
@@ -64,6 +67,10 @@ def evaluate(
     _kernel_optimized and one extern "C" wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not
     correct.
     """
+    from cudamaster.devices import smi
+
+    if device != "cpu":
+        smi.ahead()
     from cudamaster import cards
     from cudamaster.devices.choose import choose
     from cudamaster.errors import UsageError
@@ -84,14 +91,20 @@ def evaluate(
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
     out = console()
     paper = None
-    if as_json:
+
+    def evaluated() -> Verdict:
+        before = seconds_since_start()
         verdict = bench.evaluate(candidate, check_only=check_only)
+        return replace(verdict, seconds=replace(verdict.seconds, command=before))
+
+    if as_json:
+        verdict = evaluated()
         if protocol == "paper" and verdict.correct:
             paper = bench.by_paper(candidate)
         print_json(verdict if paper is None else {**to_json(verdict), "by_paper": _told(paper)})
     else:
         with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
-            verdict = bench.evaluate(candidate, check_only=check_only)
+            verdict = evaluated()
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
@@ -102,12 +115,7 @@ def evaluate(
                 out.print(f"note: {note}")
         elif verdict.log and verdict.log != verdict.detail:
             out.print(verdict.log)
-        s = verdict.seconds
-        modelling = f", modelling {s.modelling:.1f} s" if s.modelling else ""
-        spent = (
-            f"build {s.build:.1f} s, start {s.start:.1f} s, check {s.check:.1f} s, timing {s.timing:.1f} s{modelling}"
-        )
-        out.print(f"{spent}; seed {verdict.seed}")
+        out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
             out.print(about_times(verdict.modelled))
         if protocol == "paper" and verdict.correct:

@@ -7,7 +7,9 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.speed import Comparison
-    from cudamaster.values import GpuModel, Verdict
+    from cudamaster.values import GpuModel, Seconds, Verdict
+
+# Until here Python has done nothing but compute.
+_STARTED = time.monotonic() - time.process_time()
 
 STATUS_STYLES = {
     "correct": "green",
@@ -195,3 +200,16 @@ def _both(baseline: Sequence[float], candidate: Sequence[float]) -> str:
 
 def _pair(baseline_us: float, candidate_us: float) -> str:
     return f"{baseline_us:.1f} → {candidate_us:.1f}"
+
+
+def say_seconds(seconds: Seconds) -> str:
+    """Where the wall time of a verdict went: what is always there, and what else took a tenth of a second."""
+    always = ("build", "start", "check", "timing")
+    others = (part.name for part in fields(seconds) if part.name not in always)
+    named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
+    return ", ".join(f"{name} {getattr(seconds, name):.1f} s" for name in named)
+
+
+def seconds_since_start() -> float:
+    """Wall seconds since this process was started, Python and its modules included."""
+    return time.monotonic() - _STARTED

@@ -21,8 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices import smi
+from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Ran, baseline_alone, linker_options
+from cudamaster.devices.protocol import (
+    NEVER_RUN,
+    Compiled,
+    MeasuringProtocol,
+    ObjectRules,
+    Ran,
+    baseline_alone,
+    linker_options,
+)
 from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
@@ -30,8 +40,6 @@ from cudamaster.profiling import ncu
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold, Profile, content_hash
 
-_QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
-          "power.limit", "clocks_event_reasons.active")  # fmt: skip
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
@@ -111,22 +119,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def _listed_gpus() -> tuple[Gpu, ...]:
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return ()
-    for reasons in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
-        query = ",".join(reasons if field == _QUERY[-1] else field for field in _QUERY)
-        command = [smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=60, check=False, env=keys.for_tools()
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ()
-        rows = [row.split(", ") for row in done.stdout.splitlines() if row.count(", ") == len(_QUERY) - 1]
-        if done.returncode == 0 and rows:
-            return tuple(Gpu(index, *(field.strip() for field in row[:8])) for index, row in enumerate(rows))
-    return ()
+    return tuple(Gpu(index, *fields) for index, fields in enumerate(smi.gpus()))
 
 
 def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
@@ -238,7 +231,8 @@ class CudaDevice:
         (folder / f"{name}.cu").write_text(source)
         chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
         target = [] if chosen else [f"-arch={self.gpu.architecture}"]
-        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v",
+        # nvcc's passes for the host and for the device run side by side; their results are the same.
+        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v", "--threads=2",
                    f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
         return self._call(command, folder, folder / f"{name}.o")
@@ -249,8 +243,9 @@ class CudaDevice:
         """Link with the static CUDA runtime."""
         folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
         shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
-        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", *map(str, objects), *shared, *folders,
-                   "-o", str(executable)]  # fmt: skip
+        # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
+        command = [str(self.nvcc), f"-arch={self.gpu.architecture}", "--no-device-link",
+                   *map(str, objects), *shared, *folders, "-o", str(executable)]  # fmt: skip
         return self._call(command, executable.parent, executable)
 
     def run(
@@ -262,29 +257,46 @@ class CudaDevice:
         reversed_threads: bool = False,
         alone: bool = True,
         quiet: bool = False,
+        gate: Gate | None = None,
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
         After a run that ended badly the GPU is tried first: what it does not survive is the machine's trouble, and no
         fault of the next candidate. DeviceError when it does not answer.
         """
-        with self.held(alone=alone, quiet=quiet) as locks:
-            if self._ended_badly is not None:
-                self._probe(self._ended_badly, locks)
-                self._ended_badly = None
-            if alone and "--baseline" in command:
-                own = measuring_cores(_usable_cores(), self.gpu.index)
-                pinned, cores = (["--cores", ",".join(map(str, own))] if own else []), []
-            else:
-                pinned, cores = [], self._other_cores
-            ran = self._run([*command, *pinned, "--report", str(report)], limit_s, locks, cores)
-        if "--baseline" in command and ran.exit_code not in (0, 1):
+        try:
+            with self._held_for(gate, alone=alone, quiet=quiet) as (locks, goes_on):
+                if self._ended_badly is not None:
+                    self._probe(self._ended_badly, locks)
+                    self._ended_badly = None
+                pinned, cores = self._cores_of(command, alone=alone)
+                ahead = [] if goes_on is None else ["--ahead"]
+                words = [*command, *pinned, *ahead, "--report", str(report)]
+                ran = self._run(words, limit_s, locks, cores, goes_on)
+        except NeverNeeded:
+            return NEVER_RUN
+        if "--baseline" in command and ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
             self._ended_badly = [command[0], *baseline_alone(command)]
         return ran
 
-    def _run(self, command: Sequence[str], limit_s: float, locks: Sequence[int], cores: Sequence[int] = ()) -> Ran:
+    def _cores_of(self, command: Sequence[str], *, alone: bool) -> tuple[list[str], Sequence[int]]:
+        """A judge's options that say which cores it runs on where it measures, and those of another one as a whole."""
+        if not alone or "--baseline" not in command:
+            return [], self._other_cores
+        own = measuring_cores(_usable_cores(), self.gpu.index)
+        helpers = [word for core in self._other_cores for word in ("--helper-core", str(core))]
+        return (["--cores", ",".join(map(str, own)), *helpers] if own else []), []
+
+    def _run(
+        self,
+        command: Sequence[str],
+        limit_s: float,
+        locks: Sequence[int],
+        cores: Sequence[int] = (),
+        goes_on: Callable[[], bool] | None = None,
+    ) -> Ran:
         whole = [*command, *self._own_node]
-        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores)
+        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
 
     def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
         """A judge without cases: contexts of two processes, memory that they share, a launch."""
@@ -307,19 +319,42 @@ class CudaDevice:
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
 
     @contextmanager
-    def held(self, *, alone: bool = True, quiet: bool = False) -> Iterator[tuple[int, ...]]:
+    def held(self, *, alone: bool = True, quiet: bool = False, waits: bool = True) -> Iterator[tuple[int, ...]]:
         """Hold the GPU against other measuring processes of this machine; gives the descriptors of the locks.
 
-        With `quiet` against all that is run on any GPU of the machine.
+        With `quiet` against all that is run on any GPU of the machine. Unless it `waits`, BlockingIOError where others
+        hold what it takes.
         """
         started: float | None = None
         try:
-            with _locked(self.gpu.uuid, alone=alone) as gpu, _machine(quiet=quiet) as machine:
+            gpu_lock = _locked(self.gpu.uuid, alone=alone, waits=waits)
+            with gpu_lock as gpu, _machine(quiet=quiet, waits=waits) as machine:
                 started, since = time.time(), time.monotonic()
                 yield gpu, machine
         finally:
             if started is not None and self.on_hold is not None:
                 self.on_hold(Hold(self.unit, started, time.monotonic() - since, alone))
+
+    @contextmanager
+    def _held_for(
+        self, gate: Gate | None, *, alone: bool, quiet: bool
+    ) -> Iterator[tuple[tuple[int, ...], Callable[[], bool] | None]]:
+        """Holds the GPU for a judge; gives what tells it to go on, where it is ahead of its candidate.
+
+        It is so on a GPU that is free: one that others use is not kept from the next of them by a compiler. Raises
+        NeverNeeded.
+        """
+        with ExitStack() as stack:
+            if gate is not None:
+                free: tuple[int, ...] = ()
+                with suppress(BlockingIOError):
+                    free = stack.enter_context(self.held(alone=alone, waits=False))
+                if free:
+                    yield free, functools.partial(_goes_on, gate, free[1])
+                    return
+                gate.wait_open()
+                quiet = gate.quiet
+            yield stack.enter_context(self.held(alone=alone, quiet=quiet)), None
 
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()
@@ -335,7 +370,7 @@ class CudaDevice:
 
 
 @contextmanager
-def _locked(name: str, *, alone: bool) -> Iterator[int]:
+def _locked(name: str, *, alone: bool, waits: bool = True) -> Iterator[int]:
     """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
     path = _LOCKS / f"cudamaster-{name}.lock"
     try:
@@ -351,19 +386,31 @@ def _locked(name: str, *, alone: bool) -> Iterator[int]:
             "Ask its owner to remove it while nothing measures on this machine.",
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        fcntl.flock(descriptor, kind if waits else kind | fcntl.LOCK_NB)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _machine(*, quiet: bool) -> Iterator[int]:
+def _machine(*, quiet: bool, waits: bool = True) -> Iterator[int]:
     """Shares the machine with runs on its other GPUs, or has it `quiet`. Who waits for that lets nobody pass."""
     with ExitStack() as held:
-        with _locked("turn", alone=True):
-            machine = held.enter_context(_locked("machine", alone=quiet))
+        with _locked("turn", alone=True, waits=waits):
+            machine = held.enter_context(_locked("machine", alone=quiet, waits=waits))
         yield machine
+
+
+def _goes_on(gate: Gate, machine: int) -> bool:
+    """Whether a judge that was started ahead goes on; where it is to be quiet, the machine is its own then."""
+    opened = gate.wait()
+    if opened and gate.quiet:
+        # Who waits for the machine already may wait for us.
+        fcntl.flock(machine, fcntl.LOCK_UN)
+        with _locked("turn", alone=True):
+            fcntl.flock(machine, fcntl.LOCK_EX)
+    return opened
 
 
 def _environment(gpu: Gpu) -> dict[str, str]:

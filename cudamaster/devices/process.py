@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -34,6 +34,7 @@ def run_limited(
     held: Sequence[int] = (),
     largest_file_bytes: int = _LARGEST_FILE_BYTES,
     cores: Collection[int] = (),
+    goes_on: Callable[[], bool] | None = None,
 ) -> Ran:
     """Run `command` for at most `limit_s` seconds; `stderr` of the result holds both streams, cut in the middle.
 
@@ -42,13 +43,16 @@ def run_limited(
     in the child: a lock held through one is held for as long as the child lives, even when we are killed. Without an
     `environment` it gets that of tools (keys.py). It runs on `cores` alone, where any are given. DeviceError where the
     program cannot be started.
+
+    `goes_on`, which may take its time, says whether a program that was started ahead is to go on: then it is sent a
+    line, and its seconds count from there; else it is killed.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
                 list(command),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if goes_on is None else subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
@@ -66,8 +70,12 @@ def run_limited(
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
             if cores:
                 os.sched_setaffinity(process.pid, cores)
-        expired = False
+        expired, ahead = False, 0.0
         try:
+            if goes_on is not None:
+                told = goes_on()
+                ahead = time.monotonic() - started
+                _tell(process, told)
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             expired = True
@@ -86,8 +94,20 @@ def run_limited(
         signal=-code if code < 0 and not expired else None,
         expired=expired,
         stderr=text,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - started - ahead,
+        ahead=ahead,
     )
+
+
+def _tell(process: subprocess.Popen[bytes], goes_on: bool) -> None:
+    """Send a program that waits on standard input on its way, or kill it."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # it has ended, which its exit code tells
+        if goes_on:
+            process.stdin.write(b"\n")
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stdin.close()
 
 
 def end_all() -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
+from cudamaster.devices.gate import Gate
 from cudamaster.values import Hardware, Hold, Profile
 
 if TYPE_CHECKING:
@@ -30,13 +31,23 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Ran:
-    """A finished harness process. `signal` is set when it was killed by one; `expired` by our own limit."""
+    """A finished harness process. `signal` is set when it was killed by one; `expired` by our own limit.
+
+    `seconds` are those from when its candidate was there; `ahead` it ran before that, and `waited` is how long whoever
+    asked for it waited beside that, for a device that others held above all.
+    """
 
     exit_code: int | None
     signal: int | None
     expired: bool
     stderr: str
     seconds: float
+    ahead: float = 0.0
+    waited: float = 0.0
+
+
+# A run whose candidate never came.
+NEVER_RUN = Ran(exit_code=None, signal=None, expired=False, stderr="", seconds=0.0)
 
 
 @dataclass(frozen=True)
@@ -201,11 +212,15 @@ class Device(Protocol):
         reversed_threads: bool = False,
         alone: bool = True,
         quiet: bool = False,
+        gate: Gate | None = None,
     ) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile.
 
         What measures runs `alone` on the device; checks may share it with each other. With `quiet` no run of ours is on
         another device of the machine either: calls that ask the driver for memory wait for all that it does.
+
+        A judge with a `gate` is started ahead of its candidate and waits for it there; the gate then says what is to be
+        quiet. Where it closes the judge is ended, and what this gives says nothing.
         """
         ...
 

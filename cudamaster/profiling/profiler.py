@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cudamaster.building import Builder
 from cudamaster.devices.protocol import Device, worker_words
-from cudamaster.modelled import Modeller
 from cudamaster.profiling import metric_sets, without_counters
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import findings_of_set, no_profile
@@ -17,6 +17,9 @@ from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
+
+if TYPE_CHECKING:
+    from cudamaster.modelled import Modeller
 
 
 class Profiler:

@@ -57,6 +57,12 @@ class CaseCalls {
             settle(*worker, worker->begin_case(row_.sizes, layout_));
     }
 
+    // Lets the processes of so many pairs of the candidate take part from here on, as far as they do not yet.
+    void join(size_t pairs) {
+        for (Contestant* worker : workers.join(pairs))
+            settle(*worker, worker->begin_case(row_.sizes, layout_));
+    }
+
     // How many calls can be prepared together, each in a slot: on buffers of its own.
     size_t slots() {
         size_t room = std::min(kMostSlots, for_slots_ / std::max<size_t>(layout_.bytes, 1));

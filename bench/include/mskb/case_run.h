@@ -4,7 +4,8 @@
 //   2. the candidate on the same inputs: CUDA errors, guard zones, unchanged inputs, outputs within bounds
 //   3. for the sweep: baseline and candidate timed in turn (case_time.h), or as the paper does
 // Calls are made by workers, processes of their own; what they are given and what they made is kept here.
-// Lines of the report: case, skip, reference, check, fault, timeout, time, paper; harness.h adds begin, isolation, end.
+// Lines of the report: case, skip, reference, check, fault, timeout, time, paper; harness.h adds begin and end, workers.h
+// isolation.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct Run {
     const SharedMemory& memory;
     size_t for_slots; // bytes of it
     std::vector<HostBuffer>& host;
+    const Helpers& helpers;
     size_t most_bytes; // what a case may take on the device
     int timed_cases;   // share the time for extra turns
 };
@@ -40,7 +42,7 @@ class CaseRun {
         : run_(run), row_(row),
           calls_(run.options, run.report, run.workers, run.memory, run.for_slots, index, row),
           rng_(run.options.seed, label_stream(row.label), 1u << 20),
-          oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, rng_),
+          oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, run.helpers, rng_),
           check_(calls_.specs(), calls_.working(), oracle_) {}
 
     // Why a case is not run, empty for one that is. `most_bytes`: what it may take on the device.
@@ -65,10 +67,13 @@ class CaseRun {
         if (options.profile > 0 || options.launches)
             return profile();
         bool ok = reference();
-        if (run_.workers.judged())
+        if (run_.workers.judged()) {
+            calls_.join(1);
             for (Set& set : sets_)
                 ok = check(set) && ok;
+        }
         if (ok && timing_allowed && row_.sweep && options.calls > 0) {
+            calls_.join(run_.workers.pairs());
             if (options.paper && run_.workers.judged())
                 time_as_the_paper();
             if (options.paper)
@@ -197,6 +202,7 @@ class CaseRun {
     // Calls of the candidate between the profiler's start and stop, after a warm-up, inputs in place and caches cold; or
     // one call whose launches are printed; on the CPU device, where nothing warms up, that call alone.
     bool profile() {
+        calls_.join(1);
         Inputs inputs = calls_.make_inputs(0);
 #ifdef MSKB_CPU_DEVICE
         if (!run_.options.launches)

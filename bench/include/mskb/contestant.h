@@ -69,8 +69,13 @@ class Contestant {
         close(listening_);
     }
 
-    // Lets the worker end by itself, which a tool that watches it needs to finish its report.
-    void leave() { channel_.reset(); }
+    // Lets the worker end by itself, which a tool that watches it needs to finish its report. One that nobody has spoken
+    // to may still be coming up.
+    void leave() {
+        if (!met_ && process_ > 0)
+            kill(process_, SIGKILL);
+        channel_.reset();
+    }
 
     // Waits for that; kills it when it takes too long. Its status, 0 when it was known to have ended.
     int wait_for_end() {
@@ -170,6 +175,7 @@ class Contestant {
                 getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length);
                 if (descriptor >= 0 && peer.uid == getuid()) {
                     channel_.emplace(descriptor);
+                    met_ = true;
                     return {};
                 }
                 close(descriptor);
@@ -272,6 +278,7 @@ class Contestant {
     int listening_ = -1;
     pid_t process_ = -1;
     std::optional<Channel> channel_;
+    bool met_ = false; // it has come up
     size_t host_bytes_ = kMostHostBytes;
 };
 

@@ -5,10 +5,31 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 #include "mskb/random.h"
 
 namespace mskb {
+
+// Sorts numbers below `below` that are drawn evenly: one pass deals them out, one puts neighbours in order.
+inline void sort_spread(std::vector<size_t>& numbers, size_t below) {
+    size_t count = numbers.size();
+    double per_number = static_cast<double>(count) / static_cast<double>(below);
+    auto bucket = [&](size_t number) {
+        return std::min(static_cast<size_t>(static_cast<double>(number) * per_number), count - 1);
+    };
+    std::vector<size_t> next(count + 1), dealt(count);
+    for (size_t number : numbers)
+        ++next[bucket(number) + 1];
+    for (size_t k = 1; k < count; ++k)
+        next[k] += next[k - 1];
+    for (size_t number : numbers)
+        dealt[next[bucket(number)]++] = number;
+    for (size_t k = 1; k < count; ++k)
+        for (size_t j = k; j > 0 && dealt[j] < dealt[j - 1]; --j)
+            std::swap(dealt[j], dealt[j - 1]);
+    numbers.swap(dealt);
+}
 
 class Expected {
   public:
@@ -28,7 +49,7 @@ class Expected {
             chosen = {0, units - 1};
             for (size_t k = 2; k < drawn; ++k)
                 chosen.push_back(rng.below(units));
-            std::sort(chosen.begin(), chosen.end());
+            sort_spread(chosen, units);
             chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
         }
         for (size_t k = 0; k < (units > drawn ? chosen.size() : units); ++k) {
@@ -51,6 +72,37 @@ class Expected {
         scale.assign(wanted.size(), NAN);
     }
 
+    // Number of units of `unit` elements that are wanted.
+    size_t units(size_t unit) const {
+        if (unit == 1)
+            return wanted.size();
+        size_t found = 0;
+        for (size_t j = 0; j < wanted.size(); ++j)
+            found += j == 0 || wanted[j] / unit != wanted[j - 1] / unit;
+        return found;
+    }
+
+    // Part `number` of `count`, which together ask for the same; elements of one unit are in one part.
+    Expected share(size_t number, size_t count, size_t unit) const {
+        auto from = [&](size_t k) {
+            size_t place = wanted.size() * k / count;
+            while (place > 0 && place < wanted.size() && wanted[place] / unit == wanted[place - 1] / unit)
+                --place;
+            return place;
+        };
+        Expected part(elements_);
+        part.wanted.assign(wanted.begin() + from(number), wanted.begin() + from(number + 1));
+        part.value.assign(part.wanted.size(), NAN);
+        part.scale.assign(part.wanted.size(), NAN);
+        return part;
+    }
+
+    // Takes over what was made of a part, whose first element is the `begin`-th wanted.
+    void take(const Expected& part, size_t begin) {
+        std::copy(part.value.begin(), part.value.end(), value.begin() + begin);
+        std::copy(part.scale.begin(), part.scale.end(), scale.begin() + begin);
+    }
+
     void set(size_t position, double expected, double sum_of_absolute_terms) {
         value[position] = expected;
         scale[position] = sum_of_absolute_terms;
@@ -66,6 +118,8 @@ class Expected {
     std::vector<double> value, scale;
 
   private:
+    explicit Expected(size_t elements) : elements_(elements) {}
+
     static constexpr size_t kLeast = 4;
     size_t elements_;
 };

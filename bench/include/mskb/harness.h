@@ -66,6 +66,7 @@ inline int run(int argc, char** argv) {
     if (!options.gpu_node.empty())
         see_only(options.gpu_node);
     Workers workers(options);
+    Helpers helpers(options.helper_cores, options.core, options.workers_core);
     run_on(options.core); // which nobody is to disturb: the judge waits without sleeping
     report_begin(report, options, task().name(), task().precision());
     size_t free_bytes = 0, total_bytes = 0, largest = 1;
@@ -81,13 +82,18 @@ inline int run(int argc, char** argv) {
     size_t for_slots = std::max(largest, std::min({kMostSlots * largest, kSlotBytes, free_bytes / 8}));
     for_slots = (for_slots + kAlignment - 1) / kAlignment * kAlignment;
     SharedMemory memory = SharedMemory::create(for_slots + CacheFlush::bytes());
-    workers.admit(report, memory, for_slots, options.workers_core);
+    workers.admit(report, memory, for_slots);
     GpuState gpu;
     std::vector<HostBuffer> host;
-    Run shared{options, report, workers, gpu, memory, for_slots, host, free_bytes, timed_cases};
+    if (options.ahead) // there is time for what takes long
+        for (const Row& row : rows)
+            if (CaseRun::left_out(options, row, free_bytes).empty())
+                Oracle::make_room(host, task().buffers(row.sizes));
+    Run shared{options, report, workers, gpu, memory, for_slots, host, helpers, free_bytes, timed_cases};
     bool ok = true;
     for (size_t i = 0; i < rows.size() && (ok || !options.first_failure); ++i)
         ok = CaseRun(shared, static_cast<int>(i), rows[i]).run(ok) && ok;
+    workers.join(1); // where no case was run
     workers.leave();
     report.write(Line("end").add("ok", ok));
     return ok ? 0 : 1;

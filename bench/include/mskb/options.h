@@ -32,6 +32,8 @@ struct Options {
     std::vector<std::string> baseline, candidate, rival;
     int pairs = 2;                    // of worker processes that take turns under the clock
     int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
+    std::vector<int> helper_cores;    // of what the judge has done beside itself; empty: all others
+    bool ahead = false;               // the candidate is there once a line comes on standard input
     int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
     bool launches = false;            // likewise one call, whose launches its worker prints
     std::string gpu_node; // device node of the one GPU that judge and workers find; empty: all are left
@@ -45,7 +47,7 @@ inline void usage(const char* program) {
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
-        "          [--gpu-node FILE] [--paper]\n"
+        "          [--gpu-node FILE] [--paper] [--helper-core N]... [--ahead]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -82,6 +84,7 @@ inline Options parse_options(int argc, char** argv) {
         bool* flag = key == "--baseline-only"   ? &o.baseline_only
                      : key == "--first-failure" ? &o.first_failure
                      : key == "--launches"      ? &o.launches
+                     : key == "--ahead"         ? &o.ahead
                      : key == "--paper"         ? &o.paper
                                                 : nullptr;
         if (flag != nullptr) {
@@ -113,6 +116,8 @@ inline Options parse_options(int argc, char** argv) {
             o.rival.push_back(value);
         else if (key == "--cores")
             known = std::sscanf(value, "%d,%d", &o.core, &o.workers_core) == 2;
+        else if (key == "--helper-core")
+            o.helper_cores.emplace_back(), known = reads(value, o.helper_cores.back());
         else if (key == "--work-limit")
             known = reads(value, o.work_limit);
         else if (key == "--pairs")

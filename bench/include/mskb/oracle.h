@@ -7,6 +7,7 @@
 #include "mskb/buffers.h"
 #include "mskb/dump.h"
 #include "mskb/options.h"
+#include "mskb/side_by_side.h"
 #include "mskb/task.h"
 
 namespace mskb {
@@ -18,10 +19,18 @@ class Oracle {
   public:
     // Of the inputs that are in `working` when it is asked. `host` is memory that the cases share.
     Oracle(const Options& options, int index, const Row& row, const std::vector<BufferSpec>& specs,
-           const std::vector<WorkingBuffer>& working, std::vector<HostBuffer>& host, Rng& rng)
+           const std::vector<WorkingBuffer>& working, std::vector<HostBuffer>& host, const Helpers& helpers,
+           Rng& rng)
         : options_(options), index_(index), row_(row), specs_(specs), working_(working), host_(host),
-          rng_(rng) {
+          helpers_(helpers), rng_(rng) {
         host_.resize(std::max(host_.size(), specs_.size()));
+    }
+
+    // Makes room in `host` for the inputs of a case, where there is less.
+    static void make_room(std::vector<HostBuffer>& host, const std::vector<BufferSpec>& specs) {
+        host.resize(std::max(host.size(), specs.size()));
+        for (size_t i = 0; i < specs.size(); ++i)
+            host[i].room(specs[i].is_read() ? specs[i].bytes() : 0);
     }
 
     // Per buffer what has to be in it, for a part of the usual operations; empty for inputs.
@@ -64,7 +73,7 @@ class Oracle {
             MSKB_CUDA(cudaMemcpy(host, working_[i].get(), bytes, cudaMemcpyDeviceToHost));
             pointers.push_back(host);
         }
-        task().reference(row_.sizes, pointers, expected);
+        reference_side_by_side(helpers_, row_.sizes, specs_, pointers, expected);
         for (size_t i = 0; i < specs_.size(); ++i)
             if (!expected[i].complete())
                 harness_failure(std::string("the reference left elements of ") + specs_[i].name +
@@ -80,6 +89,7 @@ class Oracle {
     const std::vector<BufferSpec>& specs_;
     const std::vector<WorkingBuffer>& working_;
     std::vector<HostBuffer>& host_;
+    const Helpers& helpers_;
     Rng& rng_;
     bool dumped_ = false;
 };

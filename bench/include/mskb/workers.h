@@ -4,9 +4,11 @@
 // (where code and stacks come to lie). So turns are taken by pairs of processes, one pair after the other.
 #pragma once
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <string>
 #include <vector>
+#include <unistd.h>
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -34,54 +36,75 @@ inline void run_on([[maybe_unused]] int core, [[maybe_unused]] pid_t process = 0
 
 class Workers {
   public:
-    // Starts them; they come up while the judge does.
-    explicit Workers(const Options& options) {
-        bool shown = options.profile > 0 || options.launches; // calls of the candidate alone
-        bool timed = options.calls > 0 && !shown && !options.baseline_only;
-        for (int pair = 0; pair < (timed ? options.pairs : 1); ++pair) {
-            if ((pair == 0 || options.rival.empty()) && !shown)
+    // Starts them; they come up while the judge does. A candidate that is still being built is started once it is there.
+    explicit Workers(const Options& options) : options_(options) {
+        for (size_t pair = 0; pair < most_pairs(); ++pair) {
+            if ((pair == 0 || options.rival.empty()) && !shown())
                 start(baselines_, "baseline", options.baseline);
             if (!options.rival.empty())
                 start(rivals_, "rival", options.rival);
-            if (!options.baseline_only)
-                start(candidates_, "candidate", options.candidate);
         }
+        if (!options.ahead)
+            start_candidates();
     }
 
-    // Gives them their memory, and says what keeps the last of them, a candidate if there is one, from harm. Only one
-    // of them makes a call at a time: on one core all of them find the same caches.
-    void admit(const Report& report, const SharedMemory& memory, size_t for_slots, int core) {
-        std::string isolation;
-        for (Contestant* worker : all()) {
-            admit(report, *worker, memory, for_slots, isolation);
-            if (worker->process() > 0)
-                run_on(core, worker->process());
-        }
-        report.write(Line("isolation").add("text", isolation));
+    // Gives the workers their memory; those of the candidate as each of them is needed (join).
+    void admit(const Report& report, const SharedMemory& memory, size_t for_slots) {
+        report_ = &report;
+        memory_ = &memory;
+        for_slots_ = for_slots;
+        for (Kind* kind : {&baselines_, &rivals_})
+            for (Contestant& worker : *kind)
+                admit(worker);
+        if (options_.baseline_only)
+            tell_isolation();
     }
 
+    // Waits for the candidate's processes of so many pairs; gives those that were not waited for before. The first of
+    // them says what keeps it from harm.
+    std::vector<Contestant*> join(size_t pairs) {
+        std::vector<Contestant*> joined;
+        if (options_.baseline_only)
+            return joined;
+        if (candidates_.empty()) {
+            await_candidate();
+            start_candidates();
+        }
+        for (; joined_ < pairs; ++joined_) {
+            joined.push_back(&candidate(joined_));
+            admit(*joined.back());
+            if (joined_ == 0)
+                tell_isolation();
+        }
+        return joined;
+    }
+
+    // Those that take part.
     std::vector<Contestant*> all() {
         std::vector<Contestant*> there;
-        for (Kind* kind : {&baselines_, &rivals_, &candidates_})
+        for (Kind* kind : {&baselines_, &rivals_})
             for (Contestant& worker : *kind)
                 there.push_back(&worker);
+        for (size_t pair = 0; pair < joined_; ++pair)
+            there.push_back(&candidate(pair));
         return there;
     }
 
-    size_t pairs() const { return std::max<size_t>(candidates_.size(), 1); }
+    size_t pairs() const { return judged() ? most_pairs() : 1; }
     Contestant& baseline() { return baselines_.front(); }
     Contestant& candidate(size_t pair = 0) { return *std::next(candidates_.begin(), pair); }
     // What the candidate is timed against.
     Contestant& opponent(size_t pair = 0) {
         return *std::next((rivalled() ? rivals_ : baselines_).begin(), pair);
     }
-    bool judged() const { return !candidates_.empty(); } // else the baseline is checked alone
-    bool rivalled() const { return !rivals_.empty(); }   // else the candidate is timed against the baseline
+    bool judged() const { return !options_.baseline_only; } // else the baseline is checked alone
+    bool rivalled() const { return !rivals_.empty(); } // else the candidate is timed against the baseline
 
     // Lets all of them end, at once: the end of a context takes a while.
     void leave() {
-        for (Contestant* worker : all())
-            worker->leave();
+        for (Kind* kind : {&baselines_, &rivals_, &candidates_})
+            for (Contestant& worker : *kind)
+                worker.leave();
     }
 
   private:
@@ -94,25 +117,57 @@ class Workers {
         kind.emplace_back(who, std::move(command));
     }
 
-    // One that does not come up has failed before its first case.
-    static void admit(const Report& report, Contestant& worker, const SharedMemory& memory, size_t for_slots,
-                      std::string& isolation) {
-        Outcome outcome = worker.start(memory, for_slots, isolation);
-        if (outcome.ended == Ended::kDone)
+    void start_candidates() {
+        for (size_t pair = 0; pair < (judged() ? most_pairs() : 0); ++pair)
+            start(candidates_, "candidate", options_.candidate);
+    }
+
+    // Whoever builds it says on standard input that it is there. Without a word there is nothing to judge.
+    static void await_candidate() {
+        char word = 0;
+        ssize_t got;
+        while ((got = read(STDIN_FILENO, &word, 1)) < 0 && errno == EINTR) {
+        }
+        if (got <= 0)
+            std::_Exit(0);
+    }
+
+    bool shown() const { return options_.profile > 0 || options_.launches; } // calls of the candidate alone
+    size_t most_pairs() const {
+        bool timed = options_.calls > 0 && !shown() && !options_.baseline_only;
+        return timed ? options_.pairs : 1;
+    }
+
+    // One that does not come up has failed before its first case. Only one of them makes a call at a time: on one core
+    // all of them find the same caches.
+    void admit(Contestant& worker) {
+        Outcome outcome = worker.start(*memory_, for_slots_, isolation_);
+        if (outcome.ended == Ended::kDone) {
+            if (worker.process() > 0)
+                run_on(options_.workers_core, worker.process());
             return;
+        }
         std::string why = outcome.ended == Ended::kTimeout ? "it did not start in time"
                                                            : outcome.error + ", " + outcome.detail;
         if (std::string(worker.who()) == "baseline")
             harness_failure("the baseline's worker failed at its start: " + why);
-        report.write(Line("fault")
-                         .add("index", 0)
-                         .add("who", worker.who())
-                         .add("error", "failed at its start")
-                         .add("detail", why)
-                         .add("gone", outcome.gone));
+        report_->write(Line("fault")
+                           .add("index", 0)
+                           .add("who", worker.who())
+                           .add("error", "failed at its start")
+                           .add("detail", why)
+                           .add("gone", outcome.gone));
         std::_Exit(kFaultExit);
     }
 
+    void tell_isolation() const { report_->write(Line("isolation").add("text", isolation_)); }
+
+    const Options& options_;
+    const Report* report_ = nullptr;
+    const SharedMemory* memory_ = nullptr;
+    size_t for_slots_ = 0;  // bytes of it
+    std::string isolation_; // of the last that was admitted
+    size_t joined_ = 0;     // of the candidates
     Kind baselines_, rivals_, candidates_;
 };
 

@@ -21,8 +21,17 @@ from cudamaster.devices.cpu import selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
+from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited, threads
-from cudamaster.devices.protocol import Compiled, MeasuringProtocol, ObjectRules, Observer, Ran, linker_options
+from cudamaster.devices.protocol import (
+    NEVER_RUN,
+    Compiled,
+    MeasuringProtocol,
+    ObjectRules,
+    Observer,
+    Ran,
+    linker_options,
+)
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.values import Hardware, Hold
 
@@ -188,6 +197,7 @@ class CpuDevice:
         reversed_threads: bool = False,
         alone: bool = True,
         quiet: bool = False,
+        gate: Gate | None = None,
     ) -> Ran:
         """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
 
@@ -196,12 +206,17 @@ class CpuDevice:
         DeviceError where the device does not work on this machine (selftest.py).
         """
         selftest.require(self)
-        with _device_lock(alone=alone) as lock:
-            started = time.time()
-            words = [*command, "--report", str(report)]
-            ran = run_limited(words, limit_s, environment=_environment(reversed_threads), held=[lock])
+        words = [*command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
+        goes_on = None if gate is None else gate.wait
+        environment = _environment(reversed_threads)
+        try:
+            with _device_lock(alone=alone, gate=gate) as held:
+                started = time.time()
+                ran = run_limited(words, limit_s, environment=environment, held=[held], goes_on=goes_on)
+        except NeverNeeded:
+            return NEVER_RUN
         if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.seconds, alone))
+            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, alone))
         return ran
 
     def execute(
@@ -219,9 +234,9 @@ class CpuDevice:
         """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
         selftest.require(self)
         environment = {**_environment(), _NOTES: str(notes.fileno())}
-        with _device_lock(alone=False) as lock:
+        with _device_lock(alone=False) as device:
             started = time.time()
-            held = [lock, notes.fileno()]
+            held = [device, notes.fileno()]
             words = [*command, "--report", str(report)]
             # The largest cases of all, which are too long to be run here otherwise.
             ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
@@ -253,12 +268,21 @@ def _environment(reversed_threads: bool = False) -> dict[str, str]:
 
 
 @contextmanager
-def _device_lock(*, alone: bool) -> Iterator[int]:
-    """Holds the device: a lock that the system frees when its holders die. Gives its descriptor."""
+def _device_lock(*, alone: bool, gate: Gate | None = None) -> Iterator[int]:
+    """Holds the device: a lock that the system frees when its holders die. Gives its descriptor.
+
+    Ahead of a candidate only a free device is taken.
+    """
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with (folder / "cpu.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            fcntl.flock(file, kind if gate is None else kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            assert gate is not None
+            gate.wait_open()
+            fcntl.flock(file, kind)
         yield file.fileno()
 
 

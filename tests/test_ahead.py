@@ -1,0 +1,281 @@
+"""Holds a judge that is started ahead of its candidate: it waits, ends where none comes, and judges as any other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_cards import small_card
+
+from cudamaster import resources
+from cudamaster.devices import cuda
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import Ran
+from cudamaster.evaluation import Workbench
+from cudamaster.values import Candidate, Precision, Status, Verdict
+
+CARD = small_card("spmv_csr")
+SEED = 11
+
+
+class Watched(CpuDevice):
+    """Remembers the runs that were started ahead: their gate, and what became of them."""
+
+    has_debug_build = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead: list[tuple[Gate, Ran]] = []
+
+    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+        """A run of the CPU device."""
+        ran = super().run(command, report, limit_s, **options)
+        if options.get("gate") is not None:
+            self.ahead.append((options["gate"], ran))
+        return ran
+
+
+def candidate(bench: Workbench, change: Callable[[str], str] = lambda code: code) -> Candidate:
+    code = change(bench.baseline.code)
+    return Candidate(CARD.name, Precision.FP32, f"// {time.time_ns()}\n{code}", bench.baseline.command)
+
+
+def bench_on(device: CpuDevice) -> Workbench:
+    bench = Workbench(CARD, Precision.FP32, device, seed=SEED, modelled=False)
+    bench.build_shared()
+    return bench
+
+
+def programs(mark: str) -> list[int]:
+    """The processes whose command line has that word in it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and entry.name != str(os.getpid()):
+            try:
+                words = (entry / "cmdline").read_text()
+            except OSError:
+                continue
+            if mark in words:
+                found.append(int(entry.name))
+    return found
+
+
+def gone(mark: str) -> bool:
+    for _ in range(200):
+        if not programs(mark):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_judge_is_up_when_the_candidate_is() -> None:
+    device = Watched()
+    bench = bench_on(device)
+    verdict = bench.evaluate(candidate(bench), check_only=True)
+    ((gate, ran),) = device.ahead
+    assert verdict.correct
+    assert gate.opened
+    assert ran.ahead > 0
+    assert verdict.seconds.total >= verdict.seconds.build + ran.seconds
+    assert "no network" in verdict.hardware["isolation"]
+
+
+def test_it_judges_as_one_that_was_started_late() -> None:
+    device = Watched()
+    bench = bench_on(device)
+    early = bench.evaluate(candidate(bench), check_only=True)
+    kernel = candidate(bench)
+    build = bench._builder.build(kernel)
+    trial = bench._trials.verifying([str(build.worker)], SEED, [])
+    late = bench._trials.run_trial(trial)
+    assert len(device.ahead) == 1  # the second was not
+    assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
+
+
+def test_a_candidate_that_does_not_build_ends_it_at_once() -> None:
+    device = Watched()
+    bench = bench_on(device)
+    broken = candidate(bench, lambda code: code.replace(";", "; int count = nothing_of_that_name;", 1))
+    verdict = bench.evaluate(broken)
+    assert verdict.status is Status.COMPILE_ERROR
+    ((gate, ran),) = device.ahead
+    assert gate.closed
+    assert ran.signal == signal.SIGKILL  # it was there, and waited
+    assert gone(bench._builder.key(broken))
+
+
+def test_a_candidate_that_the_guards_refuse_starts_none() -> None:
+    device = Watched()
+    bench = bench_on(device)
+    verdict = bench.evaluate(candidate(bench, lambda code: "#include <cublas_v2.h>\n" + code))
+    assert verdict.status is Status.REJECTED
+    assert device.ahead == []
+
+
+def test_a_device_that_others_hold_keeps_no_failed_build_waiting() -> None:
+    bench = bench_on(Watched())
+    ended: list[Verdict] = []
+    with (resources.cache() / "cpu.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        broken = candidate(bench, lambda code: code.replace(";", "; int count = nothing_of_that_name;", 1))
+        thread = threading.Thread(target=lambda: ended.append(bench.evaluate(broken)), daemon=True)
+        thread.start()
+        thread.join(120)
+    assert [verdict.correct for verdict in ended] == [False]
+
+
+def test_a_gate_is_opened_or_closed_once() -> None:
+    closed, opened = Gate(), Gate()
+    threading.Timer(0.1, closed.close).start()
+    with pytest.raises(NeverNeeded):
+        closed.wait_open()
+    closed.open()
+    assert closed.closed
+    opened.open(quiet=True)
+    opened.close()
+    opened.wait_open()
+    assert (opened.opened, opened.quiet, opened.closed) == (True, True, False)
+
+
+def test_a_program_that_does_not_go_on_is_killed(tmp_path: Path) -> None:
+    started = time.monotonic()
+    ran = run_limited(["sleep", "100"], 200.0, goes_on=lambda: False)
+    assert ran.signal == signal.SIGKILL
+    assert time.monotonic() - started < 50
+
+
+def test_the_limit_counts_from_when_the_candidate_is_there() -> None:
+    def later() -> bool:
+        time.sleep(1.0)
+        return True
+
+    ran = run_limited(["sh", "-c", "read word && echo went on"], 0.9, goes_on=later)
+    assert not ran.expired
+    assert "went on" in ran.stderr
+    assert ran.ahead >= 1.0
+    assert ran.seconds < 1.0
+
+
+def test_a_killed_command_leaves_nothing(tmp_path: Path) -> None:
+    """Killed while the candidate is compiled, with a judge and the baseline's process waiting for it."""
+    bench = bench_on(CpuDevice())
+    kernel = candidate(bench)
+    path = tmp_path / "kernel.cu"
+    path.write_text(kernel.code)
+    words = ["evaluate", CARD.name, str(path), "--device", "cpu", "--check-only", "--seed", str(SEED)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cudamaster", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as command:
+        for _ in range(1200):
+            waiting = [number for number in programs("--ahead") if parent(number) == command.pid]
+            if waiting or command.poll() is not None:
+                break
+            time.sleep(0.02)
+        assert waiting, "no judge was started ahead"
+        (ahead,) = waiting
+        workers = [number for number in programs("--channel") if parent(number) == ahead]
+        command.kill()
+        command.wait()
+        for number in (ahead, *workers):
+            for _ in range(200):
+                if not alive(number):
+                    break
+                time.sleep(0.05)
+            assert not alive(number)
+
+
+def parent(number: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def alive(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.nvcc
+def test_a_free_gpu_is_taken_ahead_and_the_machine_with_the_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "_LOCKS", tmp_path)
+    device, other = gpu_device(0), gpu_device(1)
+    gate, seen = Gate(), tmp_path / "seen"
+    with on_its_own(lambda: device.run(judge(seen), tmp_path / "report", 60.0, gate=gate)):
+        until(lambda: (tmp_path / "seen-started").exists())
+        with other.held(waits=False):  # it shares the machine
+            pass
+        with pytest.raises(BlockingIOError), device.held(waits=False):
+            pass
+        gate.open(quiet=True)
+        until(lambda: (tmp_path / "seen-went").exists())
+        with pytest.raises(BlockingIOError), other.held(waits=False):
+            pass
+        (tmp_path / "seen-end").touch()
+
+
+@pytest.mark.nvcc
+def test_a_gpu_that_others_hold_is_taken_with_the_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_LOCKS", tmp_path)
+    device, gate = gpu_device(0), Gate()
+    (tmp_path / "seen-end").touch()
+    waiting = on_its_own(lambda: device.run(judge(tmp_path / "seen"), tmp_path / "report", 60.0, gate=gate))
+    with device.held(), waiting:
+        time.sleep(0.3)
+        assert not (tmp_path / "seen-started").exists()
+        gate.close()
+    gate = Gate()
+    with on_its_own(lambda: device.run(judge(tmp_path / "seen"), tmp_path / "report", 60.0, gate=gate)):
+        gate.open()
+    assert (tmp_path / "seen-went").exists()
+
+
+def gpu_device(index: int) -> CudaDevice:
+    if cuda.find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    return CudaDevice(Gpu(index, "No GPU", f"GPU-{index}", "9.0", "580", "143771", "1980", "3201", "700"))
+
+
+def judge(seen: Path) -> list[str]:
+    """A program that says what it saw: that it was started, and that it went on, until it is told to end."""
+    waits = 'case "$*" in *--ahead*) read word;; esac'
+    script = f"touch {seen}-started; {waits}; touch {seen}-went; until [ -e {seen}-end ]; do sleep 0.05; done"
+    return ["sh", "-c", script, "sh"]
+
+
+@contextmanager
+def on_its_own(call: Callable[[], Ran]) -> Iterator[None]:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not come to that")
