@@ -29,8 +29,8 @@ from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.object import calls_any, check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
-from cudamaster.guards.signature import Signature
-from cudamaster.guards.source import check_source, device_names
+from cudamaster.guards.signature import Signature, compiler_check, refused_by_compiler
+from cudamaster.guards.source import check_source, device_names, left_to_compiler
 from cudamaster.guards.symbols import CUDA_OF_THE_DRIVER
 from cudamaster.guards.text import check_characters
 from cudamaster.harness import baseline_region, render, render_vendor_call, vendor_declarations
@@ -108,10 +108,12 @@ class Builder:
             return _failed(Status.REJECTED, str(refusal))
         on_compile()
 
+        undecided = left_to_compiler(candidate.code, self._signature(), expanded)
+        code = candidate.code + compiler_check(self._signature(), undecided)
         variants = self._variants
         with threads(2) as pool:
             shared = pool.submit(self.build_shared)
-            compiled = list(pool.map(lambda debug: self._compile(candidate, flags, folder, debug), variants))
+            compiled = list(pool.map(lambda debug: self._compile(code, flags, folder, debug), variants))
             shared.result()
         record = {
             "command": candidate.command,
@@ -123,6 +125,10 @@ class Builder:
             if result.unsupported is not None:
                 detail = f"the {self.device.name} device cannot execute {result.unsupported}"
                 return _failed(Status.UNSUPPORTED, detail, record=record)
+            if (other := refused_by_compiler(result.log, undecided)) is not None:
+                fix = f"Write {self._signature()}."
+                refusal = Refusal("source", self._signature().differs(other.at, other.written), None, fix)
+                return _failed(Status.REJECTED, str(refusal), record=record)
             if result.object is None:
                 log = without_folders(result.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
@@ -337,10 +343,10 @@ class Builder:
     def _folder(self, candidate: Candidate) -> Path:
         return self.device_cache() / "candidates" / self.key(candidate)
 
-    def _compile(self, candidate: Candidate, flags: Flags, folder: Path, debug: bool) -> Compiled:
+    def _compile(self, code: str, flags: Flags, folder: Path, debug: bool) -> Compiled:
         # The two builds run side by side, each in a folder of its own under the name the agent's command has.
         where = folder / "checked" if debug else folder
-        return self.device.compile(candidate.code, flags.arguments, "candidate", where, debug=debug)
+        return self.device.compile(code, flags.arguments, "candidate", where, debug=debug)
 
     def _signature(self) -> Signature:
         return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))

@@ -4,6 +4,9 @@ After warm-ups, which leave the caches hot, calls are made one behind the other 
 baseline, then of the candidate; S is the ratio of their means, and outputs within 1e-5 of the baseline's are right.
 None of it is part of a verdict: a result that is kept from the call before is as good as a computed one here, and 1e-5
 is less than a large sum rounds by and more than many a small value is.
+
+Kernels that were published for the listed sizes are asked at those alone: whether they are right there, by our own
+checks, is told beside our verdict, which odd sizes and held-out ones are part of.
 """
 
 from __future__ import annotations
@@ -36,17 +39,25 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PaperScore:
-    """What became of a candidate; `cases` are those that were timed, and `status` is that of our own checks."""
+    """What became of a candidate; `cases` are those that were timed.
+
+    `status` and `detail` are what our own checks say of it by the listed sizes alone.
+    """
 
     status: Status
     detail: str
     cases: tuple[PaperCase, ...] = ()
 
     @property
+    def correct(self) -> bool:
+        """Whether it is right at every listed size that was run."""
+        return self.status is Status.CORRECT
+
+    @property
     def score(self) -> float | None:
         """P of paper eq. 2; None where the kernel failed or nothing was timed."""
         weight = sum(case.weight for case in self.cases)
-        if self.status is not Status.CORRECT or weight == 0:
+        if not self.correct or weight == 0:
             return None
         return sum(case.weight * case.speedup for case in self.cases) / weight
 

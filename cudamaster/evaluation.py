@@ -290,7 +290,10 @@ class Workbench:
             return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:
-        """What the paper's protocol says of a candidate. On a device that only emulates its times mean nothing."""
+        """What the paper's protocol says of a candidate, and our own checks at the listed sizes alone.
+
+        It need not be right elsewhere. On a device that only emulates its times mean nothing.
+        """
         with self._builder.using(candidate):
             build = self._builder.build(candidate)
             if build.worker is None:
@@ -303,7 +306,9 @@ class Workbench:
                 _RUN_LIMIT_S,
                 quiet=self._builder.asks_driver(candidate),
             )
-            return PaperScore(judgement.status, judgement.detail, judgement.by_paper)
+            left_out = sum(case.skipped is not None for case in judgement.cases)
+            detail = f"{judgement.detail}, {left_out} too long for this device" if left_out else judgement.detail
+            return PaperScore(judgement.status, detail, judgement.by_paper)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """Build a vendor's file with what every evaluation shares (building.py). Raises DeviceError."""

@@ -1,7 +1,7 @@
 """compute-sanitizer: the command line that puts a candidate's worker under one of its tools, and what its log says.
 
-The tools look at the candidate's kernels alone, on a worker whose buffers are allocations of exactly their size. What
-they say is mapped to lines of the region: candidates are compiled as candidate.cu, with line numbers.
+The tools look at all kernels but the harness's own, on a worker whose buffers are allocations of exactly their size.
+What they say is mapped to lines of the region: candidates are compiled as candidate.cu, with line numbers.
 
 Errors of calls of the CUDA runtime are no findings. They belong to no kernel, the worker makes such calls too, a
 program may ask for something and go on when it is refused, and an error left behind is in the judge's report anyway.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from cudamaster.profiling.ncu import KERNEL_SUFFIX
+from cudamaster.guards.names import HARNESS_KERNELS
 
 
 class Tool(StrEnum):
@@ -169,7 +169,7 @@ def command(path: Path, tool: Tool, program: Sequence[str], log: Path) -> list[s
     """The command that runs `program`, a worker with its options, under `tool`, whose log goes to the file `log`."""
     return [
         str(path), "--tool", tool.value, "--log-file", str(log), "--print-limit", str(_PRINTED),
-        "--kernel-name", f"kernel_substring={KERNEL_SUFFIX}", "--show-backtrace", "device",
+        "--kernel-name-exclude", f"kernel_substring={HARNESS_KERNELS}", "--show-backtrace", "device",
         "--target-processes", "application-only", "--launch-timeout", "60", "--check-exit-code", "no",
         *_OPTIONS[tool], *program,
     ]  # fmt: skip

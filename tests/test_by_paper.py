@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from small_cards import small_card
 from test_isolation import attack
 
+from cudamaster import cards
 from cudamaster.building import Builder
 from cudamaster.by_paper import ALLOWED, PaperCase, PaperScore
 from cudamaster.cli import main
@@ -63,6 +64,63 @@ def test_a_wrong_kernel_has_no_score() -> None:
     assert not paper.cases
 
 
+ODD = "    if (N % 2 != 0)\n        {0};\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [("return", Status.WRONG), ("cudaMemset(out - (1 << 20), 0, 1 << 12)", Status.FAULT)],
+    ids=["wrong", "fault"],
+)
+def test_what_is_right_at_the_listed_sizes_alone_is_told_and_timed(wrong: str, status: Status) -> None:
+    """Of a kernel that does not know odd sizes: ours says so, and the listed sizes have a verdict of their own."""
+    where = bench("dot_product")
+    head = where.card.declaration(Precision.FP32) + " {\n"
+    assert head in where.baseline.code
+    code = where.baseline.code.replace(head, head + ODD.format(wrong))
+    candidate = Candidate("dot_product", Precision.FP32, code, where.baseline.command)
+    assert where.evaluate(candidate).status is status
+    paper = where.by_paper(candidate)
+    assert (paper.status, paper.correct) == (Status.CORRECT, True)
+    assert [case.label for case in paper.cases] == [case.label for case in where.card.cases if case.sweep]
+    assert paper.score is not None
+
+
+def test_what_is_wrong_at_one_listed_size_is_named() -> None:
+    """And nothing has a score, though it is right at all others."""
+    where = Workbench(cards.load("vector_add"), Precision.FP32, CpuDevice(), calls=1)
+    first, *others = (case for case in where.card.cases if case.sweep)
+    assert others
+    head = where.card.declaration(Precision.FP32) + " {\n"
+    code = where.baseline.code.replace(head, f"{head}    if (N == {first.values['N']})\n        return;\n")
+    paper = where.by_paper(Candidate("vector_add", Precision.FP32, code, where.baseline.command))
+    assert paper.status is Status.WRONG
+    assert f"(case {first.label})" in paper.detail
+    assert paper.score is None
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
+    """The exit code is ours."""
+    where = Workbench(cards.load("vector_add"), Precision.FP32, CpuDevice())
+    head = where.card.declaration(Precision.FP32) + " {\n"
+    kernel = tmp_path / "kernel.cu"
+    kernel.write_text(where.baseline.code.replace(head, head + ODD.format("return")))
+    words = ["evaluate", "vector_add", str(kernel), "--device", "cpu", "--protocol", "paper", "--calls", "1"]
+    done = CliRunner().invoke(main, [*words, "--json"] if as_json else words)
+    assert done.exit_code == 1, done.output
+    if as_json:
+        told = json.loads(done.output)
+        assert told["status"] == "wrong"
+        assert told["by_listed_sizes"]["correct"] is True
+        assert told["by_listed_sizes"]["status"] == "correct"
+        assert told["by_paper"]["score"] is None  # which the CPU device has no times for
+    else:
+        assert done.output.startswith("wrong: ")
+        assert "By the listed sizes alone: correct: " in done.output
+        assert "The cpu device has no times of its own" in done.output
+
+
 def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
     """Three that warm up, so many as are timed, and one whose outputs are compared, all on the same inputs."""
     builder = Builder(small_card("dot_product"), Precision.FP32, CpuDevice())
@@ -92,19 +150,18 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
     show_paper(console(), PaperScore(Status.FAULT, "an illegal memory access"))
     said = capsys.readouterr().out
     assert "P = 2.00, outputs are further than 1e-5 from the baseline's at 1 of 1 sizes" in said
-    assert "By the paper's protocol: fault: an illegal memory access" in said
+    assert "By the listed sizes alone: correct: 1 case right" in said
+    assert "By the listed sizes alone: fault: an illegal memory access" in said
+    assert said.count("By the paper's protocol") == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "said"), [([], "The cpu device has no times of its own"), (["--check-only"], "nothing is timed")]
-)
-def test_it_is_refused_where_nothing_is_timed(tmp_path: Path, more: list[str], said: str) -> None:
+def test_it_is_refused_where_nothing_is_timed(tmp_path: Path) -> None:
     kernel = tmp_path / "kernel.cu"
     kernel.write_text(bench("dot_product").baseline.code)
-    words = ["evaluate", "dot_product", str(kernel), "--device", "cpu", "--protocol", "paper", *more]
+    words = ["evaluate", "dot_product", str(kernel), "--device", "cpu", "--protocol", "paper", "--check-only"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
-    assert said in done.output
+    assert "nothing is timed" in done.output
 
 
 @pytest.mark.gpu
@@ -115,6 +172,7 @@ def test_the_command_on_a_gpu(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["evaluate", "spmv_csr", str(kernel), "--protocol", "paper", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
+    assert told["by_listed_sizes"]["correct"] is True
     assert told["by_paper"]["within"] is True
     assert 0.8 < told["by_paper"]["score"] < 1.25
     assert 0.8 < told["score"] < 1.25

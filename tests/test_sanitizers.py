@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cudamaster import sanitizers
 from cudamaster.cli import main
+from cudamaster.guards.names import forbidden
 from cudamaster.sanitizers import SanitizerReport, Tool, parse
 
 DATA = Path(__file__).parent / "sanitizers"
@@ -107,6 +108,15 @@ def test_the_first_example_stays() -> None:
     [race] = parse(recorded("race"), Tool.RACECHECK).findings
     assert race.example == "thread (159,0,0) and thread (96,0,0) in block (0,0,0)"
     assert race.other_line == 8
+
+
+def test_all_kernels_but_the_harness_s_are_looked_at() -> None:
+    """A candidate's may have any name. Those of the harness have one that no candidate can have."""
+    made = sanitizers.command(Path("/opt/sanitizer"), Tool.MEMCHECK, ["./worker"], Path("log"))
+    assert made[made.index("--kernel-name-exclude") + 1] == "kernel_substring=_ZN4mskb"
+    assert "--kernel-name" not in made
+    for name in ("a_ZN4mskb", "_ZN4mskb11mask_kernel", "mskb", "my_mskb_kernel"):
+        assert forbidden(name, "", "(") is not None
 
 
 def test_a_clean_run() -> None:

@@ -31,8 +31,8 @@ class Expect(StrEnum):
 class Kind(BaseModel):
     """One kind of candidate.
 
-    The region is parts, `globals`, the baseline's kernels with the `edit` named, and a wrapper of `body`, or of
-    `before`, a call of the baseline, and `after`. `text` is a whole region in place of all that.
+    The region is parts, `globals`, the baseline's kernels with the `edit` named, and a wrapper of `head` and `body`, or
+    of `before`, a call of the baseline, and `after`. `text` is a whole region in place of all that.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,21 @@ class Kind(BaseModel):
     group: str = ""
     use: tuple[str, ...] = ()  # parts of corpus/parts/
     globals: str = ""
-    edit: Literal["stream", "unless_hit", "bf16_sums", "reversed_sums", "fast_exponentials"] | None = None
+    edit: (
+        Literal[
+            "stream",
+            "unless_hit",
+            "bf16_sums",
+            "reversed_sums",
+            "fast_exponentials",
+            "short_names",
+            "in_namespaces",
+            "static_kernels",
+            "template_kernels",
+        ]
+        | None
+    ) = None
+    head: str | None = None  # of the wrapper; that of the card where none is given
     body: str | None = None
     before: str = ""
     after: str = ""

@@ -1,4 +1,5 @@
-"""Edits of a baseline's kernels: the same kernels on a stream, left early, with other sums or other exponentials."""
+"""Edits of a baseline's kernels: the same kernels on a stream, left early, with other sums or other exponentials, or
+under other names and in other places."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ def honest(baseline: str, wrapper: str, edit: str | None) -> str | None:
         "bf16_sums": _bf16_sums,
         "reversed_sums": _reversed_sums,
         "fast_exponentials": _fast_exponentials,
+        "short_names": _short_names,
+        "in_namespaces": _in_namespaces,
+        "static_kernels": _static_kernels,
+        "template_kernels": _template_kernels,
     }[edit](text)
     return None if edited == text else edited
 
@@ -54,3 +59,32 @@ def _reversed_sums(text: str) -> str:
 
 def _fast_exponentials(text: str) -> str:
     return re.sub(r"\bexpf\(", "__expf(", text)
+
+
+_OF_HARNESS = ("mask_kernel", "empty_kernel", "fill_kernel")
+
+
+def _kernels(text: str) -> list[str]:
+    return re.findall(r"__global__ void (\w+)\(", text)
+
+
+def _short_names(text: str) -> str:
+    """Names of a letter or two, the first few those of kernels of the harness."""
+    names = dict(zip(_kernels(text), [*_OF_HARNESS, *(f"k{n}" for n in range(99))], strict=False))
+    return re.sub(r"\b\w+\b", lambda found: names.get(found[0], found[0]), text)
+
+
+def _in_namespaces(text: str) -> str:
+    return f"namespace mine::kernels {{\nnamespace {{\n{text}\n}} // namespace\n}}\nusing namespace mine::kernels;\n"
+
+
+def _static_kernels(text: str) -> str:
+    return re.sub(r"__global__ void (?=\w+\()", "static __global__ void __launch_bounds__(1024) ", text)
+
+
+def _template_kernels(text: str) -> str:
+    """Each kernel as a template, launched as an instance of it."""
+    kernels = _kernels(text)
+    for name in kernels:
+        text = re.sub(rf"\b{name}<<<", f"{name}<1, float><<<", text)
+    return re.sub(r"__global__ void (?=\w+\()", "template <int kOnly, class Unused> __global__ void ", text)

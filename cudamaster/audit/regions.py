@@ -90,9 +90,13 @@ def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         *(corpus.part(name) for name in kind.use),
         _rendered(kind.globals, names),
         kernels,
-        f"{names['signature']} {{\n{_indented(_rendered(body, names))}\n}}",
+        f"{_head(kind, names)} {{\n{_indented(_rendered(body, names))}\n}}",
     ]
     return "\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _head(kind: Kind, names: Mapping[str, Any]) -> str:
+    return str(names["signature"]) if kind.head is None else _rendered(kind.head, names).strip()
 
 
 def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> dict[str, Any]:
@@ -112,6 +116,7 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "wrapper": card.wrapper(precision, optimized=True),
         "baseline_wrapper": card.wrapper(precision),
         "signature": card.declaration(precision),
+        "parameters": [(p.c_type(precision), p.name) for p in card.parameters],
         "arguments": ", ".join(p.name for p in card.parameters),
         "buffers": buffers,
         "outputs": outputs,

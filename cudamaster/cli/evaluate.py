@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.by_paper import PaperScore
-    from cudamaster.values import Verdict
+    from cudamaster.evaluation import Workbench
+    from cudamaster.values import Candidate, Verdict
 
 
 @click.command()
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     "--protocol",
     type=click.Choice(["default", "paper"]),
     default="default",
-    help="paper: also time as the paper does, one call behind the other in hot caches, and hold outputs to its 1e-5.",
+    help="paper: also a verdict by the listed sizes alone, and times as the paper takes them: one call behind the "
+    "other in hot caches, outputs held to its 1e-5.",
 )
 @options.seed
 @options.as_json
@@ -63,9 +65,9 @@ def evaluate(
 ) -> None:
     """Check and time the kernel in FILE against the baseline of TASK.
 
-    FILE is a harness that was filled in, or what stands between its region markers alone: kernels ending in
-    _kernel_optimized and one extern "C" wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not
-    correct.
+    FILE is a harness that was filled in, or what stands between its region markers alone: kernels and one extern "C"
+    wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not correct, also where it is so by the
+    listed sizes alone.
     """
     from cudamaster.devices import smi
 
@@ -76,17 +78,13 @@ def evaluate(
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.records import to_json
-    from cudamaster.values import Candidate, Precision, Status
+    from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
     code = read_kernel(file)
     chosen = choose(device)
     if protocol == "paper" and check_only:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")
-    if protocol == "paper" and chosen.emulated:
-        raise UsageError(
-            f"The {chosen.name} device has no times of its own, by any protocol.", "Use --protocol paper on a GPU."
-        )
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
     candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
     out = console()
@@ -99,9 +97,9 @@ def evaluate(
 
     if as_json:
         verdict = evaluated()
-        if protocol == "paper" and verdict.correct:
-            paper = bench.by_paper(candidate)
-        print_json(verdict if paper is None else {**to_json(verdict), "by_paper": _told(paper)})
+        if protocol == "paper":
+            paper = _by_paper(bench, candidate)
+        print_json(verdict if paper is None else {**to_json(verdict), **_told(paper)})
     else:
         with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
             verdict = evaluated()
@@ -118,11 +116,13 @@ def evaluate(
         out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
             out.print(about_times(verdict.modelled))
-        if protocol == "paper" and verdict.correct:
-            with out.status(f"{card.name} ({precision}): timing by the paper's protocol"):
-                paper = bench.by_paper(candidate)
+        if protocol == "paper":
+            with out.status(f"{card.name} ({precision}): checking and timing by the paper's protocol"):
+                paper = _by_paper(bench, candidate)
             show_paper(out, paper)
-    right = verdict.correct and (paper is None or paper.status is Status.CORRECT)
+            if chosen.emulated:
+                out.print(f"The {chosen.name} device has no times of its own, by any protocol.")
+    right = verdict.correct and (paper is None or paper.correct)
     click.get_current_context().exit(0 if right else 1)
 
 
@@ -130,8 +130,8 @@ def show_paper(out: Console, paper: PaperScore) -> None:
     """What a person reads of the paper's protocol."""
     from cudamaster.by_paper import ALLOWED
 
+    out.print("By the listed sizes alone: ", styled(paper.status), f": {paper.detail}", sep="")
     if paper.score is None:
-        out.print("By the paper's protocol: ", styled(paper.status), f": {paper.detail}", sep="")
         return
     rows: list[list[str | Text]] = [
         [case.label, f"{case.baseline_us:.1f} → {case.candidate_us:.1f}", f"{case.speedup:.2f}",
@@ -148,11 +148,20 @@ def show_paper(out: Console, paper: PaperScore) -> None:
     out.print(f"By the paper's protocol, one call behind the other in hot caches: P = {paper.score:.2f}, {within}")
 
 
+def _by_paper(bench: Workbench, candidate: Candidate) -> PaperScore:
+    """What there is by the paper's protocol; no times where a device has none of its own."""
+    paper = bench.by_paper(candidate)
+    return replace(paper, cases=()) if bench.device.emulated else paper
+
+
 def _told(paper: PaperScore) -> dict[str, object]:
     from cudamaster.records import to_json
 
     told: dict[str, object] = to_json(paper)
-    return {"score": paper.score, "within": paper.within, **told}
+    return {
+        "by_listed_sizes": {"correct": paper.correct, "status": paper.status.value, "detail": paper.detail},
+        "by_paper": {"score": paper.score, "within": paper.within, **told},
+    }
 
 
 def _empty_launch(verdict: Verdict) -> str:

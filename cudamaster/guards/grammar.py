@@ -29,7 +29,7 @@ _ASM = frozenset({"asm", "__asm", "__asm__"})
 _HARMLESS = words(
     """
     aligned packed unused maybe_unused always_inline noinline const pure hot cold may_alias noreturn fallthrough
-    nodiscard likely unlikely deprecated no_unique_address nothrow
+    nodiscard likely unlikely deprecated no_unique_address nothrow visibility
     """
 )
 

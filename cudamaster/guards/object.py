@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -22,6 +22,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from cudamaster import keys
 from cudamaster.errors import DeviceError
+from cudamaster.guards.names import HARNESS_KERNELS
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.storage import DeviceNames
 from cudamaster.guards.symbols import CONSTRUCTOR_ONLY, DUMMY_ONLY
@@ -79,7 +80,8 @@ def check_object(
                 return _refuse("the compiler's output is no object file", "Compile with -c alone.")
             symbols = _symbols(elf)
             return (
-                _check_sections(elf)
+                _check_kernels(file)
+                or _check_sections(elf)
                 or _check_wrapper(elf, symbols, wrapper)
                 or _check_names(symbols, wrapper, _full(allowed))
                 or _check_constructors(elf, symbols, _full(constructors))
@@ -157,6 +159,14 @@ def _symbols(elf: Any) -> list[_Symbol]:
         for table in tables
         for symbol in table.iter_symbols()
     ]
+
+
+def _check_kernels(file: BinaryIO) -> Refusal | None:
+    """The runtime is told of each kernel by its mangled name, which tools tell the harness's own kernels by."""
+    file.seek(0)
+    if HARNESS_KERNELS.encode() in file.read():
+        return _refuse("the object holds a name like those of the harness's kernels", "Choose another name.")
+    return None
 
 
 def _check_sections(elf: Any) -> Refusal | None:

@@ -1,11 +1,16 @@
-"""The wrapper's parameter list, compared by structure and not by spelling."""
+"""The wrapper's parameter list, compared as C linkage compares it: by number and types, whatever is const.
+
+Text decides where it can. What it cannot tell, such as a type that a template makes, is put to the compiler, in
+assertions behind the region.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cudamaster.guards.lexer import Kind, lex
+from cudamaster.guards.lexer import Kind, lex, words
 
 _ALIASES = {
     "nv_bfloat16": "__nv_bfloat16",
@@ -22,8 +27,31 @@ _ALIASES = {
     "size_t": "unsigned long",
     "uint": "unsigned int",
 }
-_INTEGER_WORDS = frozenset({"int", "long", "short", "char", "signed", "unsigned"})
-_IGNORED = frozenset({"restrict", "__restrict", "__restrict__", "struct", "register", "__grid_constant__"})
+_INTEGER_WORDS = words("int long short char signed unsigned")
+_WHOLE = words("float double void bool __nv_bfloat16 __half")
+_IGNORED = words("const volatile restrict __restrict __restrict__ struct register __grid_constant__")
+
+# Of names that no region may hold, so that no macro of a region reaches in here.
+_CHECK = """
+template <class mskb_T> struct mskb_bare { typedef mskb_T mskb_type; };
+template <class mskb_T> struct mskb_bare<const mskb_T> : mskb_bare<mskb_T> {};
+template <class mskb_T> struct mskb_bare<volatile mskb_T> : mskb_bare<mskb_T> {};
+template <class mskb_T> struct mskb_bare<const volatile mskb_T> : mskb_bare<mskb_T> {};
+template <class mskb_T> struct mskb_bare<mskb_T*> { typedef typename mskb_bare<mskb_T>::mskb_type* mskb_type; };
+template <class mskb_T, class mskb_U> struct mskb_same { static constexpr bool mskb_value = false; };
+template <class mskb_T> struct mskb_same<mskb_T, mskb_T> { static constexpr bool mskb_value = true; };
+template <class... mskb_T> struct mskb_list;
+template <int mskb_at, class mskb_T> struct mskb_nth;
+template <class mskb_T, class... mskb_U> struct mskb_nth<0, mskb_list<mskb_T, mskb_U...>> : mskb_bare<mskb_T> {};
+template <int mskb_at, class mskb_T, class... mskb_U> struct mskb_nth<mskb_at, mskb_list<mskb_T, mskb_U...>>
+    : mskb_nth<mskb_at - 1, mskb_list<mskb_U...>> {};
+template <class mskb_T, class... mskb_U> mskb_list<mskb_U...> mskb_parameters(mskb_T (*)(mskb_U...));
+"""
+_ASSERTION = (
+    "static_assert(mskb_same<mskb_nth<{at}, decltype(mskb_parameters(&{wrapper}))>::mskb_type, "
+    'mskb_bare<{kind}>::mskb_type>::mskb_value, "mskb_parameter_{at}");\n'
+)
+_FAILED = re.compile(r"mskb_parameter_(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -37,66 +65,86 @@ class Signature:
         """The prototype, as it is shown to whoever got it wrong."""
         return f'extern "C" void {self.wrapper}({", ".join(f"{kind} {name}" for kind, name in self.parameters)})'
 
+    def differs(self, at: int, written: str) -> str:
+        """What is wrong with a parameter, by its place and as it was written."""
+        kind, name = self.parameters[at]
+        return f"the wrapper takes {written!r} where {kind} {name} is due"
 
-def canonical_type(text: str, aliases: Mapping[str, str] | None = None) -> tuple[str, ...]:
+
+@dataclass(frozen=True)
+class Undecided:
+    """A parameter of which the text does not tell whether it is of the type that is due: its place, and as written."""
+
+    at: int
+    written: str
+
+
+def compiler_check(signature: Signature, undecided: Sequence[Undecided]) -> str:
+    """What is put behind a region, so that it compiles only if those parameters are as they have to be."""
+    if not undecided:
+        return ""
+    kinds = {one.at: signature.parameters[one.at][0] for one in undecided}
+    headers = "#include <cuda_bf16.h>\n" if any("bfloat16" in kind for kind in kinds.values()) else ""
+    asserted = (_ASSERTION.format(at=at, kind=kind, wrapper=signature.wrapper) for at, kind in kinds.items())
+    return f"\n{headers}{_CHECK}{''.join(asserted)}"
+
+
+def refused_by_compiler(log: str, undecided: Sequence[Undecided]) -> Undecided | None:
+    """The first of those parameters that the compiler's log says is of another type."""
+    failed = {int(found[1]) for found in _FAILED.finditer(log)}
+    return next((one for one in undecided if one.at in failed), None)
+
+
+def canonical_type(text: str, aliases: Mapping[str, str] | None = None) -> tuple[str, ...] | None:
     """A parameter's type as comparable parts: the base type, then one part per pointer level.
 
-    Spelling, the place of const, restrict and top-level const do not count, as they do not for a caller.
-    `aliases` are the author's own typedefs.
+    Spelling and the qualifiers of all levels do not count: none of them changes how a caller passes the parameter.
+    `aliases` are the author's own typedefs. None where the text alone does not tell the type.
     """
-    words = [token.text for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
+    known = {**_ALIASES, **(aliases or {})}
+    parts = [token.text for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
     for _ in range(8):  # aliases of aliases; a bound, so that a cycle ends
-        expanded = _expand(words, {**_ALIASES, **(aliases or {})})
-        if expanded == words:
+        expanded = _expand(parts, known)
+        if expanded == parts:
             break
-        words = expanded
-    words = [word for word in words if word not in _IGNORED]
-    words = _arrays_as_pointers(words)
-    levels: list[list[str]] = [[]]
-    for word in words:
-        if word in ("*", "&"):
-            levels.append([word])
-        else:
-            levels[-1].append(word)
-    parts = [_base(levels[0], top=len(levels) == 1)]
-    for index, level in enumerate(levels[1:], 2):
-        qualifiers = sorted(set(level[1:]) - ({"const"} if index == len(levels) else set()))
-        parts.append(" ".join([level[0], *qualifiers]))
-    return tuple(parts)
+        parts = expanded
+    parts = _array_as_pointer([word for word in parts if word not in _IGNORED])
+    levels = len(parts)
+    while levels and parts[levels - 1] in ("*", "&"):
+        levels -= 1
+    base = _base(parts[:levels])
+    return None if base is None else (base, *parts[levels:])
 
 
-def _expand(words: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
+def _expand(parts: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
     result: list[str] = []
-    for word in words:
+    for word in parts:
         if word == ":" and result[-1:] == [":"]:
             result.pop()  # `::T` and `std::T` name what T names; other qualified names keep their parts
             if result[-1:] == ["std"]:
                 result.pop()
             continue
-        result.extend(aliases[word].split() if word in aliases else [word])
+        result.extend(token.text for token in lex(aliases[word]).tokens) if word in aliases else result.append(word)
     return result
 
 
-def _arrays_as_pointers(words: list[str]) -> list[str]:
+def _array_as_pointer(parts: list[str]) -> list[str]:
     """`float x[]` is `float *x` in a parameter list."""
-    if "[" not in words:
-        return words
-    start = words.index("[")
-    return [*words[:start], "*", *(words[words.index("]", start) + 1 :] if "]" in words else [])]
+    if parts[-1:] == ["]"] and parts.count("[") == 1:
+        return [*parts[: parts.index("[")], "*"]
+    return parts
 
 
-def _base(words: Sequence[str], *, top: bool) -> str:
-    qualifiers = sorted({word for word in words if word == "volatile" or (word == "const" and not top)})
-    names = [word for word in words if word not in ("const", "volatile")]
-    if names and set(names) <= _INTEGER_WORDS:
-        names = _integer(names)
-    return " ".join([*qualifiers, *names])
+def _base(parts: Sequence[str]) -> str | None:
+    if parts and set(parts) <= _INTEGER_WORDS:
+        return " ".join(_integer(parts))
+    return parts[0] if len(parts) == 1 and parts[0] in _WHOLE else None
 
 
-def _integer(words: Sequence[str]) -> list[str]:
+def _integer(parts: Sequence[str]) -> list[str]:
     """`long unsigned int` and `unsigned long` are one type."""
-    if "char" in words:
-        return [*sorted(set(words) & {"signed", "unsigned"}), "char"]
-    sign = ["unsigned"] if "unsigned" in words else []
-    width = ["short"] if "short" in words else ["long"] * words.count("long")
+    if "char" in parts:
+        return [*sorted(set(parts) & {"signed", "unsigned"}), "char"]
+    sign = ["unsigned"] if "unsigned" in parts else []
+    width = ["short"] if "short" in parts else ["long"] * parts.count("long")
     return [*sign, *(width or ["int"])]

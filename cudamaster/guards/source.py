@@ -9,6 +9,7 @@ pointers, which only a process of its own could stop.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
@@ -17,8 +18,15 @@ from cudamaster.guards.grammar import Parsed, body_of, depth, parse, text_of, wa
 from cudamaster.guards.lexer import lex, split, words
 from cudamaster.guards.preprocess import REGION_FILE, Region, region_of
 from cudamaster.guards.refusal import Refusal
-from cudamaster.guards.signature import Signature, canonical_type
-from cudamaster.guards.storage import DeviceNames, check_storage, declarators, device_variables, is_function
+from cudamaster.guards.signature import Signature, Undecided, canonical_type
+from cudamaster.guards.storage import (
+    SYMBOL_CALLS,
+    DeviceNames,
+    check_storage,
+    declarators,
+    device_variables,
+    is_function,
+)
 
 _CUDA_OWN = re.compile(r"cuda(?!Check|Assert|Safe|Error|Verify)[A-Z]\w*|cu[A-Z]\w*")
 _DECLARING = words(
@@ -28,7 +36,6 @@ _DECLARING = words(
 )
 _REGION_LIMIT = 512 * 1024  # characters after preprocessing; a region without macro games is far below
 _DEPTH_LIMIT = 250  # ten times what kernels written by hand take; climbing a tree costs time with its depth squared
-_KERNEL_SUFFIX = "_kernel_optimized"
 _FOREIGN_NAMESPACES = frozenset({"std", "cuda", "nv", "nvcuda", "cooperative_groups", "__gnu_cxx", "cudaraft"})
 _SCOPES = words(
     """
@@ -38,6 +45,14 @@ _SCOPES = words(
     concept_definition ; { } comment empty_declaration
     """
 )
+
+
+@dataclass
+class _Wrappers:
+    """What was found of the wrapper: its definitions, and whether a declaration before them gives it C linkage."""
+
+    definitions: list[Node] = field(default_factory=list)
+    declared: bool = False
 
 
 def check_source(code: str, signature: Signature, preprocessed: str | None) -> Refusal | None:
@@ -89,6 +104,19 @@ def device_names(code: str, preprocessed: str | None) -> DeviceNames:
     return DeviceNames(device_variables(parsed), frozenset(functions))
 
 
+def left_to_compiler(code: str, signature: Signature, preprocessed: str | None) -> tuple[Undecided, ...]:
+    """The wrapper's parameters of which the text does not tell the type; for a region that `check_source` lets pass."""
+    parsed = parse(_region(code, preprocessed))
+    wrappers = _Wrappers()
+    _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
+    if len(wrappers.definitions) != 1:
+        return ()
+    got = _parameters(parsed, wrappers.definitions[0], signature)
+    if isinstance(got, Refusal):
+        return ()
+    return tuple(Undecided(at, text) for at, (parts, text) in enumerate(got) if parts is None)
+
+
 def _region(code: str, preprocessed: str | None) -> Region:
     if preprocessed is None:
         return region_of(f'# 1 "{REGION_FILE}"\n{code}')
@@ -112,19 +140,19 @@ def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
             return Refusal(
                 "source", "assembly outside a device function", token.line, "Use inline PTX in kernels only."
             )
-    wrappers: list[Node] = []
+    wrappers = _Wrappers()
     refused = _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
     refused = refused or _check_declared(parsed) or _check_kernels(parsed) or check_storage(parsed)
     if refused:
         return refused
-    if len(wrappers) != 1:
-        what = "is not defined" if not wrappers else f"is defined {len(wrappers)} times"
+    if (times := len(wrappers.definitions)) != 1:
+        what = "is not defined" if times == 0 else f"is defined {times} times"
         return Refusal("source", f"the wrapper {signature.wrapper} {what}", None, f"Define {signature} once.")
-    return _check_wrapper(parsed, wrappers[0], signature)
+    return _check_wrapper(parsed, wrappers.definitions[0], signature)
 
 
 def _check_scopes(
-    parsed: Parsed, scope: Node, signature: Signature, wrappers: list[Node], *, c_linkage: bool, nested: bool
+    parsed: Parsed, scope: Node, signature: Signature, wrappers: _Wrappers, *, c_linkage: bool, nested: bool
 ) -> Refusal | None:
     """Everything at namespace scope has to be understood; C linkage is the wrapper's and the device's."""
     for node in scope.children:
@@ -146,14 +174,14 @@ def _check_scopes(
         elif node.type == "function_definition":
             refused = _check_function(parsed, node, signature, wrappers, c_linkage=c_linkage, nested=nested)
         elif node.type == "declaration":
-            refused = _check_prototype(parsed, node, signature, c_linkage=c_linkage)
+            refused = _check_prototype(parsed, node, signature, wrappers, c_linkage=c_linkage, nested=nested)
         if refused:
             return refused
     return None
 
 
 def _check_linkage(
-    parsed: Parsed, node: Node, signature: Signature, wrappers: list[Node], *, nested: bool
+    parsed: Parsed, node: Node, signature: Signature, wrappers: _Wrappers, *, nested: bool
 ) -> Refusal | None:
     value = node.child_by_field_name("value")
     body = node.child_by_field_name("body")
@@ -164,18 +192,18 @@ def _check_linkage(
         return _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
     if body.type == "function_definition":
         return _check_function(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
-    return _check_prototype(parsed, body, signature, c_linkage=c_linkage)
+    return _check_prototype(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
 
 
 def _check_function(
-    parsed: Parsed, node: Node, signature: Signature, wrappers: list[Node], *, c_linkage: bool, nested: bool
+    parsed: Parsed, node: Node, signature: Signature, wrappers: _Wrappers, *, c_linkage: bool, nested: bool
 ) -> Refusal | None:
     found = next(declarators(node), None)
     if found is None or not is_function(found[1]):
         return _refuse(parsed, node, "this definition is not understood", "Write it more plainly.")
     name = found[0]
-    if name == signature.wrapper and not nested and c_linkage:
-        wrappers.append(node)
+    if name == signature.wrapper and not nested and (c_linkage or wrappers.declared):
+        wrappers.definitions.append(node)
         return None
     if name == signature.wrapper:
         return _refuse(parsed, node, f"{name} lacks extern C linkage at file scope", f"Define {signature}.")
@@ -185,12 +213,15 @@ def _check_function(
     return None
 
 
-def _check_prototype(parsed: Parsed, node: Node, signature: Signature, *, c_linkage: bool) -> Refusal | None:
+def _check_prototype(
+    parsed: Parsed, node: Node, signature: Signature, wrappers: _Wrappers, *, c_linkage: bool, nested: bool
+) -> Refusal | None:
     if node.type != "declaration":
         return None
     marks = parsed.head_marks(node, node.end_byte)
     external = c_linkage or any(text_of(child) == "extern" for child in node.children)
     for name, chain in declarators(node):
+        wrappers.declared |= name == signature.wrapper and c_linkage and not nested
         if is_function(chain) and external and name != signature.wrapper and not marks & {"__global__", "__device__"}:
             return _refuse(
                 parsed, node, f"{name} is declared from outside the region", "Call what the open headers declare."
@@ -199,30 +230,36 @@ def _check_prototype(parsed: Parsed, node: Node, signature: Signature, *, c_link
 
 
 def _check_declared(parsed: Parsed) -> Refusal | None:
-    """No function, variable or parameter may stand in for one of CUDA's own: other checks go by those names."""
+    """No function, variable or parameter may stand in for one of CUDA's own: other checks go by those names.
+
+    A kernel of C++ linkage cannot: it is launched, not called.
+    """
     for node in walk(parsed.root):
         if node.type in _DECLARING:
-            for name, _ in declarators(node):
-                if _CUDA_OWN.fullmatch(name):
+            for name, chain in declarators(node):
+                if _CUDA_OWN.fullmatch(name) and (name in SYMBOL_CALLS or not _launched(parsed, node, chain)):
                     return _refuse(parsed, node, f"{name} is declared, which belongs to CUDA", "Choose another name.")
     return None
 
 
+def _launched(parsed: Parsed, node: Node, chain: tuple[Node, ...]) -> bool:
+    around = node.parent
+    while around is not None and around.type != "linkage_specification":
+        around = around.parent
+    return around is None and is_function(chain) and "__global__" in parsed.head_marks(node, chain[0].start_byte)
+
+
 def _check_kernels(parsed: Parsed) -> Refusal | None:
+    """Each `__global__` has to stand in the head of a function: other checks go by whose mark it is."""
     placed: list[tuple[int, int]] = []
     for node in walk(parsed.root):
         if node.type not in ("function_definition", "declaration", "field_declaration", "template_instantiation"):
             continue
-        for name, chain in declarators(node):
+        for _, chain in declarators(node):
             function = next((part for part in chain if part.type == "function_declarator"), None)
             if function is None:
                 continue
             placed.append((parsed.head_start(node), function.start_byte))
-            if "__global__" not in parsed.marks_between(*placed[-1]):
-                continue
-            plain = name.partition("<")[0].rpartition(":")[2].strip()
-            if not plain.endswith(_KERNEL_SUFFIX):
-                return _refuse(parsed, node, f"the kernel {plain} has another name", f"Let it end in {_KERNEL_SUFFIX}.")
     for token in parsed.tokens:
         if token.text == "__global__" and not any(start <= token.start < end for start, end in placed):
             return Refusal("source", "this kernel is not understood", token.line, "Write its head more plainly.")
@@ -233,41 +270,58 @@ def _check_wrapper(parsed: Parsed, node: Node, signature: Signature) -> Refusal 
     body = body_of(node)
     start, end = parsed.head_start(node), body.start_byte if body is not None else node.end_byte
     shown = f"Write {signature}."
-    if body is None or any(child.type == "storage_class_specifier" for child in node.children):
+    storage = {text_of(child) for child in node.children if child.type == "storage_class_specifier"}
+    if body is None or storage - {"extern"}:
         return _refuse(parsed, node, "the wrapper is static, inline or without a body", shown)
     if parsed.marks_between(start, end) - {"__host__"}:
         return _refuse(parsed, node, "the wrapper is not a host function", shown)
-    if any(start <= attribute.token.start < end for attribute in parsed.attributes):
-        return _refuse(parsed, node, "the wrapper carries an attribute", shown)
-    _, chain = next(declarators(node))
-    kind = node.child_by_field_name("type")
-    plain = len(chain) == 2 and kind is not None and text_of(kind) == "void"
-    parameters = chain[0].child_by_field_name("parameters") if plain else None
-    if parameters is None:
-        return _refuse(parsed, node, "the wrapper does not return void plainly", shown)
+    got = _parameters(parsed, node, signature)
+    if isinstance(got, Refusal):
+        return got
+    if len(got) != len(signature.parameters):
+        reason = f"the wrapper takes {len(got)} parameters, not {len(signature.parameters)}"
+        return _refuse(parsed, node, reason, shown)
+    for at, (parts, text) in enumerate(got):
+        if parts is not None and parts != canonical_type(signature.parameters[at][0]):
+            return _refuse(parsed, node, signature.differs(at, text), shown)
+    return None
+
+
+def _parameters(
+    parsed: Parsed, wrapper: Node, signature: Signature
+) -> list[tuple[tuple[str, ...] | None, str]] | Refusal:
+    """The wrapper's parameters, each with its type where the text tells it, and as it was written."""
+    _, chain = next(declarators(wrapper))
+    shown = f"Write {signature}."
+    parameters = chain[0].child_by_field_name("parameters")
+    if len(chain) != 2 or parameters is None or not _returns_nothing(wrapper, chain[0]):
+        return _refuse(parsed, wrapper, "the wrapper does not return void plainly", shown)
     aliases = _aliases(parsed.root)
     got = []
     for parameter in parameters.named_children:
         if parameter.type == "comment":
             continue
-        if parameter.type != "parameter_declaration":
+        if parameter.type not in ("parameter_declaration", "optional_parameter_declaration"):
             return _refuse(parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r}", shown)
-        got.append((canonical_type(_without_name(parameter), aliases), text_of(parameter)))
-    if len(got) == 1 and got[0][0] == ("void",):
-        got = []
-    wanted = [canonical_type(kind_text) for kind_text, _ in signature.parameters]
-    if len(got) != len(wanted):
-        return _refuse(parsed, node, f"the wrapper takes {len(got)} parameters, not {len(wanted)}", shown)
-    for (parts, text), expected, (kind_text, name) in zip(got, wanted, signature.parameters, strict=True):
-        if parts != expected:
-            return _refuse(parsed, node, f"the wrapper takes {text!r} where {kind_text} {name} is due", shown)
-    return None
+        got.append((canonical_type(_type_of(parameter), aliases), text_of(parameter)))
+    return [] if [parts for parts, _ in got] == [("void",)] else got
 
 
-def _without_name(parameter: Node) -> str:
-    """A parameter's type text: all of it but the declared name."""
-    found = next(declarators(parameter), None)
+def _returns_nothing(function: Node, declarator: Node) -> bool:
+    """`void f()`, or `auto f() -> void`."""
+    kind = function.child_by_field_name("type")
+    trailing = next((text_of(child) for child in declarator.children if child.type == "trailing_return_type"), "")
+    returned = trailing.removeprefix("->").strip() if kind is not None and text_of(kind) == "auto" else ""
+    return "void" in (returned, text_of(kind) if kind is not None else "")
+
+
+def _type_of(parameter: Node) -> str:
+    """A parameter's type text: all of it but the declared name and its default."""
     text = text_of(parameter)
+    given = next((child for child in parameter.children if child.type == "="), None)
+    if given is not None:
+        text = text[: given.start_byte - parameter.start_byte]
+    found = next(declarators(parameter), None)
     if found is None or found[1][-1].type != "identifier":
         return text
     name = found[1][-1]

@@ -13,7 +13,7 @@ from cudamaster.guards.lexer import Kind, words
 from cudamaster.guards.refusal import Refusal
 
 _DEVICE_MEMORY = frozenset({"__device__", "__constant__", "__shared__"})
-_SYMBOL_CALLS = words(
+SYMBOL_CALLS = words(
     """
     cudaMemcpyToSymbol cudaMemcpyToSymbolAsync cudaMemcpyFromSymbol cudaMemcpyFromSymbolAsync
     cudaGetSymbolAddress cudaGetSymbolSize
@@ -212,7 +212,7 @@ def _names_a_symbol(node: Node) -> bool:
         if current.type == "call_expression":
             called = current.child_by_field_name("function")
             name = text_of(called).partition("<")[0].removeprefix("::") if called is not None else ""
-            return name in _SYMBOL_CALLS
+            return name in SYMBOL_CALLS
         current = current.parent
     return False
 

@@ -123,7 +123,7 @@ def check_entered(region: Region) -> Refusal | None:
 def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
     """Names of the harness, of the system, of libraries that do the task."""
     baseline = wrapper.removesuffix("_optimized")
-    own = _device_functions(tokens)
+    own = _defined(tokens)
     for index, token in enumerate(tokens):
         if token.kind is not Kind.NAME:
             continue
@@ -144,15 +144,15 @@ def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
     return None
 
 
-def _device_functions(tokens: Sequence[Token]) -> frozenset[str]:
-    """Names of functions that the region declares __device__: these cannot be the harness's."""
+def _defined(tokens: Sequence[Token]) -> frozenset[str]:
+    """Names of functions that the region defines, kernels among them: these are not the harness's."""
     names = set()
-    for index, token in enumerate(tokens):
-        if token.text == "__device__":
-            following = tokens[index : index + 24]
-            call = next((at for at, word in enumerate(following) if word.text in ("(", ";", "{", "=")), None)
-            if call and following[call].text == "(":
-                names.add(following[call - 1].text)
+    called: list[Token | None] = []  # what stands before each bracket that is open
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.text == "(":
+            called.append(before if before.kind is Kind.NAME else None)
+        elif token.text == ")" and called and (name := called.pop()) is not None and after.text == "{":
+            names.add(name.text)
     return frozenset(names)
 
 

@@ -32,6 +32,7 @@ from cudamaster.modelling.counts import (
 )
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
+from cudamaster.profiling.kernel_names import plain_name
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how
@@ -380,9 +381,9 @@ def _spread(sums: _Sums, longer: float) -> Spread:
 
 
 def usage_of(kernel: str, threads: int, usage: Sequence[Usage]) -> Usage | None:
-    """ptxas names kernels as they are mangled, by length and name. A template's first one that a block of so many
+    """ptxas names kernels as they are mangled. A template's first one that a block of so many
     threads can be of stands for all."""
     name = kernel.split("<")[0].split("::")[-1].strip()
-    named = [found for found in usage if f"{len(name)}{name}" in found.symbol or found.symbol == name]
+    named = [found for found in usage if plain_name(found.symbol) == name]
     fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)
     return next(fitting, named[0] if named else None)

@@ -1,9 +1,15 @@
-"""Kernels by the names that tools print: the plain name in a mangled one, and which machine code a GPU runs."""
+"""Kernels by the names that tools print: the plain name in a mangled one, and which machine code a GPU runs.
+
+A candidate's kernels may have any name. Those of the harness that run in its process are told by theirs, which no
+candidate can have (guards).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
+from cudamaster.guards.names import HARNESS_KERNELS
 
 _NAME = re.compile(r"L?(\d+)")
 _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)")
@@ -16,11 +22,30 @@ def plain_name(symbol: str) -> str:
     """
     if not symbol.startswith("_Z"):
         return symbol
-    at, name = 3 if symbol.startswith("_ZN") else 2, ""
+    nested = symbol.startswith("_ZN")
+    at, name = 3 if nested else 2, ""
     while length := _NAME.match(symbol, at):
         at = length.end() + int(length[1])
         name = symbol[length.end() : at]
+        if not nested:
+            break  # what follows are types of parameters, which have names too
     return name or symbol
+
+
+def printed_name(printed: str) -> str:
+    """The same of a name as tools print it in C++: `void ours::k<(int)4>(float *)`."""
+    head, depth = "", 0
+    for character in printed.replace("<unnamed>::", "").replace("(anonymous namespace)::", ""):
+        if character == "(" and depth == 0:
+            break
+        depth += (character in "<(") - (character in ">)")
+        head += character if depth == 0 and character != ">" else " "
+    return (head.replace("::", " ").split() or [printed])[-1]
+
+
+def is_of_harness(symbol: str) -> bool:
+    """Whether a mangled name is that of a kernel of the harness itself."""
+    return symbol.startswith(HARNESS_KERNELS)
 
 
 def architecture_for(compute_capability: tuple[int, int], built: Iterable[str]) -> str | None:

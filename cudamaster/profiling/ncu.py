@@ -2,7 +2,8 @@
 
 The profiled program is the candidate's worker, asked by the judge: it warms up, and brackets a few calls of the
 candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection starts off,
-so that no other launch is seen, and kernels are kept by their suffix.
+so that no other launch is seen: what is launched in between is the candidate's, whatever its name. It cannot move the
+brackets, since the guards refuse those two functions.
 
 The device that holds the GPU runs it, and clocks are left as they are.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import csv
 import math
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster.devices.protocol import Ran, worker_words
+from cudamaster.profiling.kernel_names import printed_name
 from cudamaster.values import KernelProfile, Profile
 
 SOURCE = "Nsight Compute"
-KERNEL_SUFFIX = "_kernel_optimized"
 DURATION = "gpu__time_duration.sum"
 NOT_INSTALLED = (
     "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit. Put it on the PATH, or set CUDAMASTER_NCU"
@@ -74,7 +74,6 @@ def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], 
     return [
         str(ncu), "--log-file", str(log), "--csv", "--page", "raw", "--print-units", "base",
         "--print-kernel-base", "function", "--clock-control", "none", "--profile-from-start", "off",
-        "--kernel-name-base", "function", "--kernel-name", f"regex:{KERNEL_SUFFIX}",
         *(["--set", "full"] if metrics is None else ["--metrics", ",".join(metrics)]), *program,
     ]  # fmt: skip
 
@@ -147,8 +146,8 @@ def parse(
         fields = dict(zip(header, launch, strict=False))
         figures = {name: value for name in (DURATION, *metrics) if (value := _number(fields.get(name))) is not None}
         if DURATION not in figures:
-            return NoProfile(f"Nsight Compute gave no duration for a launch of {_kernel(fields['Kernel Name'])}")
-        by_kernel.setdefault(_kernel(fields["Kernel Name"]), []).append(figures)
+            return NoProfile(f"Nsight Compute gave no duration for a launch of {printed_name(fields['Kernel Name'])}")
+        by_kernel.setdefault(printed_name(fields["Kernel Name"]), []).append(figures)
     kernels = [_together(name, runs, metrics, to_us, calls) for name, runs in by_kernel.items()]
     return Profile(
         candidate=candidate,
@@ -168,7 +167,7 @@ def _failure(text: str) -> str | None:
     if errors:
         return f"Nsight Compute failed: {' '.join(errors)}"
     if "No kernels were profiled" in text:
-        return f"no kernel whose name ends in {KERNEL_SUFFIX} was launched"
+        return "the call launched no kernel"
     return None
 
 
@@ -179,12 +178,6 @@ def _number(field: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _kernel(printed: str) -> str:
-    """Name of a kernel without return type, template arguments and parameters."""
-    named = re.search(rf"\w*{KERNEL_SUFFIX}\b", printed)
-    return named[0] if named else printed
 
 
 def _together(

@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from cudamaster.devices.protocol import Ran
 from cudamaster.profiling import launches, ptxas, sass
-from cudamaster.profiling.kernel_names import architecture_for, plain_name
+from cudamaster.profiling.kernel_names import architecture_for, is_of_harness, plain_name
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches
-from cudamaster.profiling.ncu import KERNEL_SUFFIX, NoProfile
+from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.sass import InstructionMix, NoMix
 from cudamaster.values import CaseVerdict, Findings, Verdict
@@ -201,7 +201,7 @@ def _kernels(sources: Sources) -> list[_Kernel]:
     if isinstance(sources.launches, CallLaunches):
         for launch in sources.launches.launches:
             launched.setdefault(launch.symbol, []).append(launch)
-    symbols = list(launched) or [symbol for symbol in usages or mixes if plain_name(symbol).endswith(KERNEL_SUFFIX)]
+    symbols = list(launched) or [symbol for symbol in usages or mixes if not is_of_harness(symbol)]
     names = [plain_name(symbol or "a kernel without a name") for symbol in symbols]
     kernels = [
         _Kernel(

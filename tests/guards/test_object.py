@@ -82,6 +82,10 @@ CHEATS = {
     "operator new": ("#include <cstddef>\nvoid* operator new(size_t) { return 0; }" + WRAPPER + "{}", "_Znwm"),
     "main": ("int main() { return 0; }" + WRAPPER + "{}", "main"),
     "harness name": ('extern "C" void mskb_report(int) {}' + WRAPPER + "{}", "mskb_report"),
+    "kernel of the harness": (
+        'asm(".section .rodata\\n.string \\"_ZN4mskb11mask_kernelEv\\"\\n.text");' + WRAPPER + "{}",
+        "harness's kernels",
+    ),
     "no wrapper": ("void other() {}", "is not defined"),
     "static wrapper": ('extern "C" { __attribute__((used)) static void task_optimized() {} }', "no plain global"),
     "weak wrapper": ('extern "C" __attribute__((weak)) void task_optimized() {}', "no plain global"),

@@ -72,6 +72,29 @@ SHAPES = {
     ),
     "const auto": region("const auto kBlock = 256u; constexpr auto kWarp = 32;"),
     "std::function": region("#include <functional>\n", "std::function<int(int)> f = [](int v) { return v; }; f(1);"),
+    "any name": region("__global__ void k(float* p) {}", "k<<<1, 1>>>(y);"),
+    "static": region("static __global__ void s(float* p) {} __global__ static void t(float* p) {}"),
+    "inline": region("inline __global__ void i(float* p) {}"),
+    "anonymous": region("namespace { __global__ void hidden(float* p) {} }", "hidden<<<1, 1>>>(y);"),
+    "scoped": region("namespace a::b { template <int N> __global__ void k(float* p) {} }", "a::b::k<4><<<1, 1>>>(y);"),
+    "C linkage": region('extern "C" __global__ void c_kernel(float* p) {} extern "C" { __global__ void d(int* p) {} }'),
+    "bounds anywhere": region(
+        "__launch_bounds__(256) __global__ void a(float* p) {} "
+        "__global__ __launch_bounds__(256, 2) void b(float* p) {} "
+        "__global__ void __launch_bounds__(128) c(float* p) {} "
+        "template <int N> void __global__ __launch_bounds__(N) d(float* p) {}"
+    ),
+    "specialised kernel": region(
+        "template <typename T> __global__ void k(T* p) {} template <> __global__ void k<int>(int* p) {} "
+        "template __global__ void k<double>(double*);"
+    ),
+    "befriended kernel": region("class Box { friend __global__ void open_it(Box b); int v; };"),
+    "trailing return": region("__global__ auto k(float* p) -> void {}"),
+    "kernel named like CUDA's": region("__global__ void cudaVectorAdd(float* p) {}", "cudaVectorAdd<<<1, 1>>>(y);"),
+    "kernel named like the harness's": region(
+        "__global__ void mask_kernel(float* p) {} __global__ void empty_kernel() {}"
+    ),
+    "kernel by a macro of names": region("#define K(n) __global__ void n##_k(float* p) {}\nK(a) K(b)"),
     "noexcept": region().replace("int n) {\n    \n", "int n) noexcept {\n", 1),
 }
 

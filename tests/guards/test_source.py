@@ -6,9 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cudamaster.guards.lexer import Kind, lex
+from cudamaster.guards.names import KEYWORDS
 from cudamaster.guards.preprocess import preprocess
-from cudamaster.guards.signature import Signature, canonical_type
-from cudamaster.guards.source import check_source, device_names
+from cudamaster.guards.signature import Signature, canonical_type, compiler_check, refused_by_compiler
+from cudamaster.guards.source import check_source, device_names, left_to_compiler
 from cudamaster.guards.text import SIZE_LIMIT, read_region
 
 from .support import CUDA_HEADERS, HONEST, SIGNATURE, judge, needs_nvcc, region
@@ -196,7 +198,6 @@ CHEATS: dict[str, tuple[str, str]] = {
     "weak": (region("__attribute__((weak)) void f() {}"), "weak"),
     "alias": (region('void f() __attribute__((alias("task_optimized")));'), "alias"),
     "ifunc": (region('void f() __attribute__((ifunc("g")));'), "ifunc"),
-    "visibility": (region('__attribute__((visibility("default"))) void f() {}'), "visibility"),
     "assembly at file scope": (region('asm(".globl x");'), "assembly"),
     "assembly in a host function": (region(body='asm volatile("syscall");'), "assembly"),
     "assembly in a host device function": (
@@ -209,8 +210,21 @@ CHEATS: dict[str, tuple[str, str]] = {
     "C declaration": (region('extern "C" int write(int, const void*, size_t);'), "outside the region"),
     "namespace std": (region("namespace std { struct S {}; }"), "not yours"),
     # kernels and the wrapper
-    "kernel name": (region("__global__ void copy_kernel(float* y) {}"), "another name"),
-    "kernel template name": (region("template <int N> __global__ void __launch_bounds__(N) k(int) {}"), "another name"),
+    "kernel named like those of the harness": (
+        region("__global__ void x_ZN4mskb(float* y) {}"),
+        "belongs to the harness",
+    ),
+    "kernel with a mark of the harness's": (region("__global__ void sm$mskb(float* y) {}"), "belongs to the harness"),
+    "kernel that is none": (region("__global__ int calls;"), "not understood"),
+    "kernel in place of CUDA's function": (
+        region('extern "C" __global__ void cudaFree(void* p) {}'),
+        "belongs to CUDA",
+    ),
+    "kernel in place of a symbol call": (region("__global__ void cudaGetSymbolSize(int& v) {}"), "belongs to CUDA"),
+    "lambda that is no kernel": (
+        region(body="auto f = [] __global__ { static int c; return c++; }; f();"),
+        "not understood",
+    ),
     "no wrapper": ("__global__ void a_kernel_optimized(float* y) {}", "is not defined"),
     "wrapper without linkage": ("void task_optimized(const float* x, float* y, int n) {}", "extern C"),
     "wrapper in a namespace": (
@@ -226,16 +240,38 @@ CHEATS: dict[str, tuple[str, str]] = {
         'extern "C" __device__ void task_optimized(const float* x, float* y, int n) {}',
         "not a host function",
     ),
-    "wrapper with an attribute": (
-        'extern "C" __attribute__((cold)) void task_optimized(const float* x, float* y, int n) {}',
+    "wrapper with an attribute that moves it": (
+        'extern "C" __attribute__((section("x"))) void task_optimized(const float* x, float* y, int n) {}',
         "attribute",
     ),
-    "swapped parameters": ('extern "C" void task_optimized(float* y, const float* x, int n) {}', "is due"),
+    "wrapper called another way": (
+        'extern "C" __attribute__((ms_abi)) void task_optimized(const float* x, float* y, int n) {}',
+        "attribute",
+    ),
+    "wrapper declared with C++ linkage": (
+        "void task_optimized(const float*, float*, int); void task_optimized(const float* x, float* y, int n) {}",
+        "extern C",
+    ),
     "other type": ('extern "C" void task_optimized(const float* x, float* y, long n) {}', "is due"),
-    "const dropped": ('extern "C" void task_optimized(float* x, float* y, int n) {}', "is due"),
+    "wider float": ('extern "C" void task_optimized(const double* x, float* y, int n) {}', "is due"),
+    "unsigned": ('extern "C" void task_optimized(const float* x, float* y, unsigned n) {}', "is due"),
+    "one pointer more": ('extern "C" void task_optimized(const float** x, float* y, int n) {}', "is due"),
+    "a pointer to anything": ('extern "C" void task_optimized(const void* x, float* y, int n) {}', "is due"),
+    "other type by an alias": (
+        'using Real = double; extern "C" void task_optimized(const Real* x, float* y, int n) {}',
+        "is due",
+    ),
+    "other type by a macro": (
+        '#define real double\nextern "C" void task_optimized(const real* x, float* y, int n) {}',
+        "is due",
+    ),
+    "more than a default": (
+        'extern "C" void task_optimized(const float* x, float* y, int n, int m = 3) {}',
+        "4 parameters",
+    ),
+    "any number": ('extern "C" void task_optimized(const float* x, float* y, ...) {}', "is not understood|parameter"),
     "by reference": ('extern "C" void task_optimized(const float* x, float* y, int& n) {}', "is due"),
     "missing parameter": ('extern "C" void task_optimized(const float* x, float* y) {}', "2 parameters"),
-    "default argument": ('extern "C" void task_optimized(const float* x, float* y, int n = 3) {}', "parameter"),
     "returns a value": ('extern "C" int task_optimized(const float* x, float* y, int n) {}', "void"),
     "empty": (" \n", "empty"),
     "too large": (region("//" + "x" * SIZE_LIMIT), "larger"),
@@ -261,6 +297,11 @@ HONEST_SNIPPETS: dict[str, str] = {
         "__global__ void later_kernel_optimized(int*); static int f(int);"
         'extern "C" void task_optimized(const float*, float*, int);'
     ),
+    "visible": region('__attribute__((visibility("default"))) void f() {}'),
+    "kernel named like the task": region("__global__ void task(float* v) {}", "task<<<1, 1>>>(y);"),
+    "host function named like the task": region(
+        "static void task(float* v) {} static void task_reference(float* v) {}", "task(y); task_reference(y);"
+    ),
     "device function named like the baseline": region("__device__ float task(float v) { return v; }"),
     "trailing continuation": region("#define SUM(a, b) \\\n    ((a) + \\\n     (b))"),
     "harmless attributes": region(
@@ -283,7 +324,7 @@ def test_cheat_is_refused(name: str) -> None:
     code, reason = CHEATS[name]
     refusal = judge(code)
     assert refusal is not None, "let through"
-    assert reason in refusal.reason
+    assert any(part in refusal.reason for part in reason.split("|"))
     assert refusal.fix
     assert refusal.guard == "source"
 
@@ -346,16 +387,97 @@ def test_weaker_form_without_a_compiler() -> None:
     assert check_source(region("int calls;"), SIGNATURE, None) is not None
 
 
-def test_signature_is_compared_by_structure() -> None:
-    """Spelling does not count, what a caller would notice does."""
-    same = ["const float*", "float const *", "const float * __restrict__", "float const* const", "const float x[]"]
-    assert len({canonical_type(text.replace(" x", "")) for text in same}) == 1
+def test_signature_is_compared_as_a_caller_sees_it() -> None:
+    """Spelling and qualifiers do not count, what a caller would notice does."""
+    same = ["const float*", "float const *", "const float * __restrict__", "float const* const", "const float []",
+            "float*", "volatile float*", "float[16]"]  # fmt: skip
+    assert {canonical_type(text) for text in same} == {("float", "*")}
     assert canonical_type("unsigned") == canonical_type("const uint32_t") == canonical_type("std::uint32_t")
     assert canonical_type("long unsigned int") == canonical_type("size_t")
-    assert canonical_type("const float*") != canonical_type("float*")
     assert canonical_type("float**") != canonical_type("float*")
-    assert canonical_type("const int* const*") != canonical_type("const int**")
+    assert canonical_type("float&") != canonical_type("float*")
+    assert canonical_type("int") != canonical_type("long")
+    assert canonical_type("const int* const*") == canonical_type("const int**")
     assert canonical_type("__nv_bfloat16*") == canonical_type("T*", {"T": "nv_bfloat16"})
+    assert canonical_type("P", {"P": "const T*", "T": "float"}) == canonical_type("float*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Ptr<float>", "typename A::type*", "float (*)", "float (*)[4]", "float[2][3]", "decltype(nullptr)", "auto", "A*",
+     "std::conditional_t<true, float, int>*", "void (*)(int)", "my::int32_t", "unsigned __int128", "cuda::std::size_t"],
+)  # fmt: skip
+def test_what_text_does_not_tell_is_left_open(text: str) -> None:
+    """Neither the same nor another type: the compiler is asked. `A` is an alias of an array."""
+    assert canonical_type(text, {"A": "float[4]", "F": "float(int)"}) is None
+
+
+INTERFACES = {
+    "no const": "float* x, float* y, int n",
+    "const everywhere": "const float* const x, const float* y, const int n",
+    "restricted": "const float* __restrict__ x, float* __restrict y, int n",
+    "volatile": "volatile const float* x, float* y, int n",
+    "other names": "const float* input, float* output, int count",
+    "no names": "const float*, float*, int",
+    "defaults": "const float* x, float* y = nullptr, int n = 1 << 4",
+    "arrays": "const float x[], float y[16], int n",
+    "other spelling": "float const *x, float y[], signed int n",
+    "fixed width": "const float* x, float* y, std::int32_t n",
+    "comments": "const float* x /* in */, float* y, // out\n int n",
+    "maybe unused": "const float* x, float* y, [[maybe_unused]] int n",
+}
+HEADS = {
+    "block": 'extern "C" {{ void task_optimized({0}) {{}} }}',
+    "host": '__host__ extern "C" void task_optimized({0}) {{}}',
+    "extern in a block": 'extern "C" {{ extern void task_optimized({0}) {{}} }}',
+    "attribute": 'extern "C" __attribute__((visibility("default"), noinline)) void task_optimized({0}) {{}}',
+    "declared before": 'extern "C" void task_optimized(const float*, float*, int);\n'
+    'extern "C" void task_optimized({0}) {{}}',
+    "linkage by its declaration": 'extern "C" {{ void task_optimized(const float*, float*, int); }}\n'
+    "void task_optimized({0}) {{}}",
+    "trailing return": 'extern "C" auto task_optimized({0}) -> void {{}}',
+    "never throws": 'extern "C" void task_optimized({0}) noexcept {{}}',
+}
+
+
+@pytest.mark.parametrize("name", INTERFACES)
+def test_what_is_called_the_same_way_is_accepted(name: str) -> None:
+    """Parameters as a C caller sees them: by number and type."""
+    code = f'#include <cstdint>\nextern "C" void task_optimized({INTERFACES[name]}) {{}}'
+    assert judge(code) is None
+    assert left_to_compiler(code, SIGNATURE, None) == ()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_whatever_gives_the_wrapper_its_linkage(name: str) -> None:
+    """Each way to define one function of C linkage."""
+    assert judge(HEADS[name].format("float* x, float* y, int n")) is None
+
+
+def test_a_refusal_names_what_differs_and_what_is_due() -> None:
+    refusal = judge('extern "C" void task_optimized(float* x, float* y, size_t n = 0) {}')
+    assert refusal is not None
+    assert "'size_t n = 0' where int n is due" in refusal.reason
+    assert str(SIGNATURE) in refusal.fix
+
+
+def test_what_the_compiler_is_asked() -> None:
+    """The parameters that the text does not tell, by their places, in words that no region can redefine."""
+    code = (
+        "template <class T> using Ptr = T*;\n"
+        'extern "C" void task_optimized(Ptr<const float> x, float* y, decltype(sizeof(0)) n) {}'
+    )
+    assert judge(code) is None
+    undecided = left_to_compiler(code, SIGNATURE, None)
+    assert [(one.at, one.written) for one in undecided] == [(0, "Ptr<const float> x"), (2, "decltype(sizeof(0)) n")]
+    asked = compiler_check(SIGNATURE, undecided)
+    names = {token.text for token in lex(asked).tokens if token.kind is Kind.NAME}
+    assert {name for name in names if "mskb" not in name} <= {*KEYWORDS, "task_optimized"}
+    assert (
+        refused_by_compiler("candidate.cu:30: error: static assertion failed: mskb_parameter_2", undecided)
+        == undecided[1]
+    )
+    assert refused_by_compiler("error: expected ;", undecided) is None
 
 
 def test_wrapper_with_no_parameters() -> None:
@@ -405,9 +527,12 @@ def test_preprocess_keeps_qualifiers(tmp_path: Path) -> None:
     code = region("__global__ void k(int) {}")
     expanded = preprocess(code, "g++", [tmp_path], [])
     assert isinstance(expanded, str)
-    refusal = check_source(code, SIGNATURE, expanded)
+    assert "__global__ void k(int)" in expanded
+    assert check_source(code, SIGNATURE, expanded) is None
+    kept = region("__global__ void k(int) {}", "auto f = [] __global__ { static int c; return c++; }; f();")
+    refusal = check_source(kept, SIGNATURE, preprocess(kept, "g++", [tmp_path], []))  # type: ignore[arg-type]
     assert refusal is not None
-    assert "another name" in refusal.reason
+    assert "not understood" in refusal.reason
 
 
 @given(st.data())

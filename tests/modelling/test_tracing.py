@@ -433,3 +433,6 @@ def test_of_instances_of_a_template_one_stands_for_all_that_such_a_block_can_be_
     assert usage_of("tile_kernel_optimized<40>", 256, [many, few]) == many
     assert usage_of("tile_kernel_optimized", 1024, [many]) == many
     assert usage_of("other_kernel_optimized", 1024, [many]) is None
+    long = Usage("_Z11kernel_of_1kPf", "sm_90", registers=40)
+    assert usage_of("k", 1024, [long]) is None
+    assert usage_of("mine::k", 1024, [long, replace(few, symbol="_ZN4mine1kEPf")]) is not None

@@ -16,6 +16,11 @@ from cudamaster.profiling.kernel_names import architecture_for, plain_name
         ("_ZN4oursL20mix_kernel_optimizedILi4EEEvPKfP14__nv_bfloat162PfPi", "mix_kernel_optimized"),
         ("_ZN29_GLOBAL__N__821a5d49_4_b_cu_w22spill_kernel_optimizedEPfi", "spill_kernel_optimized"),
         ("copy_kernel_optimized", "copy_kernel_optimized"),
+        ("_Z1kPf", "k"),
+        ("_ZL1kPf", "k"),
+        ("_Z4scan3BoxPf", "scan"),
+        ("_ZN4mine5innerL11fill_kernelIfEEvPT_", "fill_kernel"),
+        ("_ZN4mine45_GLOBAL__N__e7637efe_12_any_names_cu_c4ab57e66hiddenIfLi32EEEvPT_i", "hidden"),
         ("_Zwhatever", "_Zwhatever"),
     ],
 )

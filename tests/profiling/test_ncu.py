@@ -7,6 +7,7 @@ Nsight Compute's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from cudamaster.devices.protocol import Ran
+from cudamaster.guards.names import forbidden
+from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.profiling import ncu
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import load
@@ -137,7 +140,7 @@ def test_names_of_all_sections() -> None:
     ("text", "expected"),
     [
         (recorded("no_permission"), "NVreg_RestrictProfilingToAdminUsers=0"),
-        (recorded("no_kernels"), "no kernel whose name ends in _kernel_optimized"),
+        (recorded("no_kernels"), "the call launched no kernel"),
         (recorded("application_error"), "returned an error code (70)"),
         (recorded("no_program"), "does not exist"),
         ("", "no table"),
@@ -172,22 +175,28 @@ def test_a_row_that_is_cut_off_is_no_profile(name: str) -> None:
         "void sort_kernel_optimized<4, float>(T2 *, int)",
         "void <unnamed>::sort_kernel_optimized<(int)4>(float *)",
         "ours::sort_kernel_optimized(const std::pair<int, int> *)",
+        "void ours::<unnamed>::sort_kernel_optimized<void (*)(int), (Mode)1>(T1 *)",
     ],
 )
-def test_kernel_names(printed: str) -> None:
-    """Whatever form a name is printed in, launches of one kernel are put together under its plain name."""
+@pytest.mark.parametrize("name", ["sort_kernel_optimized", "k", "mask_kernel", "sort_kernel", "empty_kernel"])
+def test_kernel_names(printed: str, name: str) -> None:
+    """Whatever form a name is printed in, launches of one kernel are put together under its plain name.
+
+    That is so whatever the name, be it one that a kernel of the harness has too: what runs between the brackets is the
+    candidate's, and nobody hides a launch by calling it as ours are called.
+    """
     text = recorded("one_kernel")
     quoted = next(line for line in text.splitlines() if line.startswith('"0"')).split('","')[4]
-    assert parsed(text.replace(quoted, printed)).kernels[0].kernel == "sort_kernel_optimized"
+    [kernel] = parsed(text.replace(quoted, printed.replace("sort_kernel_optimized", name))).kernels
+    assert (kernel.kernel, kernel.duration_us) == (name, 8.0)
 
 
 def test_command_profiles_only_what_is_bracketed() -> None:
-    """Collection starts off, kernels are chosen by suffix, clocks are left alone, the worker comes last."""
+    """Collection starts off, no kernel is chosen by its name, clocks are left alone, the worker comes last."""
     made = ncu.command(Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./worker", "--exact"], Path("l"))
     assert made[0] == "/opt/ncu"
     for option, value in (
         ("--profile-from-start", "off"),
-        ("--kernel-name", "regex:_kernel_optimized"),
         ("--clock-control", "none"),
         ("--print-units", "base"),
         ("--metrics", "a__b.sum,c__d.pct"),
@@ -195,6 +204,10 @@ def test_command_profiles_only_what_is_bracketed() -> None:
     ):
         assert made[made.index(option) + 1] == value
     assert made[made.index("./worker") :] == ["./worker", "--exact"]
+    assert not any(word.startswith("--kernel-name") for word in made)
+    for bracket in ("cudaProfilerStart", "cudaProfilerStop"):  # which are nobody's but the worker's
+        assert forbidden(bracket, "", "(") is not None
+        assert not any(re.fullmatch(pattern, bracket) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
 class TestProfile:

@@ -240,6 +240,16 @@ def test_usages_are_of_the_gpus_code_by_plain_name(capability: str | None) -> No
     assert told == ({} if capability is None else {"sum_kernel_optimized": (64, 8)})
 
 
+def test_where_no_launch_is_known_the_build_s_kernels_are_told() -> None:
+    """Whatever their names are; a worker's machine code holds the harness's kernels too, which are not among them."""
+    own = ["_Z1kPf", "_ZN4mine11mask_kernelEv", "_Z12empty_kernelv"]
+    ours = ["_ZN4mskb12read_scratchEP5uint4m", "_ZN4mskb41_GLOBAL__N__04d360c5_9_worker_cu_d10bb6dd12empty_kernelEv"]
+    mixes = tuple(replace(MIX, symbol=symbol) for symbol in own + ours)
+    told = found(launches=NoLaunches("the call failed"), usages=(), mixes=mixes)
+    named = {name.partition(": ")[0] for name in told.metrics if ": instructions in the code" in name}
+    assert named == {"k", "mask_kernel", "empty_kernel"}
+
+
 def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
     """The paper's third configuration: the Planner is told why there is nothing, and nothing is run."""
     device = Machine(emulated=False)
