@@ -130,6 +130,8 @@ def _tell(out: Console, loaded: Report, *, every: bool) -> None:
         _tasks(out, shown, every=every)
     if (contest := tables.authorities(loaded)) is not None:
         _table(out, contest)
+    if (apart := tables.disagreements(loaded)) is not None:
+        _table(out, apart)
     _missing(out, loaded, every=every)
     _problems(out, loaded.problems, every=every)
 

@@ -153,6 +153,7 @@ def page(report: Report) -> str:
             emulated=_part(emulated, shown),
             emulated_sentences=headline(emulated),
             emulated_overview=tables.overview(emulated),
+            disagreements=tables.disagreements(report),
             problems=sorted(report.problems, key=lambda problem: not problem.serious),
             serious=sum(problem.serious for problem in report.problems),
             css=Markup((folder / "report.css").read_text("utf-8")),
