@@ -82,6 +82,7 @@ LAYERS: dict[str, set[str]] = {
     "pages": {"account", "visible"},
     "report": {
         "report",
+        "writing",
         "modelling.measured",
         "reading",
         "account",

@@ -57,10 +57,8 @@ def compare(
 
     card, chosen = cards.load(task), choose(device)
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
-    pair = [
-        Candidate(card.name, Precision(precision), read_kernel(file), command or chosen.default_command)
-        for file in (first, second)
-    ]
+    codes = [read_kernel(file, card, precision) for file in (first, second)]
+    pair = [Candidate(card.name, Precision(precision), code, command or chosen.default_command) for code in codes]
     out = console()
     if as_json:
         verdicts = bench.compare(*pair)

@@ -116,7 +116,7 @@ def disagreements(report: Report) -> Table | None:
     ]
     note = (
         f"Two tables have times of the same kernel and GPU further apart than {MAY_DIFFER}. A line has the "
-        "case where they are furthest apart, and at how many cases there are such two: one of them is no time of the kernel alone"
+        "case where they are furthest apart, and at how many cases there are such two"
     )
     return Table("Times that disagree", note, columns, tuple(rows), ("µs", "µs, another", "ratio", "cases"))
 
