@@ -5,14 +5,14 @@
     python benchmarks/gpu_model.py count-all --out FOLDER [-j 2] [--tasks GLOB] [--cases 3]
     python benchmarks/gpu_model.py pack FOLDER
     python benchmarks/gpu_model.py times FOLDER... [--out results/h200/times.csv]
-    python benchmarks/gpu_model.py measure [--out results/h200/times_one_gpu.csv] [-j 4]
+    python benchmarks/gpu_model.py measure [--out results/h200/times.csv] [-j 4]
     python benchmarks/gpu_model.py fit | validate | classes | draw
     python benchmarks/gpu_model.py whole --out FOLDER [-j 2]
 
 `counts` prints what a kernel does, by default the baseline at its heaviest case, as JSON, and the seconds that took.
 `count-all` goes on where it was stopped; what failed is kept with its reason, and `--again` tries it once more.
 `times` adds what runs measured of playbook kernels to a table of times. `measure` needs a machine of one GPU, and times
-there what no table has: kernels of tasks that allocate memory in a call.
+there what the table lacks: kernels of tasks that allocate memory in a call.
 `whole` does all from counting every timed case to the picture, one after the other (about 15 minutes on two cores).
 """
 
@@ -65,8 +65,8 @@ def main() -> None:
     taken = commands.add_parser("times", help="add times of the kernels of runs to a table")
     taken.add_argument("folder", type=Path, nargs="+", help="run folders, or folders that hold some")
     taken.add_argument("--out", type=Path, default=validation.TIMES)
-    alone = commands.add_parser("measure", help="time playbook kernels that no table has, on a machine of one GPU")
-    alone.add_argument("--out", type=Path, default=validation.ALONE[0])
+    alone = commands.add_parser("measure", help="time playbook kernels that a table lacks, on a machine of one GPU")
+    alone.add_argument("--out", type=Path, default=validation.TIMES)
     alone.add_argument("-j", "--jobs", type=int, default=4, help="kernels that are built at a time")
     for name, words in (
         ("fit", "fit the constants on one half"),
@@ -96,7 +96,7 @@ def main() -> None:
         case "times":
             times.update(given.folder, given.out, validation.COUNTS)
         case "measure":
-            measuring.measure(given.out, [validation.TIMES], given.jobs)
+            measuring.measure(given.out, given.jobs)
         case "fit":
             validation.run_fit(given.gpu)
         case "validate":

@@ -7,7 +7,6 @@ are of no use for it. Kernels that a table has a time of are not measured again,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,15 +25,11 @@ from cudamaster.values import Candidate, Precision, Verdict
 _Missing = tuple[Workbench, str, Candidate]
 
 
-def measure(table: Path, others: Sequence[Path], jobs: int) -> None:
-    """Add to `table` what neither it nor `others` have of the playbook. Raises UsageError where there are more GPUs."""
+def measure(table: Path, jobs: int) -> None:
+    """Add to `table` what it lacks of the playbook. Raises UsageError where there are more GPUs."""
     if len(find_gpus()) > 1:
         raise UsageError("There are several GPUs here.", "Measure on a machine of one, where nothing else allocates.")
-    known = {
-        (time.task, time.precision, time.kernel)
-        for path in (table, *others)
-        for time in (measured.read(path) if path.is_file() else ())
-    }
+    known = {(time.task, time.precision, time.kernel) for time in (measured.read(table) if table.is_file() else ())}
     device = CudaDevice()
     wanted = [
         each

@@ -1,9 +1,10 @@
 """Times of playbook kernels and their baselines, from run folders into a table: part of benchmarks/gpu_model.py.
 
-    task,precision,kernel,case,whole_us,device_us,code
+    task,precision,kernel,case,whole_us,device_us,empty_us,code
 
-Times are medians of a verdict's calls, `code` is the hash of the kernel's text. A baseline's are of the calls that were
-taken in turn with the kernels of the playbook: a search times its baseline against itself but briefly.
+Times are medians of a verdict's calls, `empty_us` is an empty call beside them, `code` the hash of the kernel's text. A
+baseline's are of the calls that were taken in turn with the kernels of the playbook: a search times its baseline
+against itself but briefly.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _Kernel = tuple[str, str, str]  # task, precision, name
 def update(folders: Sequence[Path], table: Path, counts: Path) -> None:
     """Add kernels of the runs in `folders` to a table; what it has of a kernel's text of today stays as it is.
 
-    Tasks of which a kernel allocates memory are left out: `counts` tells them, packed as `gpu_model_data.pack` does.
+    Tasks of which a kernel allocates memory are left out, since how long the driver takes depends on what else the
+    machine does: gpu_model_measuring adds them. `counts` tells them, packed as `gpu_model_data.pack` does.
     Raises UsageError, and RunFolderError naming what is damaged.
     """
     allocating = _allocating(counts)
@@ -109,7 +111,8 @@ def _why(verdict: Verdict, name: str | None) -> str:
 
 
 def of_kernel(kernel: _Kernel, verdicts: Sequence[Verdict]) -> list[Time]:
-    """Medians of a kernel at every timed case, over all the verdicts."""
+    """Medians of a kernel at every timed case, over all the verdicts, and of their empty calls."""
+    empty: dict[str, list[float]] = defaultdict(list)
     whole: dict[str, list[float]] = defaultdict(list)
     device: dict[str, list[float]] = defaultdict(list)
     task, precision, name = kernel
@@ -118,11 +121,16 @@ def of_kernel(kernel: _Kernel, verdicts: Sequence[Verdict]) -> list[Time]:
             of_baseline = name == BASELINE
             whole[case.label] += timing.baseline_us if of_baseline else timing.candidate_us
             device[case.label] += timing.baseline_device_us if of_baseline else timing.candidate_device_us
+            empty[case.label] += [] if case.empty_us is None else [case.empty_us]
     code = _texts(task, precision)[name]
     return [
-        Time(*kernel, label, median(calls), median(device[label]) if device[label] else None, code=code)
+        Time(*kernel, label, median(calls), _median(device[label]), _median(empty[label]), code)
         for label, calls in whole.items()
     ]
+
+
+def _median(found: Sequence[float]) -> float | None:
+    return median(found) if found else None
 
 
 @cache

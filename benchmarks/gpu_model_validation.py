@@ -37,29 +37,21 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"
 COUNTS = FOLDER / "counts.jsonl.gz"
 TIMES = ROOT / "results" / "h200" / "times.csv"
-ALONE = [ROOT / "results" / "h200" / name for name in ("times_one_gpu.csv", "baselines.json")]
 WORST = 12
 
 
 def examples() -> list[Example]:
-    """Every call that was both counted and measured.
-
-    Allocations wait for the driver, which all processes of a machine share: times of calls that allocate were up to
-    seven times as long where other GPUs of the machine were in use. Their times are
-    those that were taken on a machine of one GPU, and where there are none the call is left out.
+    """Every call that was both counted and measured: all times are of one table, but those of kernels with a changed
+    constant, which have tables of their own.
     """
-    alone = {call: time for path in ALONE for call, time in _by_call(path).items()}
-    beside = {**_of_variants(), **_by_call(TIMES)}
+    times = {**_of_variants(), **_by_call(TIMES)}
     found = []
     for each in _counted():
         call = (each.task, each.precision, each.kernel, each.case)
         if isinstance(each.counts, str):
             continue
-        allocates = any(event.event == "alloc" for event in each.counts.events)
-        one, other = alone.get(call), beside.get(call)
-        one, other = (None if time and time.code not in (None, each.code) else time for time in (one, other))
-        time = one if other is None or (allocates and one is not None) else None if allocates else other
-        if time is not None:
+        time = times.get(call)
+        if time is not None and time.code in (None, each.code):
             found.append(Example(each.counts, time))
     return found
 

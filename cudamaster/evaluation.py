@@ -286,7 +286,7 @@ class Workbench:
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
             told = self._told(verdicts[1], judgement)
             if self._modeller is not None:
-                told = self._modeller.verdict(told, second, first)
+                told = self._modeller.verdict(told, second, first, rivals=True)
             return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:

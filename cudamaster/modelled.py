@@ -24,6 +24,8 @@ from cudamaster.modelling.counts import CallCounts, Launch
 from cudamaster.profiling.ncu import NoProfile
 from cudamaster.speed import modelled as modelled_speed
 from cudamaster.values import (
+    OF_BASELINE,
+    OF_BOTH,
     Candidate,
     CaseVerdict,
     GpuModel,
@@ -115,11 +117,12 @@ class Modeller:
             return NoProfile(f"the call could not be modelled: {counts}")
         return model.profile(counts, self._gpu, candidate.id, self.model)
 
-    def verdict(self, verdict: Verdict, candidate: Candidate, against: Candidate) -> Verdict:
+    def verdict(self, verdict: Verdict, candidate: Candidate, against: Candidate, *, rivals: bool = False) -> Verdict:
         """A correct verdict with modelled times in place of the device's own, which say nothing of a GPU.
 
-        P is over all timed cases that both sides have counts of, also over those too long to be run. Where `against`
-        has none at all the device's own times stay, and a note says so.
+        P is over all timed cases that the baseline has counts of, also over those too long to be run. A candidate that
+        lacks one of them has no P: it may hide there what is slow. Of `rivals`, neither of which is the baseline, that
+        holds for both. Where `against` has no counts at all the device's own times stay, and a note says so.
         """
         if verdict.status is not Status.CORRECT:
             return verdict
@@ -132,7 +135,10 @@ class Modeller:
         ours = theirs if candidate.id == against.id else self.counts(candidate, labels)
         used = replace(self.model, seed=self._seed)
         error = 1.0 if candidate.id == against.id else used.ratio_error  # a kernel is as fast as itself
-        cases = tuple(_case(case, theirs, ours, self._gpu, error) if case.sweep else case for case in verdict.cases)
+        cases = tuple(
+            _case(case, theirs[case.label], ours[case.label], self._gpu, error, rivals=rivals) if case.sweep else case
+            for case in verdict.cases
+        )
         return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
 
     def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
@@ -149,16 +155,18 @@ class Modeller:
 
 def _case(
     case: CaseVerdict,
-    theirs: Mapping[str, CallCounts | str],
-    ours: Mapping[str, CallCounts | str],
+    baseline: CallCounts | str,
+    candidate: CallCounts | str,
     wanted: gpu.Gpu,
     error: float | None,
+    *,
+    rivals: bool,
 ) -> CaseVerdict:
     """A timed case without the device's own times, with the model's where there are any."""
     bare = replace(case, timing=None, speed=None, empty_us=None)
-    baseline, candidate = theirs[case.label], ours[case.label]
     if isinstance(baseline, str):
-        return replace(bare, not_modelled=f"the baseline: {baseline}")
+        whose = OF_BASELINE if not rivals else OF_BOTH if isinstance(candidate, str) else "the first: "
+        return replace(bare, not_modelled=f"{whose}{baseline}")
     if isinstance(candidate, str):
         return replace(bare, not_modelled=candidate)
     before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
@@ -172,11 +180,19 @@ def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
     missing = [f"{case.label} has no modelled time: {case.not_modelled}" for case in timed if case.not_modelled]
     weight = math.fsum(weight for weight, _ in scored)
     score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
+    detail = verdict.detail
+    if score is None:
+        detail += ", but none of its calls could be modelled"
+    elif lacking := [case for case in timed if case.lacks_model]:
+        score = None
+        first, more = lacking[0], len(lacking) - 1
+        detail += ", but no P: a case without a modelled time may be a slow one, "
+        detail += f"{first.label} ({first.not_modelled})" + (f" and {more} more" if more else "")
     return replace(
         verdict,
         score=score,
         speed=None if score is None else modelled_speed(score, error),
-        detail=verdict.detail if score is not None else f"{verdict.detail}, but none of its calls could be modelled",
+        detail=detail,
         complete=not missing,
         notes=(*verdict.notes, *missing),
         seconds=replace(verdict.seconds, modelling=seconds),

@@ -19,6 +19,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+# What counts tokens, rounds or bytes. JSON has larger ones, which no sum of floats can take in.
+_LARGEST = 2**64
 _SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -114,6 +116,8 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         except OverflowError as error:
             raise RecordError(f"{where}: a number beyond all floats") from error
     _expect(type(data) is kind, where, kind.__name__, data)
+    if kind is int and abs(data) > _LARGEST:
+        raise RecordError(f"{where}: a number beyond 64 bits")
     return data
 
 

@@ -165,13 +165,18 @@ class Modelled:
     bound: str
 
 
+# At the head of the reason why a case has no modelled time: the candidate alone is not why.
+OF_BASELINE, OF_BOTH = "the baseline: ", "both: "
+
+
 @dataclass(frozen=True)
 class CaseVerdict:
     """One case: the sizes, what the check said, and the timing where the case is part of the sweep.
 
     `skipped` is a reason (memory, too long on this device), and then nothing was run. `floor_us` is the least time of
     a call on the GPU found (floors.py), an empty launch included. On a device without times of its own `modelled` has
-    those of the model, also of a case too long to be run; where it has none, `not_modelled` says why.
+    those of the model, also of a case too long to be run; where it has none, `not_modelled` says why, and begins with
+    OF_BASELINE or OF_BOTH where it is not for the candidate alone.
     """
 
     label: str
@@ -187,6 +192,11 @@ class CaseVerdict:
     floor_us: float | None = None
     modelled: Modelled | None = field(default=None, metadata=LATER)
     not_modelled: str = field(default="", metadata=LATER)
+
+    @property
+    def lacks_model(self) -> bool:
+        """Whether one of the two that are compared, and no baseline, is why the case has no modelled time."""
+        return self.sweep and bool(self.not_modelled) and not self.not_modelled.startswith((OF_BASELINE, OF_BOTH))
 
     @property
     def times_us(self) -> tuple[float, float] | None:
@@ -258,7 +268,8 @@ class Verdict:
     `sanitizers` holds what each of compute-sanitizer's tools that ran came to, by its name.
     `complete` is False when a sweep case was skipped or has no time. `log` is what a Debug agent needs: compiler errors
     with the region's own lines, the fault report, or the mismatch with its pattern. Where the score is of modelled
-    times, `modelled` is the model, and `complete` says whether it has a time for each case.
+    times, `modelled` is the model, and `complete` says whether it has a time for each case; where the candidate alone
+    lacks one there is no score.
     """
 
     candidate: str
@@ -283,6 +294,14 @@ class Verdict:
     def mark(self) -> str:
         """What its times are where they are no measurement of a GPU: "modelled" or "emulated"; empty where they are."""
         return mark(emulated=self.emulated, modelled=self.modelled)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Timed cases that the candidate has no modelled time of, though the baseline has: it may hide slow ones there.
+
+        A P over the others is none. Runs from before this was held to have one all the same.
+        """
+        return tuple(case.label for case in self.cases if case.lacks_model)
 
     @property
     def correct(self) -> bool:

@@ -24,6 +24,7 @@ from cudamaster.evaluation import Workbench
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.speed import Comparison
 from cudamaster.values import LATER, Candidate, CaseVerdict, Precision, Status, Verdict, content_hash
+from cudamaster.writing import write_text
 
 FORMAT = 1
 _LOG_CHARACTERS = 2000
@@ -290,8 +291,6 @@ def write(path: Path, report: VendorReport) -> None:
     """Save a measurement, replacing what was there. Raises UsageError where that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
-        part.write_text(json.dumps(to_json(report), indent=1) + "\n", "utf-8")
-        part.replace(path)
+        write_text(path, json.dumps(to_json(report), indent=1) + "\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error

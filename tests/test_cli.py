@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudamaster import cards, resources
+from cudamaster.cli import main
 from cudamaster.cli.compare import compare
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
@@ -53,6 +54,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
+RESULTS = Path(__file__).parent.parent / "results" / "h200"
+BF16, FP32 = (RESULTS / f"spmv_csr_{kind}" / "best.cu" for kind in ("bf16", "fp32"))
 
 ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "unknown task": (["optimize", "spmv_crs"], 2, "spmv_csr", {}),
@@ -86,6 +89,36 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     **{
         f"too many calls, {calls}": (["evaluate", "spmv_csr", str(KERNEL), "--calls", calls], 2, "<=10000", {})
         for calls in ("2000000000", "99999999999999999999999")
+    },
+    **{
+        f"a kernel of the other precision, {command[0]}": (command, 2, f"Add --precision {kind}.", {})
+        for kind, command in [
+            ("bf16", ["evaluate", "spmv_csr", str(BF16)]),
+            ("bf16", ["profile", "spmv_csr", str(BF16)]),
+            ("bf16", ["sanitize", "spmv_csr", str(BF16)]),
+            ("bf16", ["compare", str(BF16), str(BF16), "--task", "spmv_csr"]),
+            ("bf16", ["harness", "spmv_csr", "--region", str(BF16)]),
+            ("bf16", ["prompt", "spmv_csr", "--role", "planner", "--candidate", str(BF16)]),
+            ("fp32", ["evaluate", "spmv_csr", str(FP32), "--precision", "bf16"]),
+        ]
+    },
+    **{
+        f"two that contradict, {' '.join(words)}": (
+            [*command, *words],
+            2,
+            f"{words[0]} and {words[1]} contradict each other. Give one of them.",
+            {},
+        )
+        for command, words in [
+            (["profile", "spmv_csr"], ["--full", "--none"]),
+            (["profile", "spmv_csr"], ["--filtered", "--none"]),
+            (["profile", "spmv_csr"], ["--filtered", "--full"]),
+            (["show", "nowhere"], ["--diff", "--no-diff"]),
+        ]
+    },
+    **{
+        f"calls of what is not timed, {words[0]}": ([*words, "--check-only", "--calls", "5"], 2, "nothing is timed", {})
+        for words in (["evaluate", "spmv_csr", str(FP32)], ["vendor", "dot_product", "--device", "cpu"])
     },
     "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
 }
@@ -488,3 +521,16 @@ def test_the_next_command_works_when_pasted() -> None:
         command, capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin"}, check=False
     )
     assert "sorting" in again.stdout, again.stderr
+
+
+def test_the_readme_shows_the_committed_run() -> None:
+    """Its example is what `show` says today of a run that lies in results/, as far as the dots."""
+    text = (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
+    example = [line.strip() for line in text.partition("## What it looks like")[2].partition("## ")[0].splitlines()]
+    first = next(at for at, line in enumerate(example) if line.startswith("$ cudamaster "))
+    shown = [line for line in example[first + 1 : example.index("...")] if line]
+    assert len(shown) > 20
+    words = shlex.split(example[first])[2:]
+    done = CliRunner().invoke(main, words, env={"COLUMNS": "100"})
+    said = [line.strip() for line in done.stdout.splitlines()]
+    assert shown == [line for line in said if line][: len(shown)]

@@ -82,6 +82,8 @@ LAYERS: dict[str, set[str]] = {
     "pages": {"account", "visible"},
     "report": {
         "report",
+        "writing",
+        "modelling.measured",
         "reading",
         "account",
         "telling",
@@ -123,7 +125,9 @@ WRITING = {
 }
 # A report's page and figures are files of their own; what reads its data writes nothing.
 READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views")]
-READING += [f"report.{name}" for name in ("authorities", "saved", "comparing", "tables", "headline", "export")]
+READING += [
+    f"report.{name}" for name in ("agreement", "authorities", "saved", "comparing", "tables", "headline", "export")
+]
 SEARCH_MODULES = (*(SEARCH - {"folderlock", "runfolder", "suitefolder", "report"}), "records", *READING)
 
 

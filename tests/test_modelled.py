@@ -149,14 +149,44 @@ def test_counts_are_made_once_on_inputs_of_one_seed() -> None:
     assert fresh[0].seed != fresh[1].seed
 
 
-def test_a_case_without_counts_is_named_and_has_no_score() -> None:
+def test_a_kernel_without_counts_of_a_case_has_no_score() -> None:
+    """It may be slow there and fast elsewhere: a P over the others would hide that, and be a new best."""
     verdict = scored({**ALL, ("faster", "N=16"): "the sampled run ended with a fault"})
     first, second, _ = verdict.cases
+    assert verdict.correct
     assert first.speed is not None
-    assert verdict.score == first.speed.speedup
+    assert first.speed.speedup > 1
+    assert (verdict.score, verdict.speed, verdict.lacking) == (None, None, ("N=16",))
+    assert "no P: a case without a modelled time may be a slow one, N=16 (the sampled run" in verdict.detail
     assert (second.times_us, second.speed, second.not_modelled) == (None, None, "the sampled run ended with a fault")
     assert not verdict.complete
     assert verdict.notes == ("N=16 has no modelled time: the sampled run ended with a fault",)
+
+
+def test_a_case_without_counts_of_the_baseline_is_left_out_of_the_score() -> None:
+    """That is nothing a kernel can bring about."""
+    for reason in ({}, {("faster", "N=16"): "another reason"}):
+        verdict = scored({**ALL, ("baseline", "N=16"): "a reason", **reason})
+        first, second, _ = verdict.cases
+        assert first.speed is not None
+        assert verdict.score == first.speed.speedup
+        assert (second.not_modelled, verdict.lacking, verdict.complete) == ("the baseline: a reason", (), False)
+
+
+@pytest.mark.parametrize(
+    ("without", "why", "has"),
+    [
+        (["baseline"], "the first: a reason", False),
+        (["faster"], "a reason", False),
+        (["baseline", "faster"], "both: a reason", True),
+    ],
+)
+def test_of_two_kernels_neither_may_hide_a_case(without: list[str], why: str, has: bool) -> None:
+    """`cudamaster compare` knows no baseline; what neither has is left out for both."""
+    told = {**ALL, **{(name, "N=16"): "a reason" for name in without}}
+    verdict = Modeller(BUILDER, Counting(told), seed=5).verdict(judged(), FASTER, BASELINE, rivals=True)
+    assert verdict.cases[1].not_modelled == why
+    assert (verdict.score is not None) == has
 
 
 def test_a_kernel_without_any_counts_has_no_score() -> None:
@@ -292,7 +322,7 @@ def test_tables_say_that_times_are_modelled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_error(monkeypatch, 1.25)
-    verdict = scored({**ALL, ("faster", "N=16"): "a reason"})
+    verdict = scored({**ALL, ("baseline", "N=16"): "a reason"})
     assert verdict.speed is not None
     said = say_speed(verdict.speed, mark=verdict.mark)
     assert "(modelled), faster (by the model's known error" in said

@@ -131,12 +131,13 @@ def _save(
     from cudamaster.baselines import to_markdown
     from cudamaster.errors import UsageError
     from cudamaster.records import to_json
+    from cudamaster.writing import write_text
 
     result = to_json({"about": about, "limits": limits, "baselines": records})
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        stem.with_name(f"{stem.name}.json").write_text(json.dumps(result, indent=1) + "\n")
-        stem.with_name(f"{stem.name}.md").write_text(to_markdown(records, cards, about))
+        write_text(stem.with_name(f"{stem.name}.json"), json.dumps(result, indent=1) + "\n")
+        write_text(stem.with_name(f"{stem.name}.md"), to_markdown(records, cards, about))
     except OSError as error:
         raise UsageError(f"{stem} cannot be written: {error.strerror}.", "Give another place with --save.") from error
 
@@ -152,18 +153,20 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     from cudamaster.errors import UsageError
     from cudamaster.harness import render
     from cudamaster.values import Precision
+    from cudamaster.writing import write_text
 
     if output is not None and region is not None and output.exists() and output.samefile(region):
         raise UsageError(f"{output} holds your kernel.", "Write the harness to another file.")
     here = Path("bench")  # short where the command is pasted in the checkout, and right anywhere else
     bench = here if here.is_dir() and here.samefile(resources.bench()) else resources.bench()
-    candidate = read_kernel(region) if region else None
-    text = render(cards.load(task), Precision(precision), candidate, bench=bench, file=output)
+    card = cards.load(task)
+    candidate = read_kernel(region, card, precision) if region else None
+    text = render(card, Precision(precision), candidate, bench=bench, file=output)
     if output is None:
         click.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.", "Give another file with -o.") from error
     click.echo(f"Wrote {output}; the command that builds it is in its first lines.")

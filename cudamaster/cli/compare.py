@@ -44,7 +44,7 @@ def compare(
       0   same: no change beyond 1 % and 0.5 µs, as far as these samples show
       10  SECOND is faster
       11  SECOND is slower
-      12  unsure: too much noise, too few calls or no time at all
+      12  unsure: too much noise, too few calls, no time at all or a case of which one side alone has one
       1   one of them is not correct
 
     On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing
@@ -57,10 +57,8 @@ def compare(
 
     card, chosen = cards.load(task), choose(device)
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
-    pair = [
-        Candidate(card.name, Precision(precision), read_kernel(file), command or chosen.default_command)
-        for file in (first, second)
-    ]
+    codes = [read_kernel(file, card, precision) for file in (first, second)]
+    pair = [Candidate(card.name, Precision(precision), code, command or chosen.default_command) for code in codes]
     out = console()
     if as_json:
         verdicts = bench.compare(*pair)
@@ -81,7 +79,8 @@ def compare(
         if speed is not None:
             out.print(f"{second} against {first}: {say_speed(speed, mark=verdicts[1].mark)}")
         else:
-            out.print(f"{second} against {first}: unsure, both are correct and none of their cases has a time")
+            why = verdicts[1].detail if verdicts[1].lacking else "both are correct and none of their cases has a time"
+            out.print(f"{second} against {first}: unsure, {why}")
         if verdicts[1].emulated:
             out.print(about_times(verdicts[1].modelled))
     click.get_current_context().exit(1 if wrong else EXIT_CODES[Change.UNSURE if speed is None else speed.change])

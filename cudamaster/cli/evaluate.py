@@ -81,8 +81,10 @@ def evaluate(
     from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
-    code = read_kernel(file)
+    code = read_kernel(file, card, precision)
     chosen = choose(device)
+    if check_only and calls is not None:
+        raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     if protocol == "paper" and check_only:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)

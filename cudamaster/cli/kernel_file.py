@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudamaster.cards import TaskCard
 
 MARKERS = ("// >>> CANDIDATE REGION", "// <<< CANDIDATE REGION")  # of templates/test_harness.cu.j2
 
 
-def read_kernel(file: Path) -> str:
+def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
     """The text of the region in `file`, a harness that was filled in or the region alone.
 
-    A harness's region keeps its line numbers. Raises UsageError where there is none to read.
+    A harness's region keeps its line numbers. Raises UsageError where there is none to read, and where
+    it is a kernel of the task in the other precision.
     """
     from cudamaster.errors import UsageError
     from cudamaster.guards.refusal import Refusal
@@ -28,7 +34,23 @@ def read_kernel(file: Path) -> str:
     text = read_region(raw)
     if isinstance(text, Refusal):
         raise UsageError(f"The kernel {file} cannot be used: {text.reason}.", text.fix)
-    return _between_markers(text)
+    region = _between_markers(text)
+    _must_be_of(precision, region, card, file)
+    return region
+
+
+def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:
+    """Raises UsageError for a region with the wrapper of another precision in place of this one's."""
+    from cudamaster.errors import UsageError
+    from cudamaster.values import Precision
+
+    wrappers = {each.value: card.wrapper(each, optimized=True) for each in Precision}
+    there = [kind for kind, name in wrappers.items() if re.search(rf"\b{name}\s*\(", region)]
+    if there and precision not in there:
+        raise UsageError(
+            f"{file} is a {there[0]} kernel of {card.name}, not one of {precision}: it has {wrappers[there[0]]}.",
+            f"Add --precision {there[0]}.",
+        )
 
 
 def _between_markers(text: str) -> str:

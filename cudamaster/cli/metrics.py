@@ -103,6 +103,7 @@ def _read(file: Path) -> Task:
 def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
     from cudamaster.errors import UsageError
     from cudamaster.profiling import metric_sets
+    from cudamaster.writing import write_text
 
     if any(out.exists() and out.samefile(file) for file in files):
         raise UsageError(f"{out} holds measured kernels.", "Write the set to another file.")
@@ -113,7 +114,7 @@ def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
         *(f"{each.metric}: {_by_task(each)}" for each in found.chosen),
     ]
     try:
-        out.write_text(metric_sets.to_yaml([each.metric for each in found.chosen], comment), encoding="utf-8")
+        write_text(out, metric_sets.to_yaml([each.metric for each in found.chosen], comment))
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}.", "Give another file with --out.") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -39,6 +39,17 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is no number.", param, ctx)
         return number
+
+
+def one_of(flags: Mapping[str, bool]) -> str | None:
+    """The name of the flag that was given, None for none. Raises UsageError for two that contradict each other."""
+    from cudamaster.errors import UsageError
+
+    given = [name for name, there in flags.items() if there]
+    if len(given) > 1:
+        said = " and ".join(f"--{name}" for name in given)
+        raise UsageError(f"{said} contradict each other.", "Give one of them.")
+    return given[0] if given else None
 
 
 def added(decorators: Sequence[Decorator], command: Callable[..., Any]) -> Callable[..., Any]:

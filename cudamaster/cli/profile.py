@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @options.precision
 @click.option("--case", "which", default="heaviest", show_default=True, help="heaviest, all, or the number of a case.")
-@click.option("--filtered", "mode", flag_value="filtered", default="filtered", help="What tells the class [default].")
-@click.option("--full", "mode", flag_value="full", help="All metrics of the paper's table 6.")
-@click.option("--none", "mode", flag_value="none", help="No counters: what can be told without them.")
+@click.option("--filtered", is_flag=True, help="What tells the class [default].")
+@click.option("--full", is_flag=True, help="All metrics of the paper's table 6.")
+@click.option("--none", "without", is_flag=True, help="No counters: what can be told without them.")
 @click.option("--metrics", "metric_set", help="A named set (see `cudamaster metrics`) or the .yaml file of one.")
 @click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
@@ -43,7 +43,9 @@ def profile(
     file: Path | None,
     precision: str,
     which: str,
-    mode: str,
+    filtered: bool,
+    full: bool,
+    without: bool,
     metric_set: str | None,
     thresholds: str,
     command: str | None,
@@ -66,10 +68,11 @@ def profile(
     from cudamaster.profiling import thresholds as limits
     from cudamaster.values import Candidate, Precision
 
+    mode = options.one_of({"filtered": filtered, "full": full, "none": without}) or "filtered"
     if mode == "none" and metric_set is not None:
         raise UsageError("A set of metrics is read from counters.", "Leave out --none or --metrics.")
     card = cards.load(task)
-    code = read_kernel(file) if file is not None else None
+    code = read_kernel(file, card, precision) if file is not None else None
     cases = chosen_cases(card, which)
     named = metric_sets.load(metric_set) if metric_set is not None else None
     where = choose(device)

@@ -122,7 +122,7 @@ def _of_kernel(
         findings = no_profile(candidate.id, "nothing was measured.")
         where = f"the baseline of {card.name} ({precision}), not measured"
     else:
-        code = read_kernel(file)
+        code = read_kernel(file, card, precision)
         candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
         # As in a search: of a fault compute-sanitizer tells more, and no score is a new best.
         verdict = bench.evaluate(candidate, to_beat=math.inf)

@@ -89,9 +89,10 @@ def _write_files(
 
     if csv_file is not None:
         from cudamaster.report.export import as_csv
+        from cudamaster.writing import write_text
 
         text = as_csv(loaded)
-        _written(csv_file, lambda: _write_text(csv_file, text), "--csv")
+        _written(csv_file, lambda: write_text(csv_file, text), "--csv")
         say(f"Wrote {csv_file}.")
     if html is not None:
         from cudamaster.report import page
@@ -103,10 +104,6 @@ def _write_files(
 
         made = _written(figures, lambda: drawing.draw(loaded, figures), "--figures")
         say(f"Drew the figures into {figures}." if made else "No figures: they are drawn of what a GPU measured.")
-
-
-def _write_text(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8", newline="")
 
 
 def _written(place: Path, write: Callable[[], T], option: str) -> T:
@@ -130,6 +127,8 @@ def _tell(out: Console, loaded: Report, *, every: bool) -> None:
         _tasks(out, shown, every=every)
     if (contest := tables.authorities(loaded)) is not None:
         _table(out, contest)
+    if (apart := tables.disagreements(loaded)) is not None:
+        _table(out, apart)
     _missing(out, loaded, every=every)
     _problems(out, loaded.problems, every=every)
 

@@ -40,7 +40,7 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     from cudamaster.values import Candidate, Precision
 
     card = cards.load(task)
-    code = read_kernel(file)
+    code = read_kernel(file, card, precision)
     chosen = choose(device)
     candidate = Candidate(card.name, Precision(precision), code, chosen.default_command)
     bench = Workbench(card, Precision(precision), chosen)

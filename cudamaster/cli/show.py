@@ -39,10 +39,11 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--round", "number", type=click.IntRange(1), metavar="N", help="One round alone, in full.")
-@click.option("--diff/--no-diff", default=True, show_default=True, help="What each attempt changed in the code.")
+@click.option("--diff", "with_diff", is_flag=True, help="What each attempt changed in the code [default].")
+@click.option("--no-diff", "without_diff", is_flag=True, help="Leave that out.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the whole run as one HTML page.")
 @options.as_json
-def show(run: Path, number: int | None, diff: bool, html: Path | None, as_json: bool) -> None:
+def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, html: Path | None, as_json: bool) -> None:
     """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
 
     Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed.
@@ -50,6 +51,7 @@ def show(run: Path, number: int | None, diff: bool, html: Path | None, as_json: 
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.reading import read
 
+    diff = options.one_of({"diff": with_diff, "no-diff": without_diff}) != "no-diff"
     if inside := sorted(run.glob("*/run.json")) if not (run / "run.json").exists() else []:
         latest = max(inside, key=lambda path: path.stat().st_mtime).parent
         raise RunFolderError(
@@ -76,6 +78,7 @@ def show(run: Path, number: int | None, diff: bool, html: Path | None, as_json: 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     from cudamaster import pages
     from cudamaster.errors import UsageError
+    from cudamaster.writing import write_text
 
     if file.resolve().is_relative_to(run.resolve()):
         raise UsageError(
@@ -83,7 +86,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
         )
     text = pages.run_page(account)
     try:
-        file.write_text(text, encoding="utf-8")
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.", "Name another file with --html.") from error
 

@@ -67,6 +67,8 @@ def vendor(
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
 
+    if check_only and calls is not None:
+        raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     chosen = choose(device)
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     named = [cards.load(name) for name in tasks or cards.names()]

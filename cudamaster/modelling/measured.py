@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,12 @@ def read(path: Path) -> list[Time]:
             reader = csv.DictReader(file)
             if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
                 raise ValueError(f"it has no column {missing[0]}")
-            return [_time(row) for row in reader]
+            times = [_time(row) for row in reader]
+        calls = Counter((*time.of_task, time.kernel) for time in times)
+        if twice := [call for call, count in calls.items() if count > 1]:
+            task, precision, case, kernel = twice[0]
+            raise ValueError(f"it has two times of {task}-{precision} {kernel} at {case}")
+        return times
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"The measured times {path} cannot be used: {error}.", f"Give a CSV with {', '.join(COLUMNS)}."

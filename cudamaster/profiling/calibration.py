@@ -23,6 +23,7 @@ from cudamaster.errors import UsageError
 from cudamaster.profiling.filter import classify
 from cudamaster.profiling.thresholds import Limits, Thresholds
 from cudamaster.values import Bottleneck, Profile
+from cudamaster.writing import whole, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,10 +122,8 @@ def moves(
 def write(place: Path, gpu: str, found: Limits, about: Mapping[str, object], data: Path) -> None:
     """Write the limits as a file that `thresholds.calibrated` reads, with what they were measured on."""
     content = {"gpu": gpu, **about, "data": data.name, "thresholds": found.model_dump()}
-    place.write_text(
-        "# Thresholds of the profile filter by Otsu's method, from `cudamaster calibrate`.\n"
-        + yaml.safe_dump(content, sort_keys=False)
-    )
+    head = "# Thresholds of the profile filter by Otsu's method, from `cudamaster calibrate`.\n"
+    write_text(place, head + yaml.safe_dump(content, sort_keys=False))
 
 
 class Table:
@@ -217,8 +216,8 @@ def draw(points: Sequence[Point], found: Limits, default: Limits, title: str, pa
     panels[0].set_ylabel("% of peak")
     figure.suptitle(title)
     # The same data give the same file; texts stay texts.
-    with matplotlib.rc_context({"svg.hashsalt": "cudamaster", "svg.fonttype": "none"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with matplotlib.rc_context({"svg.hashsalt": "cudamaster", "svg.fonttype": "none"}), whole(path) as staged:
+        figure.savefig(staged, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _panel(panel: Axes, points: Sequence[Point], axis: str, found: float, default: float) -> None:

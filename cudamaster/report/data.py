@@ -322,6 +322,30 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Disagreement:
+    """Two times of one kernel, in two tables of one folder, that are further apart than two measurements are.
+
+    `kernel` is "baseline", the name of a playbook file or an idea. Of all its cases this is where the two are furthest
+    apart; `cases` is at how many there is such a pair.
+    """
+
+    task: str
+    precision: Precision
+    kernel: str
+    case: str
+    us: float
+    source: str
+    other_us: float
+    other_source: str
+    cases: int
+
+    @property
+    def ratio(self) -> float:
+        """How far they are apart."""
+        return self.other_us / self.us
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that was read. `results` are sorted by hardware, model, configuration, precision, task, repetition.
 
@@ -336,6 +360,7 @@ class Report:
     problems: tuple[Problem, ...] = ()
     authorities: tuple[Authority, ...] = ()
     benchmark: Mapping[str, str] = field(default_factory=dict)
+    disagreements: tuple[Disagreement, ...] = field(default=(), metadata=LATER)
 
     @property
     def measured(self) -> tuple[TaskResult, ...]:

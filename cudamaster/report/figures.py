@@ -17,6 +17,7 @@ from cudamaster.report import class_figures, settings, speed_figures
 from cudamaster.report.data import Report
 from cudamaster.report.drawing import label, style
 from cudamaster.report.numbers import Group, groups
+from cudamaster.writing import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,9 +47,9 @@ def draw(report: Report, folder: Path) -> tuple[Path, ...]:
         for picture in pictures(report):
             for suffix, date in ((".svg", "Date"), (".pdf", "CreationDate")):
                 path = folder / f"{picture.name}{suffix}"
-                with style():
+                with style(), whole(path) as staged:
                     # Without a date: the same data give the same file.
-                    picture.figure.savefig(path, metadata={date: None})
+                    picture.figure.savefig(staged, metadata={date: None})
                     # Its parts have found their places.
                     picture.figure.set_layout_engine("none")
                 made.append(path)

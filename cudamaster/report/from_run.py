@@ -209,14 +209,16 @@ class _Told:
         best, baseline = self._kernel(attempt.candidate), common.baseline
         verdict = self._verdict(attempt.candidate, judgement.score)
         authors = dict.fromkeys(call.model for call in told.calls if call.role in (Role.CODER, Role.DEBUG))
+        # Runs from before a P that lacks a case of the candidate's counted for none.
+        whole = verdict is None or not verdict.lacking
         added, removed = telling.flags(baseline.command, attempt.command) if baseline else ((), ())
         return changed(
             common,
             correct=True,
-            improved=self._account.best is not None and self._account.best.candidate == attempt.candidate,
+            improved=whole and self._account.best is not None and self._account.best.candidate == attempt.candidate,
             status=judgement.status,
-            score=judgement.score,
-            speed=judgement.speed,
+            score=judgement.score if whole else None,
+            speed=judgement.speed if whole else None,
             complete=judgement.complete,
             cases=tuple(case(one) for one in verdict.cases if one.sweep) if verdict else (),
             idea=told.plan.idea if told.plan else None,

@@ -24,7 +24,18 @@ from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView
 from cudamaster.report.from_run import about, sizes
 from cudamaster.runrecord import FORMAT, read_json
 from cudamaster.speed import Comparison
-from cudamaster.values import Bottleneck, Findings, GpuModel, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.values import (
+    OF_BASELINE,
+    OF_BOTH,
+    Bottleneck,
+    Findings,
+    GpuModel,
+    Hardware,
+    Precision,
+    ProfileMode,
+    Role,
+    Status,
+)
 
 T = TypeVar("T", bound="_Lenient")
 _FIX = "Restore it from a copy, or leave the folder out."
@@ -92,6 +103,7 @@ class _Case(_Lenient):
     timing: _Timing | None = None
     empty_us: float | None = None
     floor_us: float | None = None
+    not_modelled: str = ""
 
 
 class _Verdict(_Lenient):
@@ -128,6 +140,7 @@ def result(path: Path, source: str) -> TaskResult:
     own = best.candidate != run.baseline and verdict.status is Status.CORRECT
     sweep = tuple(one for one in verdict.cases if one.sweep)
     overall = _overall(sweep) if own else None
+    whole = not any(one.not_modelled and not one.not_modelled.startswith((OF_BASELINE, OF_BOTH)) for one in sweep)
     settings = run.settings
     return TaskResult(
         origin=str(path),
@@ -149,9 +162,9 @@ def result(path: Path, source: str) -> TaskResult:
         # Only a finished run was kept on purpose; of a run folder nothing else tells in any format.
         progress=Progress.FINISHED if source == "kept" or (path / "summary.json").exists() else Progress.STOPPED,
         correct=own,
-        improved=own,
+        improved=own and whole,
         status=verdict.status if own else None,
-        score=(overall.speedup if overall else best.score) if own else None,
+        score=(overall.speedup if overall else best.score) if own and whole else None,
         speed=overall,
         complete=best.complete and verdict.complete,
         cases=tuple(_case(one) for one in sweep) if own else (),

@@ -20,8 +20,8 @@ from pathlib import Path
 import cudamaster
 from cudamaster import cards, suitefolder
 from cudamaster.errors import CudaMasterError, UsageError
-from cudamaster.report import authorities, from_run, kept, saved
-from cudamaster.report.data import Authority, Missing, Problem, Progress, Report, TaskResult
+from cudamaster.report import agreement, authorities, from_run, kept, saved
+from cudamaster.report.data import Authority, Disagreement, Missing, Problem, Progress, Report, TaskResult
 from cudamaster.runrecord import FORMAT, read_json
 from cudamaster.suitefolder import Entry, State, Suite
 
@@ -51,6 +51,7 @@ def load(paths: Sequence[Path]) -> Report:
         problems=(*reading.problems, *_unusual(results), *_mixed(results)),
         authorities=tuple(reading.authorities),
         benchmark=benchmark(),
+        disagreements=tuple(dict.fromkeys(reading.disagreements)),
     )
 
 
@@ -75,6 +76,7 @@ class _Reading:
         self.missing: list[Missing] = []
         self.problems: list[Problem] = []
         self.authorities: list[Authority] = []
+        self.disagreements: list[Disagreement] = []
         self.found = 0
         self._seen: set[Path] = set()
         self._runs: dict[tuple[str, str, str, str], _Place] = {}
@@ -105,6 +107,7 @@ class _Reading:
                     # An empty one is what a shell makes for `report FOLDER --json > FOLDER/report.json`.
                     if (path / name).is_file() and (path / name).stat().st_size:
                         self.take(path / name, depth + 1)
+                self._tables(path)
                 for inside in sorted(path.iterdir()):
                     if inside.is_dir() and not inside.name.startswith("."):
                         self.take(inside, depth + 1)
@@ -167,6 +170,15 @@ class _Reading:
         if not told:
             self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
         self._measured(told)
+
+    def _tables(self, path: Path) -> None:
+        """Tables of times beside each other in a folder, where they disagree."""
+        if not agreement.has_tables(path):
+            return
+        try:
+            self.disagreements += agreement.of_folder(path)
+        except CudaMasterError as error:
+            self.problem(path, error.reason, error.fix)
 
     def _saved(self, report: Report) -> None:
         """What a report holds, with the problems that it was made with."""

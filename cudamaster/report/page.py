@@ -24,6 +24,7 @@ from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
 from cudamaster.report.numbers import by_task, groups, typical
 from cudamaster.report.speed_figures import heaviest
+from cudamaster.writing import write_text
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,9 @@ class _Search:
 def write(report: Report, path: Path) -> None:
     """Write the page. Raises UsageError where that cannot be."""
     # Half of a surrogate pair, which JSON may hold, has no place in UTF-8.
-    content = page(report).encode("utf-8", "backslashreplace")
+    content = page(report)
     try:
-        path.write_bytes(content)
+        write_text(path, content, errors="backslashreplace")
     except OSError as error:
         raise UsageError(
             f"The page {path} cannot be written: {error.strerror}.", "Choose another file with --html."
@@ -153,6 +154,7 @@ def page(report: Report) -> str:
             emulated=_part(emulated, shown),
             emulated_sentences=headline(emulated),
             emulated_overview=tables.overview(emulated),
+            disagreements=tables.disagreements(report),
             problems=sorted(report.problems, key=lambda problem: not problem.serious),
             serious=sum(problem.serious for problem in report.problems),
             css=Markup((folder / "report.css").read_text("utf-8")),

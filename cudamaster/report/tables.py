@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from cudamaster.report.agreement import MAY_DIFFER
 from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
@@ -93,6 +94,31 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     if model is not None:
         note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
     return Table(f"Tasks on {results[0].hardware.name}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
+
+
+def disagreements(report: Report) -> Table | None:
+    """Kernels that tables beside each other have different times of; None where there are none."""
+    if not report.disagreements:
+        return None
+    columns = ("kernel", "case", "µs", "by", "µs, another", "by another", "ratio", "cases")
+    rows = [
+        (
+            f"{one.task}_{one.precision.value} {one.kernel}",
+            one.case,
+            f"{one.us:.1f}",
+            one.source,
+            f"{one.other_us:.1f}",
+            one.other_source,
+            f"{one.ratio:.2f}",
+            str(one.cases),
+        )
+        for one in report.disagreements
+    ]
+    note = (
+        f"Two tables have times of the same kernel and GPU further apart than {MAY_DIFFER}. A line has the "
+        "case where they are furthest apart, and at how many cases there are such two"
+    )
+    return Table("Times that disagree", note, columns, tuple(rows), ("µs", "µs, another", "ratio", "cases"))
 
 
 def authorities(report: Report) -> Table | None:

@@ -69,7 +69,8 @@ def run(path: Path, task: str, judged: list[tuple[Candidate, Verdict]], hardware
 
 def timed(candidate: Candidate, timing: Timing, status: Status = Status.CORRECT) -> tuple[Candidate, Verdict]:
     """A verdict with times at one case, and checks at another."""
-    cases = (CaseVerdict("N=7", False, 1.0, Status.CORRECT), CaseVerdict(CASE, True, 1.0, status, timing=timing))
+    at_case = CaseVerdict(CASE, True, 1.0, status, timing=timing, empty_us=8.5)
+    cases = (CaseVerdict("N=7", False, 1.0, Status.CORRECT), at_case)
     return candidate, Verdict(candidate.id, "cuda", False, status, "as a test wants it", cases=cases)
 
 
@@ -100,8 +101,8 @@ def test_medians_of_playbook_kernels_and_of_the_baseline_beside_them(times: Any,
     times.update([tmp_path / "runs"], table, tmp_path / "none")
     codes = times._texts("relu", "fp32")
     assert measured.read(table) == [
-        Time("relu", "fp32", WIDE, CASE, 9.0, 4.0, code=codes[WIDE]),
-        Time("relu", "fp32", "baseline", CASE, 11.0, 5.5, code=codes["baseline"]),
+        Time("relu", "fp32", WIDE, CASE, 9.0, 4.0, 8.5, codes[WIDE]),
+        Time("relu", "fp32", "baseline", CASE, 11.0, 5.5, 8.5, codes["baseline"]),
     ]
 
 
@@ -149,7 +150,7 @@ def test_a_time_of_another_text_than_the_counted_one_is_not_used(
     counted(tmp_path / "counts.jsonl.gz", "relu", "memset", code="c0ffee")
     table = tmp_path / "times.csv"
     table.write_text(f"task,precision,kernel,case,whole_us,device_us,code\nrelu,fp32,baseline,{CASE},9,,{code}\n")
-    for name, value in (("FOLDER", tmp_path), ("TIMES", table), ("ALONE", []), ("TABLES", tmp_path / "none")):
+    for name, value in (("FOLDER", tmp_path), ("TIMES", table), ("TABLES", tmp_path / "none")):
         monkeypatch.setattr(validation, name, value)
     assert len(validation.examples()) == used
 
@@ -208,7 +209,7 @@ def test_measuring_asks_for_one_gpu_and_only_for_what_no_table_has(
 
     monkeypatch.setattr(measuring, "find_gpus", lambda: ("a", "b"))
     with pytest.raises(UsageError, match="several GPUs"):
-        measuring.measure(tmp_path / "times.csv", [], 1)
+        measuring.measure(tmp_path / "times.csv", 1)
     bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice())
     names = [path.stem for path in gpu_model_data.playbook_files("dot_product", "fp32")]
     known = {("dot_product", "fp32", names[0]), ("dot_product", "bf16", names[1])}

@@ -51,6 +51,8 @@ CALLS = (
     "rows",
     "second group",
     "waiting",
+    "long cooperative",
+    "waiting for the first",
     "waiting for left out",
 )
 
@@ -311,6 +313,20 @@ def test_blocks_of_a_cooperative_launch_run_together(calls: Mapping[str, CallCou
     assert launch.cooperative
     assert launch.barriers.mean == 1
     assert stores(launch)[0] == 2 * 12
+
+
+def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """Blocks that are not in the sample are ended, and of those that are all but three; no barrier waits for them."""
+    launch = only(calls, "long cooperative")
+    assert launch.traced_blocks == 13
+    assert launch.barriers.mean == 1
+    assert stores(launch)[0] == pytest.approx(264 * 32 * (1 + 1 / 13))
+    assert launch.instructions_of_warp.largest > 40_000
+
+
+def test_where_blocks_wait_more_of_them_are_run(calls: Mapping[str, CallCounts | NoTrace]) -> None:
+    """By its first block the launch is too long for others; of one whose blocks wait none could be left out."""
+    assert only(calls, "waiting for the first").traced_blocks == 64
 
 
 def test_events_come_in_their_order(calls: Mapping[str, CallCounts | NoTrace]) -> None:

@@ -137,6 +137,31 @@ __global__ void grid_kernel(float* out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] += 1.0f;
 }
 
+// The first blocks take `steps` more than the others.
+__global__ void long_grid_kernel(float* out, int first, int steps) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (blockIdx.x < first) {
+        float sum = 0.0f;
+#pragma unroll 1
+        for (int k = 0; k < steps; ++k)
+            sum = sum * 0.5f + 1.0f;
+        out[i] = sum;
+    }
+    cooperative_groups::this_grid().sync();
+    out[i] += 1.0f;
+}
+
+__global__ void first_waited_for_kernel(volatile int* flags, int* work, int steps) {
+    if (threadIdx.x == 0) {
+        while (blockIdx.x > 0 && flags[blockIdx.x - 1] == 0)
+            __nanosleep(100);
+        for (int i = 0; blockIdx.x == 0 && i < steps; ++i)
+            work[i % 16] += i;
+        __threadfence();
+        flags[blockIdx.x] = 1;
+    }
+}
+
 __global__ void waiting_kernel(volatile int* flags, int* work, int steps) {
     if (threadIdx.x == 0) {
         while (blockIdx.x > 0 && flags[blockIdx.x - 1] == 0)
@@ -249,6 +274,13 @@ int main(int argc, char**) {
     recorded([&] { second_group_kernel<<<256, 256>>>(in, out, 1 << 16); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<300, 32>>>(counters, (int*)out, 10); });
+    recorded([&] {
+        int first = 8, steps = 40000;
+        void* arguments[] = {&out, &first, &steps};
+        cudaLaunchCooperativeKernel((void*)long_grid_kernel, dim3(264), dim3(1024), arguments);
+    });
+    cudaMemset(counters, 0, n * 4);
+    recorded([&] { first_waited_for_kernel<<<1 << 14, 32>>>(counters, (int*)out, 100000); });
     cudaMemset(counters, 0, n * 4);
     recorded([&] { waiting_kernel<<<1 << 20, 32>>>(counters, (int*)out, 200000); });
     return 0;

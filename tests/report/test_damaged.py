@@ -13,10 +13,12 @@ from click.testing import CliRunner
 from report_runs import kept_of, run, runs
 
 from cudamaster.cli import main
+from cudamaster.errors import RunFolderError
 from cudamaster.report.export import as_csv, as_json
 from cudamaster.report.headline import headline
 from cudamaster.report.loading import load
 from cudamaster.report.tables import classes, overview, tasks
+from cudamaster.runrecord import hash_of
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +171,20 @@ def test_the_command_reports_the_rest(folder: Path) -> None:
     assert "relu_fp32" in ran.output
     left_out = json.loads(CliRunner().invoke(main, ["report", str(folder), "--json"]).output)["problems"]
     assert [problem["path"].rsplit("/", 1)[1] for problem in left_out if problem["serious"]] == ["gelu"]
+
+
+def test_a_count_beyond_all_numbers_is_damage(tmp_path: Path) -> None:
+    """JSON has whole numbers of any length; sums of tokens are floats."""
+    path = run(tmp_path / "run")
+    file = sorted((path / "exchanges").glob("*.json"))[0]
+    record = json.loads(file.read_text())
+    record.pop("hash")
+    record["reply"]["usage"]["prompt_tokens"] = 10**400
+    file.write_text(json.dumps({**record, "hash": hash_of(record)}))
+    (problem,) = load([path]).problems
+    assert file.name in problem.what
+    assert "prompt_tokens: a number beyond 64 bits" in problem.what
+    for command in ("show", "report"):
+        done = CliRunner().invoke(main, [command, str(path)])
+        assert done.exit_code == RunFolderError.exit_code
+        assert isinstance(done.exception, SystemExit)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_runs import SIZES, command, kernel, only, plan, run, runs, script
+from report_runs import SIZES, command, kept_of, kernel, only, plan, run, runs, script
 from search_stand_ins import COMMAND, code
 
 from cudamaster import cards
 from cudamaster.report.data import Progress
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
-from cudamaster.values import Bottleneck, ProfileMode, Status
+from cudamaster.runrecord import hash_of
+from cudamaster.values import Bottleneck, GpuModel, Hardware, ProfileMode, Status
 
 
 def test_a_finished_run_in_full(tmp_path: Path) -> None:
@@ -151,3 +153,20 @@ def test_another_task_card_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     write_record(path / "run.json", replace(read_manifest(path), card_hash="0000000000000000"))
     assert only(path).remarks[0].startswith("other card:")
+
+
+def test_a_run_from_before_does_not_hold_what_hides_a_case(tmp_path: Path) -> None:
+    """Its best has a P over the cases that could be modelled: whether it is fast at the others nobody knows."""
+    emulated = Hardware("CPU device", {}, emulated=True, modelled=GpuModel("v6", "NVIDIA H200"))
+    path = run(tmp_path / "run", outcomes=(3.0,), hardware=emulated)
+    assert only(path).improved
+    best = json.loads((path / "best.json").read_text())["candidate"]
+    for why, counts in (("the baseline: a reason", True), ("the traced call took too long", False)):
+        file = path / "verdicts" / f"{best}.json"
+        verdict = json.loads(file.read_text())
+        verdict.pop("hash")
+        verdict["cases"][-1] |= {"modelled": None, "speed": None, "not_modelled": why}
+        file.write_text(json.dumps({**verdict, "hash": hash_of(verdict)}))
+        for result in (only(path), only(kept_of(path, tmp_path / f"kept{counts}", form=1))):
+            assert result.correct
+            assert (result.improved, result.score is not None) == (counts, counts)

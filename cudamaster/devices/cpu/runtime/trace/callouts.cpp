@@ -12,6 +12,7 @@ namespace trace {
 
 __thread Tracer* recorder;
 __thread Count accesses;
+__thread Count steps_left;
 const char* program_base;
 const unsigned* place_orders;
 
@@ -85,8 +86,12 @@ void __sanitizer_cov_trace_pc() {
     if (__builtin_expect(!tracer, 0)) {
         if (!worker)
             host_executes(__builtin_return_address(0));
+        else if (__builtin_expect(--steps_left == 0, 0))
+            leave_out();
         return;
     }
+    if (__builtin_expect(--steps_left == 0, 0))
+        leave_out();
     unsigned thread = worker->linear;
     tracer->note(tracer->lane(thread), thread, Act::kBlock, 0, 0, __builtin_return_address(0));
 }

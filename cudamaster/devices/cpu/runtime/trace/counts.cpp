@@ -100,7 +100,7 @@ std::string Launch::line(const Job& job) const {
     text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s", launch.shared_bytes,
              launch.cooperative ? "true" : "false");
     text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
-             traced, plan.only_those ? "true" : "false", events, dropped);
+             traced, plan.only_those || left_out ? "true" : "false", events, dropped);
     text.put(",\"accesses\":[%llu,%llu,%llu]", own_accesses.load(), other_accesses.load(),
              other_blocks.load());
     text.put(",\"executed\":[");
@@ -114,8 +114,9 @@ std::string Launch::line(const Job& job) const {
     // Footprints: of one block, of a whole group, of all that are recorded.
     std::map<unsigned, Sum> of_group, of_all;
     Count whole_groups = 0;
+    const unsigned long long together = alone ? 1 : plan.group_blocks;
     for (const auto& [first, lines] : groups) {
-        if (first + plan.group_blocks > plan.blocks)
+        if (first + together > plan.blocks)
             continue;
         ++whole_groups;
         lines.each([&](const LineSet::Entry& entry) {
@@ -143,11 +144,11 @@ std::string Launch::line(const Job& job) const {
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);
-        if (plan.group_blocks > 1 && whole_groups) {
+        if (together > 1 && whole_groups) {
             auto group = mean(of_group, buffer, whole_groups);
-            text.put(",[%llu,%.4f,%.4f]", plan.group_blocks, group.first, group.second);
+            text.put(",[%llu,%.4f,%.4f]", together, group.first, group.second);
         }
-        if (traced > plan.group_blocks) {
+        if (traced > together) {
             auto whole = mean(of_all, buffer, 1);
             text.put(",[%llu,%.0f,%.0f]", traced, whole.first, whole.second);
         }

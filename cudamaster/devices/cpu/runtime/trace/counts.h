@@ -141,9 +141,12 @@ struct Launch {
     Stage stage = Stage::kFirstBlock;
     unsigned long long threads = 0;
     size_t l1_bytes = 0;
-    std::vector<Range> ranges; // by address
-    std::vector<size_t> bytes; // by buffer
-    LineSet common;            // what the first block read: others that want it may find it in their SM's L1
+    std::vector<Range> ranges;         // by address
+    std::vector<size_t> bytes;         // by buffer
+    std::atomic<bool> waiting{false};  // one of the trials waited for another block
+    std::atomic<bool> left_out{false}; // blocks of a cooperative launch were ended at their limit
+    std::atomic<bool> alone{false};    // and recorded ones too: of a group its first block is left
+    LineSet common; // what the first block read: others that want it may find it in their SM's L1
 
     std::mutex mutex;                      // of what follows
     std::vector<unsigned long long> tried; // blocks that need not be run again

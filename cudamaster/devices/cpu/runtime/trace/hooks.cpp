@@ -21,6 +21,8 @@ constexpr Count kRecordedOfCall = 120'000'000;   // events of threads that are r
 constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
+constexpr Count kExecutedWaiting =
+    6'000'000'000;                 // the same where no block may be left out, since others wait for it
 constexpr unsigned kTogether = 16; // blocks of a cooperative launch that are recorded
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
@@ -45,6 +47,8 @@ struct Recording {
     std::map<std::string, unsigned> seen; // launches of each shape
     Count host_instructions = 0;          // since the last event
 };
+
+__thread bool left_out; // the block of this OS thread was ended at its limit
 
 Recording& state() {
     static auto* only = new Recording;
@@ -182,6 +186,15 @@ void host_executes(const void* site) {
                 .weights[static_cast<unsigned>(static_cast<const char*>(site) - program_base) % kPlaces];
 }
 
+void leave_out() {
+    Launch& launch = *state().launch;
+    launch.left_out = true;
+    if (recorder)
+        launch.alone = true;
+    left_out = true;
+    abandon_block(*worker);
+}
+
 void host_moves(size_t bytes) {
     Recording& recording = state();
     if (recording.on)
@@ -220,7 +233,15 @@ void launch_begins(const Job& job) {
     write_host();
 }
 
-// Blocks of a cooperative launch wait for each other: there is one pass.
+// Blocks of a cooperative launch wait for each other: there is one pass. Nothing says first what a block costs, so each
+// has its share of what may be executed. What goes beyond it is ended, and no barrier waits for it any more.
+Count steps_of(const Job& job, const Launch& launch, unsigned long long block) {
+    if (!job.launch->cooperative || launch.plan.tries(block))
+        return 0;
+    return launch.plan.has(block) ? kRecordedOfLaunch
+                                  : kExecutedOfCall / std::max<Count>(job.blocks, kTogether);
+}
+
 bool wants_pass(const Job& job, unsigned pass) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
@@ -251,7 +272,8 @@ bool wants_pass(const Job& job, unsigned pass) {
     // What was launched often before is looked at less closely.
     wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
     launch->plan = plan_of(job.blocks, std::max<Count>(wanted, 3));
-    Count all = each * job.blocks, may = kExecutedOfCall - std::min(recording.executed, kExecutedOfCall);
+    Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
+    Count all = each * job.blocks, may = most - std::min(recording.executed, most);
     launch->plan.only_those = all > may;
     recording.executed += launch->plan.only_those ? 0 : all;
     return true;
@@ -287,6 +309,8 @@ void block_begins(Worker& self, unsigned long long block) {
     Launch* launch = recording.launch.get();
     recorder = nullptr;
     accesses = 0;
+    left_out = false;
+    steps_left = launch ? steps_of(*self.job, *launch, block) : 0;
     if (!launch || !launch->plan.has(block))
         return;
     if (!self.observer)
@@ -306,8 +330,8 @@ void block_begins(Worker& self, unsigned long long block) {
 void block_ends(Worker& self) {
     Tracer* tracer = recorder;
     Launch* launch = state().launch.get();
-    if (launch && !self.block_failed)
-        launch->note(accesses, tracer != nullptr);
+    if (launch && (!self.block_failed || left_out))
+        launch->note(accesses, tracer && !left_out);
     if (!tracer)
         return;
     tracer->end_block();
@@ -320,7 +344,7 @@ void block_ends(Worker& self) {
 // A trial that waits for a block before it is run again with the others, in their order.
 bool gave_up(Worker&) {
     const Launch* launch = state().launch.get();
-    return launch && launch->stage == Stage::kOtherTrials;
+    return launch && (launch->stage == Stage::kOtherTrials || left_out);
 }
 
 void thread_begins(Worker& self) {
@@ -350,9 +374,12 @@ void yields(Worker& self) {
     Launch* launch = recording.launch.get();
     if (!launch || !self.running)
         return;
-    if (launch->stage == Stage::kOtherTrials && ++recording.waited > kPatienceOfTrials)
+    if (launch->stage == Stage::kOtherTrials && ++recording.waited > kPatienceOfTrials) {
+        launch->waiting = true;
         abandon_block(self);
-    if (launch->stage == Stage::kAll && launch->plan.only_those && ++recording.waited > kPatience)
+    }
+    if (launch->stage == Stage::kAll && (launch->plan.only_those || launch->left_out) &&
+        ++recording.waited > kPatience)
         fail_block("a block waits for one that is left out of the sample");
 }
 
