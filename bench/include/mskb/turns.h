@@ -68,7 +68,7 @@ struct Turns {
 
   private:
     // What a call of a few microseconds takes differs by more than that between two processes.
-    static constexpr double kPrecise = 0.0015, kRough = 0.005, kShortUs = 18;
+    static constexpr double kPrecise = 0.002, kRough = 0.005, kShortUs = 18;
 
     static double middle(std::vector<double> values) {
         std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
