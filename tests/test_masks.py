@@ -1,4 +1,4 @@
-"""The mask of inputs of calls to come (bench/include/mskb/mask.h): its bits are those of ChaCha, and it undoes itself."""
+"""The mask of inputs of calls to come (bench/include/mskb/mask.h): bits of ChaCha, which undo themselves."""
 
 import subprocess
 from pathlib import Path

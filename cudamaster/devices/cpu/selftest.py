@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import tempfile
 import threading
 import time
@@ -130,9 +131,9 @@ def run(device: Tried) -> Tested:
     )
     record = _record()
     record.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=record.parent, delete=False) as file:
-        json.dump(asdict(tested), file)
-    Path(file.name).replace(record)
+    making = record.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    making.write_text(json.dumps(asdict(tested)))
+    making.replace(record)
     return tested
 
 

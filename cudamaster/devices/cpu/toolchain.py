@@ -67,7 +67,7 @@ _TRACED_GNU = (
     "-freorder-blocks-algorithm=simple",
 )
 _TRACED_SET = "x86-64-v2"
-_TELLS = re.compile(r"-(?:D|O|f|m|std=)")
+_TELLS = re.compile(r"-(?:D|O|f|m(?!llvm)|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
 _MOVING = ("memcpy", "memmove", "memset")
 _ALLOCATING = (
@@ -313,7 +313,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
     if built.exit_code != 0:
         raise DeviceError(
             f"{compiler()} cannot build the CPU device's executor: {built.stderr[-2000:]}",
-            "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 11 or later, clang++ 12 or later).",
+            "Set CXX to a C++17 compiler for x86-64 or aarch64 (g++ 11 or later, clang++ 14 or later).",
         )
     return target
 
