@@ -112,10 +112,9 @@ def timed(each: Workbench, *options: str, repeat: int = 1) -> Judgement:
     build = each._builder.build(each.baseline)
     cases = [case for case in each.card.cases if case.sweep] * repeat
     little = ["--cases", "sweep", "--oracle-operations", "1e5", "--oracle-elements", "1024", *options]
-    quiet = each._builder.asks_driver()
     trials = each._trials
     workers = trials.workers([str(build.worker)])
-    judged = trials.run(workers, cases, little, secrets.randbits(63), 600, quiet=quiet)
+    judged = trials.run(workers, cases, little, secrets.randbits(63), 600)
     if judged.speed is None:
         sys.exit(f"{each.card.name} {each.precision}: {judged.status}, {judged.detail}\n{judged.log}")
     return judged

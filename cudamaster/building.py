@@ -26,12 +26,11 @@ from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
 from cudamaster.errors import DeviceError
 from cudamaster.guards.flags import Flags, parse_command
-from cudamaster.guards.object import calls_any, check_object, localise
+from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, compiler_check, refused_by_compiler
 from cudamaster.guards.source import check_source, device_names, left_to_compiler
-from cudamaster.guards.symbols import CUDA_OF_THE_DRIVER
 from cudamaster.guards.text import check_characters
 from cudamaster.harness import baseline_region, render, render_vendor_call, vendor_declarations
 from cudamaster.toollogs import without_folders
@@ -181,11 +180,6 @@ class Builder:
         if not worker.is_file():
             return self.build(candidate)
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
-
-    def asks_driver(self, *candidates: Candidate) -> bool:
-        """Whether a call of the baseline or of a candidate that was built asks the driver for memory or the like."""
-        objects = [self._baseline_object(), *(self._folder(candidate) / "candidate.o" for candidate in candidates)]
-        return any(calls_any(path, CUDA_OF_THE_DRIVER) for path in objects)
 
     def forget(self, candidate: Candidate) -> None:
         """Remove what was built of a candidate. Nobody may be running it."""

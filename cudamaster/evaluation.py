@@ -148,8 +148,7 @@ class Workbench:
                 self.on_build(candidate.id, _build_log(build))
             verdict = self._begun(candidate.id, build, seed)
             if build.status is None:
-                quiet = not check_only and self._builder.asks_driver(candidate)
-                verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only, quiet=quiet)
+                verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only)
             if self._modeller is not None and verdict.score is not None:
                 verdict = self._modeller.verdict(verdict, candidate, self.baseline)
             if to_beat is not None and build.status is None:
@@ -207,7 +206,6 @@ class Workbench:
         stop: Sequence[str],
         *,
         check_only: bool,
-        quiet: bool,
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
         with threads(1) as pool:
@@ -235,7 +233,7 @@ class Workbench:
         trusted = candidate.id == self.baseline.id
         with preparing:
             trial = self._timed_trial(candidate, seed, stop)
-            judgement = self._trials.run_trial(trial, quiet=quiet, trusted=trusted)
+            judgement = self._trials.run_trial(trial, trusted=trusted)
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._told(verdict, judgement))
@@ -281,8 +279,7 @@ class Workbench:
                 self._trials.workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S
             )
             together = [*self._trials.workers(workers[1]), *worker_words("rival", workers[0])]
-            quiet = self._builder.asks_driver(first, second)
-            judgement = self._trials.run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S, quiet=quiet)
+            judgement = self._trials.run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
             told = self._told(verdicts[1], judgement)
             if self._modeller is not None:
@@ -304,7 +301,6 @@ class Workbench:
                 ["--cases", "sweep", "--paper", "--pairs", "1"],
                 self._trials.draw_seed(),
                 _RUN_LIMIT_S,
-                quiet=self._builder.asks_driver(candidate),
             )
             left_out = sum(case.skipped is not None for case in judgement.cases)
             detail = f"{judgement.detail}, {left_out} too long for this device" if left_out else judgement.detail
@@ -392,8 +388,7 @@ class Workbench:
         if not self.device.emulated:
             cases += self._trials.large(seed)
         options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
-        quiet = self._builder.asks_driver()
-        return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S, quiet=quiet)
+        return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says of a correct candidate."""

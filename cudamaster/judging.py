@@ -46,6 +46,7 @@ class Judgement:
     baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
     worst_baseline_error: float | None = None  # in units of the scale, over all cases
     by_paper: tuple[PaperCase, ...] = ()  # where times were taken by the paper's protocol
+    asked_bytes: int = 0  # of the largest allocation in a call, where calls were timed
 
     @property
     def score(self) -> float | None:
@@ -130,6 +131,7 @@ def judge(
         baseline_us,
         worst,
         tuple(one for one in paper if one is not None),
+        max((int(line.get("asked_bytes", 0)) for line in lines if line["event"] == "time"), default=0),
     )
 
 

@@ -244,19 +244,6 @@ def test_locks_are_for_all_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
 
 
-@pytest.mark.nvcc
-@pytest.mark.parametrize(("task", "asks"), [("softmax_attention", True), ("dot_product", False)])
-def test_what_asks_the_driver_is_known_by_its_object(task: str, asks: bool) -> None:
-    """A task whose calls allocate, and one of which a candidate's alone do."""
-    where = builder(task, Precision.FP32)
-    assert where.asks_driver() == asks
-    code = baseline_region(where.card, Precision.FP32).rstrip().removesuffix("}")
-    code += "    float* more = nullptr;\n    cudaMallocAsync(&more, 8, 0);\n    cudaFree(more);\n}\n"
-    candidate = Candidate(task, Precision.FP32, code, where.device.default_command)
-    assert where.build(candidate).status is None
-    assert where.asks_driver(candidate)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", SWEEPS)
 def test_the_whole_way_on_a_gpu(task: str) -> None:

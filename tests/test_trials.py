@@ -63,3 +63,33 @@ def test_a_judge_that_fails_once_has_failed_by_itself() -> None:
 def test_a_judge_that_fails_with_the_baseline_alone_is_no_fault_of_the_candidate() -> None:
     with pytest.raises(BaselineError, match="cudaErrorMemoryAllocation"):
         evaluate(Short(lambda *_: True))
+
+
+class Neighboured(CpuDevice):
+    """A device that stands for a GPU beside others: what is run on it may be asked to be quiet."""
+
+    has_debug_build = False
+    shares_driver = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_for: list[bool] = []
+
+    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+        """A run of the CPU device."""
+        ran, gate = super().run(command, report, limit_s, **options), options.get("gate")
+        self.asked_for.append(options["quiet"] or (gate is not None and gate.quiet))
+        return ran
+
+
+@pytest.mark.parametrize(("taken", "quiet"), [("2 << 20", [False, True, True]), ("1 << 20", [False, False])])
+def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: list[bool]) -> None:
+    """It is measured again where that was seen for the first time, and the next candidate of the task is at once."""
+    device = Neighboured()
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=2)
+    code = bench.baseline.code.rstrip().removesuffix("}")
+    code += f"    float* more = nullptr;\n    cudaMallocAsync(&more, {taken}, 0);\n    cudaFree(more);\n}}\n"
+    for text in (code, code + "// another text\n"):
+        candidate = Candidate("dot_product", Precision.FP32, text, bench.baseline.command)
+        assert bench.evaluate(candidate).correct
+    assert device.asked_for == quiet

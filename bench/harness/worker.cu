@@ -200,6 +200,7 @@ class Worker {
         if (request.ask != Ask::kPrepare) {
             copy(false);
             put(reply.detail, ledger().unsettled().c_str());
+            reply.asked = ledger().largest();
         }
         if (request.ask == Ask::kLaunches)
             print_launches();

@@ -150,8 +150,8 @@ def _planned(
         raise UsageError(f"No task is named {pattern!r}.", "`cudamaster tasks` shows the names.")
     tasks = [(name, each) for name in names for each in precisions]
     if records.source is None:
-        # Tasks that ask the driver for memory have the machine to themselves while they are timed. They come last: so
-        # other GPUs wait for them once, and not again and again.
+        # Tasks that ask the driver for large pieces of memory have the machine to themselves while they are timed. All
+        # that may do so come last: other GPUs wait for them once then, and not again and again.
         tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
         return suites.new(search.settings(models), tasks)
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]

@@ -189,9 +189,14 @@ class CudaDevice:
         return content_hash("cuda", str(self.nvcc), self.toolkit, self.gpu.architecture)
 
     @functools.cached_property
+    def shares_driver(self) -> bool:
+        """Whether the machine has other GPUs."""
+        return len(_listed_gpus()) > 1
+
+    @functools.cached_property
     def _own_node(self) -> list[str]:
         """What leaves a judge its GPU alone where there are others."""
-        node = device_node(self.gpu.uuid) if len(_listed_gpus()) > 1 else None
+        node = device_node(self.gpu.uuid) if self.shares_driver else None
         return [] if node is None else ["--gpu-node", node]
 
     @functools.cached_property

@@ -150,6 +150,11 @@ class Device(Protocol):
         ...
 
     @property
+    def shares_driver(self) -> bool:
+        """Whether what is run on other devices of the machine may hold up calls that ask the driver for memory."""
+        ...
+
+    @property
     def default_command(self) -> str:
         """The compile command that a candidate has when no agent chose one; it builds candidate.cu to candidate.o."""
         ...

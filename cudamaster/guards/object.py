@@ -92,14 +92,6 @@ def check_object(
         return _refuse(f"the object cannot be read: {error}", "Compile the candidate again.")
 
 
-def calls_any(path: Path, functions: Iterable[str]) -> bool:
-    """Whether an object calls one of the functions, regular expressions for a full match. Raises ELFError."""
-    wanted = _full(functions)
-    with path.open("rb") as file:
-        symbols = _symbols(ELFFile(file))
-    return any(symbol.section == "SHN_UNDEF" and wanted.fullmatch(symbol.name) for symbol in symbols)
-
-
 def localise(path: Path, wrapper: str, out: Path, redirected: Mapping[str, str] | None = None) -> None:
     """Write to `out` an object of which only `wrapper` is visible; functions that it calls are `redirected` to others.
 

@@ -61,7 +61,9 @@ class CaseTime {
         size_t slots = calls_.slots(), most = kMostTurns * wanted;
         for (size_t first = 0, number = 0; ok && !last; ++number) {
             bool more = first >= wanted;
-            size_t count = 1 + rng_.below(slots);
+            // Of few turns each pair of processes is to have some.
+            size_t longest = std::min(slots, std::max<size_t>(wanted / (2 * workers_.pairs()), 1));
+            size_t count = 1 + rng_.below(more ? slots : longest);
             if (!more)
                 count = std::min(count, wanted - first);
             std::vector<Inputs> made;

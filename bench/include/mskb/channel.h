@@ -64,6 +64,7 @@ struct Reply {
     char name[64];    // of the error
     char detail[320]; // of the error, or what the call left behind
     uint64_t seals[kMostSlots];
+    size_t asked; // bytes of the largest allocation so far
 };
 
 // Copies a text into a field of a message, cut to fit.

@@ -39,6 +39,7 @@ struct Outcome {
     std::string error, detail; // of a fault
     bool gone = false;         // the fault: its process has ended
     std::string unsettled;     // what the call left behind
+    size_t asked = 0;          // bytes of the largest allocation of its process so far
 };
 
 class Contestant {
@@ -227,6 +228,7 @@ class Contestant {
         if (reply.error != 0)
             return fault(name, detail);
         outcome.unsettled = detail;
+        outcome.asked = reply.asked;
         return outcome;
     }
 

@@ -5,6 +5,7 @@
 // Launches take the same way, so that they can be told (launches.h).
 #pragma once
 #include <cuda_runtime.h>
+#include <algorithm>
 #include <map>
 #include <string>
 #include "mskb/launches.h"
@@ -19,6 +20,10 @@ class Ledger {
         return status;
     }
     void leave(const void* handle) { open_.erase(handle); }
+
+    // Memory that is asked for; the largest piece so far is in `largest`.
+    void ask(size_t bytes) { largest_ = std::max(largest_, bytes); }
+    size_t largest() const { return largest_; }
 
     // Whether memory may be freed: the candidate's own, or none at all.
     bool owns(const void* memory) {
@@ -39,6 +44,7 @@ class Ledger {
   private:
     std::map<const void*, const char*> open_;
     std::string breach_;
+    size_t largest_ = 0;
 };
 
 inline Ledger& ledger() {
@@ -51,22 +57,27 @@ inline Ledger& ledger() {
 extern "C" {
 
 cudaError_t mskb_cudaMalloc(void** pointer, size_t bytes) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaMalloc(pointer, bytes);
     return mskb::ledger().enter(status, *pointer, "device memory");
 }
 cudaError_t mskb_cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaMallocAsync(pointer, bytes, stream);
     return mskb::ledger().enter(status, *pointer, "stream-ordered memory");
 }
 cudaError_t mskb_cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+    mskb::ledger().ask(width * height);
     cudaError_t status = cudaMallocPitch(pointer, pitch, width, height);
     return mskb::ledger().enter(status, *pointer, "device memory");
 }
 cudaError_t mskb_cudaMallocManaged(void** pointer, size_t bytes, unsigned int flags) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaMallocManaged(pointer, bytes, flags);
     return mskb::ledger().enter(status, *pointer, "managed memory");
 }
 cudaError_t mskb_cudaHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaHostAlloc(pointer, bytes, flags);
     return mskb::ledger().enter(status, *pointer, "page-locked memory");
 }
@@ -120,19 +131,23 @@ cudaError_t mskb_cudaEventDestroy(cudaEvent_t event) {
 
 #ifndef MSKB_CPU_DEVICE // which has none of these
 cudaError_t mskb_cudaMallocHost(void** pointer, size_t bytes) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaMallocHost(pointer, bytes);
     return mskb::ledger().enter(status, *pointer, "page-locked memory");
 }
 cudaError_t mskb_cudaMalloc3D(cudaPitchedPtr* pitched, cudaExtent extent) {
+    mskb::ledger().ask(extent.width * extent.height * extent.depth);
     cudaError_t status = cudaMalloc3D(pitched, extent);
     return mskb::ledger().enter(status, pitched->ptr, "device memory");
 }
 cudaError_t mskb_cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t pool,
                                          cudaStream_t stream) {
+    mskb::ledger().ask(bytes);
     cudaError_t status = cudaMallocFromPoolAsync(pointer, bytes, pool, stream);
     return mskb::ledger().enter(status, *pointer, "stream-ordered memory");
 }
 cudaError_t mskb_cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+    mskb::ledger().ask(size_t{2} << 20); // it holds no memory yet
     cudaError_t status = cudaMemPoolCreate(pool, properties);
     return mskb::ledger().enter(status, *pool, "a memory pool");
 }

@@ -22,6 +22,7 @@ struct Turns {
     std::vector<double> baseline_device_us, candidate_device_us;
     std::vector<double> sm_mhz; // after each series
     int hot = 0, power_capped = 0;
+    size_t asked_bytes = 0; // of the largest allocation of a process up to here
 
     // Takes in a series of turns and the state of the GPU at its end. Turns during which it slowed down for its
     // temperature are left out.
@@ -31,6 +32,7 @@ struct Turns {
         if (clocks.sm_mhz > 0)
             sm_mhz.push_back(clocks.sm_mhz);
         for (const Turn& turn : series) {
+            asked_bytes = std::max({asked_bytes, turn.baseline.asked, turn.candidate.asked});
             if (clocks.thermal)
                 break;
             add_call(turn.baseline, baseline_us, baseline_outside_us);
@@ -63,6 +65,7 @@ struct Turns {
             .add("sm_mhz", sm_mhz)
             .add("hot", hot)
             .add("power_capped", power_capped)
+            .add("asked_bytes", asked_bytes)
             .add("others", others);
     }
 

@@ -56,6 +56,7 @@ class CpuDevice:
     name = "cpu"
     unit = "cpu"
     emulated = True
+    shares_driver = False
     has_debug_build = True
     default_command = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
     protocol = MeasuringProtocol(pairs=1, warmups=1, calls=5, work_limit=1e7, call_limit_s=60.0)
