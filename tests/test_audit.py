@@ -105,18 +105,19 @@ def test_eight_kinds_on_every_task(task: str, precision: Precision) -> None:
         assert found.result in (Result.REFUSED, Result.NO_CHEAT), f"{name}: {table.told(found)}"
 
 
-@pytest.mark.parametrize(("at", "task"), enumerate(cards.names()), ids=lambda value: str(value))
-def test_late_kinds_are_built_for_every_task(at: int, task: str) -> None:
+@pytest.mark.parametrize("task", cards.names())
+def test_late_kinds_are_built_for_every_task(task: str) -> None:
     """They pass the guards and the compiler everywhere: it is for the checks of timed calls to refuse them.
 
     They are made for both precisions, whose texts differ in their types alone, and built in one: which, goes in turn.
     """
-    for number, precision in enumerate(Precision):
+    built_in = list(Precision)[cards.names().index(task) % 2]
+    for precision in Precision:
         where = subject(task, precision, plain=True)
         for kind in LATE:
             made = running.candidate(kind, where)
             assert not isinstance(made, NoCheat) or kind.needs, kind.name
-            if kind.name in BUILT_EVERYWHERE and number == at % 2 and not isinstance(made, NoCheat):
+            if kind.name in BUILT_EVERYWHERE and precision is built_in and not isinstance(made, NoCheat):
                 builder = where.bench(kind)._builder
                 build = builder.build(made)
                 builder.forget(made)

@@ -234,7 +234,7 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
 
 
 def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
-    """Its region is judged, and lines are told as the file has them; of another precision the option that is missing."""
+    """Its region is judged, and lines are told as the file has them; of another precision what to add."""
     target = tmp_path / "h.cu"
     assert run("harness", "vector_add", "-o", str(target)).returncode == 0
     words = ("evaluate", "vector_add", str(target), "--device", "cpu", "--check-only")
