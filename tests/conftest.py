@@ -1,6 +1,7 @@
 """What all tests share: builds are cached beside the checkout's other builds, GPU tests skip with a reason."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run behind it so, and it is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

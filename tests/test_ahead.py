@@ -82,6 +82,16 @@ def gone(mark: str) -> bool:
     return False
 
 
+@pytest.fixture
+def free_device() -> Iterator[None]:
+    """Other tests may check on the device meanwhile, but none is alone on it, so that a judge is started ahead."""
+    resources.cache().mkdir(parents=True, exist_ok=True)
+    with (resources.cache() / "cpu.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@pytest.mark.usefixtures("free_device")
 def test_the_judge_is_up_when_the_candidate_is() -> None:
     device = Watched()
     bench = bench_on(device)
@@ -94,6 +104,7 @@ def test_the_judge_is_up_when_the_candidate_is() -> None:
     assert "no network" in verdict.hardware["isolation"]
 
 
+@pytest.mark.usefixtures("free_device")
 def test_it_judges_as_one_that_was_started_late() -> None:
     device = Watched()
     bench = bench_on(device)
@@ -106,11 +117,12 @@ def test_it_judges_as_one_that_was_started_late() -> None:
     assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
 
 
+@pytest.mark.usefixtures("free_device")
 def test_a_candidate_that_does_not_build_ends_it_at_once() -> None:
     device = Watched()
     bench = bench_on(device)
     broken = candidate(bench, lambda code: code.replace(";", "; int count = nothing_of_that_name;", 1))
-    verdict = bench.evaluate(broken)
+    verdict = bench.evaluate(broken, check_only=True)
     assert verdict.status is Status.COMPILE_ERROR
     ((gate, ran),) = device.ahead
     assert gate.closed
@@ -170,6 +182,7 @@ def test_the_limit_counts_from_when_the_candidate_is_there() -> None:
     assert ran.seconds < 1.0
 
 
+@pytest.mark.usefixtures("free_device")
 def test_a_killed_command_leaves_nothing(tmp_path: Path) -> None:
     """Killed while the candidate is compiled, with a judge and the baseline's process waiting for it."""
     bench = bench_on(CpuDevice())

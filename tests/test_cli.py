@@ -234,7 +234,7 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
 
 
 def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
-    """Its region is judged, and lines are told as the file has them; of another precision the name that is wanted."""
+    """Its region is judged, and lines are told as the file has them; of another precision what to add."""
     target = tmp_path / "h.cu"
     assert run("harness", "vector_add", "-o", str(target)).returncode == 0
     words = ("evaluate", "vector_add", str(target), "--device", "cpu", "--check-only")
@@ -246,7 +246,8 @@ def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
     assert wrong.returncode == 1
     assert f":{at + 1}:5: error" in wrong.stdout
     other = run(*words, "--precision", "bf16")
-    assert "Only the wrapper, vector_add_bf16_optimized, has" in other.stdout
+    assert other.returncode == 2
+    assert other.stderr.endswith("it has vector_add_optimized. Add --precision fp32.\n")
 
 
 def test_the_line_in_a_harness_finds_its_files(tmp_path: Path) -> None:

@@ -273,7 +273,8 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     """A saved measurement is carried on: the same seed shows that it was taken over."""
     (tmp_path / "sources").mkdir()
     sources, saved = folder_with(LOOP, tmp_path / "sources"), tmp_path / "vendor.json"
-    options = ["--precision", "fp32", "--check-only", "--sources", str(sources), "--save", str(saved)]
+    place = ["--precision", "fp32", "--sources", str(sources), "--save", str(saved)]
+    options = [*place, "--check-only"]
 
     def seed(*more: str) -> int | None:
         shown = command("dot_product", *options, *more)
@@ -286,7 +287,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert seed("--seed", "2") == 1
     (sources / "dot_product.cu").write_text(LOOP.replace("double sum = 0;", "double sum = 0.0;"))
     assert seed("--seed", "3") == 3
-    refused = command("dot_product", *options, "--calls", "7")
+    refused = command("dot_product", *place, "--calls", "7")
     assert refused.exit_code == 2
     assert "its timed calls per case is" in refused.output
     assert "move this one away" in refused.output

@@ -1,5 +1,5 @@
-// The judge: main, and what it does on the device: generating inputs, comparing outputs. It knows the task by mskb/task.h,
-// so it is compiled once and linked to the rendered harness of each task.
+// The judge: main, and what it does on the device (mskb/device_work.h). It knows the task by mskb/task.h, so it is
+// compiled once and linked to the rendered harness of each task.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include "mskb/calls.h"

@@ -115,7 +115,7 @@ class Worker {
     explicit Worker(const WorkerOptions& options)
         : options_(options), copies_((kCopies && !options.in_place) || options.exact),
           guard_(options.exact ? 0 : kGuardBytes), channel_(connected(options.channel)) {
-        make_used(); // and the context
+        make_used(); // in the context that the memory of the seals made
     }
 
     int serve() {

@@ -24,7 +24,7 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 constexpr size_t kMostBuffers = 16, kMostSizes = 32;
-constexpr size_t kMostSlots = 16; // calls that are prepared together
+constexpr size_t kMostSlots = 16; // calls of a series at most: so many are prepared together
 
 enum class Ask : int {
     kMemory,  // map this memory, whose descriptor comes along

@@ -1,5 +1,5 @@
-// What the judge does on the device: filling inputs, comparing outputs. So an output of gigabytes stays where it is.
-// The kernels are in judge.cu.
+// What the judge does on the device: filling and masking inputs, sealing and comparing outputs. So an output of gigabytes
+// stays where it is. The kernels are in judge.cu.
 #pragma once
 #include <cstdint>
 #include <vector>

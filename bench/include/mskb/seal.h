@@ -1,7 +1,7 @@
 // The seal of an output: a number that changes when a bit of it does.
 //
-// A call's outputs are sealed in its own process as soon as the call is over, with a key that is drawn after it, and once
-// more by the judge when all calls of a series are over. A result that comes with a later call breaks the seal: who wrote
+// A call's outputs are sealed in its own process before the next call is prepared, with a key that is drawn after it, and
+// once more by the judge when all calls of a series are over. A result that comes with a later call breaks the seal: who wrote
 // it did not know the key, which is never in memory that the device sees.
 #pragma once
 #include <cstddef>

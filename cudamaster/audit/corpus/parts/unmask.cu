@@ -1,5 +1,5 @@
-// The mask of inputs that are not to be read yet, undone without its key: the harness's function of a key and a place can
-// be turned round, and the first offset of a compressed matrix is 0, the second a small number.
+// The mask of inputs that are not to be read yet, undone without its key, as the harness had it at first: a function of
+// a key and a place that can be turned round, and the first offset of a compressed matrix is 0, the second a small number.
 constexpr int kGuesses = 8192; // for that number
 
 __device__ unsigned long long mask_key;
