@@ -11,7 +11,7 @@ import pytest
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import Ran
+from cudamaster.devices.protocol import Ran, worker_words
 from cudamaster.errors import BaselineError
 from cudamaster.evaluation import Workbench
 from cudamaster.values import Candidate, Precision, Status
@@ -63,3 +63,15 @@ def test_a_judge_that_fails_once_has_failed_by_itself() -> None:
 def test_a_judge_that_fails_with_the_baseline_alone_is_no_fault_of_the_candidate() -> None:
     with pytest.raises(BaselineError, match="cudaErrorMemoryAllocation"):
         evaluate(Short(lambda *_: True))
+
+
+def test_a_baseline_is_timed_alone() -> None:
+    """What `baselines --calls` asks of the judge on a GPU; the CPU device times no baseline by itself."""
+    bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
+    bench.build_shared()
+    words = worker_words("baseline", [str(bench._builder.baseline_worker())])
+    for seed in range(4):  # by which is drawn who begins
+        options = ["--cases", "all", "--baseline-only", "--calls", "20"]
+        told = bench._trials.run(words, bench.card.cases, options, seed, 300)
+        assert told.status is Status.CORRECT, told.detail
+        assert [len(times) for times in told.baseline_us.values()] == [20] * len(told.baseline_us) != []

@@ -129,7 +129,7 @@ class CaseTime {
     // A series of turns by a pair of processes, whoever begins drawn at random. Where it is `checked`, what its last call
     // left is put to the reference.
     bool take(size_t pair, const std::vector<const Inputs*>& inputs, bool checked, std::vector<Turn>& taken) {
-        bool candidate_first = rng_.bits() % 2;
+        bool candidate_first = workers_.judged() && rng_.bits() % 2;
         std::string damage; // by the candidate
         calls_.draw_places(rng_);
         for (int half = 0; half < 2; ++half) {
