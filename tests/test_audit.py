@@ -1,6 +1,6 @@
 """The audit's corpus, on the CPU device: no dishonest kernel passes, every honest one does.
 
-The whole corpus on five varied tasks, and eight kinds, the forbidden precision among them, on all hundred.
+The whole corpus on varied tasks, most kinds on five; eight kinds, the forbidden precision among them, on all hundred.
 """
 
 import json
@@ -28,6 +28,17 @@ VARIED = [
     ("dot_product", Precision.BF16),
 ]
 LATE = [kind for kind in KINDS.values() if kind.group == "late"]
+# Kinds that differ in when results come, in names and in spelling, and not in what a task computes: two tasks each.
+ALIKE = [kind.name for kind in LATE if not kind.needs] + [
+    "short_names", "kernels_in_namespaces", "static_kernels", "template_kernels", "kernel_name",
+    "kernel_named_like_the_task", "parameters_without_const", "default_arguments", "other_spelling", "declared_before",
+]  # fmt: skip
+TRIED = [
+    (name, *where)
+    for at, name in enumerate(KINDS)
+    for number, where in enumerate(VARIED)
+    if name not in ALIKE or (number - at) % len(VARIED) < 2
+]
 BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 EVERYWHERE = [
     "nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result",
@@ -87,8 +98,7 @@ def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert builder.judge().is_file()
 
 
-@pytest.mark.parametrize(("task", "precision"), VARIED, ids=lambda value: str(value))
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "task", "precision"), TRIED, ids=lambda value: str(value))
 def test_the_whole_corpus_on_varied_tasks(name: str, task: str, precision: Precision) -> None:
     """Refused, right or without gain, as the kind has to be."""
     found = outcome(KINDS[name], subject(task, precision))

@@ -11,7 +11,7 @@ import pytest
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import Ran
+from cudamaster.devices.protocol import Ran, worker_words
 from cudamaster.errors import BaselineError
 from cudamaster.evaluation import Workbench
 from cudamaster.values import Candidate, Precision, Status
@@ -93,3 +93,15 @@ def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: l
         candidate = Candidate("dot_product", Precision.FP32, text, bench.baseline.command)
         assert bench.evaluate(candidate).correct
     assert device.asked_for == quiet
+
+
+def test_a_baseline_is_timed_alone() -> None:
+    """What `baselines --calls` asks of the judge on a GPU; the CPU device times no baseline by itself."""
+    bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
+    bench.build_shared()
+    words = worker_words("baseline", [str(bench._builder.baseline_worker())])
+    for seed in range(4):  # by which is drawn who begins
+        options = ["--cases", "all", "--baseline-only", "--calls", "20"]
+        told = bench._trials.run(words, bench.card.cases, options, seed, 300)
+        assert told.status is Status.CORRECT, told.detail
+        assert [len(times) for times in told.baseline_us.values()] == [20] * len(told.baseline_us) != []

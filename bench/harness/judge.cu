@@ -140,8 +140,8 @@ void mask(void* data, size_t bytes, const MaskKey& key, uint32_t buffer) {
     MSKB_CUDA(cudaGetLastError());
 }
 
-void seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
-    seal_kernel<<<blocks_for(sealed_words(bytes)), kThreads>>>(data, bytes, key, sum);
+void seal(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more, unsigned long long* sum) {
+    seal_kernel<<<blocks_for(sealed_words(bytes)), kThreads>>>(data, bytes, key, more, sum);
     MSKB_CUDA(cudaGetLastError());
 }
 

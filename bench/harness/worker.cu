@@ -68,9 +68,10 @@ __global__ void mask_kernel(unsigned char* data, size_t bytes, MaskKey key, uint
         mask_block(data, bytes, key, buffer, i);
 }
 
-void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum) {
+void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more,
+                 unsigned long long* sum) {
     size_t blocks = std::min<size_t>(kMaskBlocks, sealed_words(bytes) / kMaskThreads + 1);
-    seal_kernel<<<static_cast<unsigned int>(blocks), kMaskThreads>>>(data, bytes, key, sum);
+    seal_kernel<<<static_cast<unsigned int>(blocks), kMaskThreads>>>(data, bytes, key, more, sum);
     MSKB_CUDA(cudaGetLastError());
 }
 
@@ -153,7 +154,7 @@ class Worker {
             take_case(request);
             return;
         case Ask::kPrepare:
-            if (request.seal != 0)
+            if (request.sealed)
                 seal(request.seal);
             move_to(request.slot);
             if (request.masked)
@@ -228,7 +229,7 @@ class Worker {
     }
 
     // What the call before left, where it left it.
-    void seal(uint64_t key) {
+    void seal(const SealKey& key) {
         seals_.begin(key);
         for (size_t i = 0; i < spans_.size(); ++i)
             if (spans_[i].written)

@@ -98,7 +98,7 @@ class CaseCalls {
     }
 
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
-    Outcome call(Contestant& worker, Ask ask) { return call(worker, ask, 0); }
+    Outcome call(Contestant& worker, Ask ask) { return call(worker, ask, std::nullopt); }
 
     // A call each on the first `count` slots, in order; `ended` takes what came of them. Where they are `sealed`, so is
     // what each left, and `late` is to be asked.
@@ -106,14 +106,17 @@ class CaseCalls {
         seal_keys_.clear();
         for (size_t k = 0; k < count; ++k) {
             use(k);
-            if (sealed && k > 0)
-                seal_keys_.push_back(secret());
-            ended(k, call(worker, Ask::kCall, sealed && k > 0 ? seal_keys_.back() : 0));
+            std::optional<SealKey> key;
+            if (sealed && k > 0) {
+                fill_secretly(key.emplace());
+                seal_keys_.push_back(*key);
+            }
+            ended(k, call(worker, Ask::kCall, key));
         }
     }
 
-    // How many calls of the series that a worker just made left something else than lies there now. Nobody knows of the
-    // last one of a series that it is the last, and what it left is what is looked at.
+    // How many calls of the series that a worker just made left something else than lies there now. What the last one of a
+    // series left is what is looked at.
     size_t late(Contestant& worker) {
         uint64_t then[kMostSlots] = {}, now[kMostSlots] = {};
         if (seal_keys_.empty())
@@ -148,7 +151,7 @@ class CaseCalls {
     }
 
   private:
-    Outcome call(Contestant& worker, Ask ask, uint64_t seal) {
+    Outcome call(Contestant& worker, Ask ask, const std::optional<SealKey>& seal) {
         MSKB_CUDA(cudaDeviceSynchronize());
         Outcome outcome =
             worker.call(ask, offset(), std::exchange(masks_[slot_], std::nullopt), limit(worker), 1, seal);
@@ -173,17 +176,10 @@ class CaseCalls {
             places_.back().emplace_back(base + span.offset, span.bytes);
     }
 
+    // A key that nobody knows.
     template <class Key> static void fill_secretly(Key& key) {
         if (getentropy(&key, sizeof key) != 0)
             harness_failure("no random numbers");
-    }
-
-    // A number that nobody knows; not 0.
-    static uint64_t secret() {
-        uint64_t number = 0;
-        while (number == 0)
-            fill_secretly(number);
-        return number;
     }
 
     // A fault or a timeout ends the run: the worker is of no use any more.
@@ -217,7 +213,7 @@ class CaseCalls {
     std::vector<WorkingBuffer> working_;             // of the slot in use
     size_t slot_ = 0;
     std::optional<MaskKey> masks_[kMostSlots]; // of the inputs that are in a slot
-    std::vector<uint64_t> seal_keys_;          // of the calls of a series but its last
+    std::vector<SealKey> seal_keys_;           // of the calls of a series but its last
     Seals seals_{seal};
 };
 

@@ -131,11 +131,11 @@ class CaseCheck {
         return ok;
     }
 
-    // How far outputs may be from the baseline's before they are suspects, per buffer: the bound `times` over.
-    std::vector<Tolerance> tolerances(const std::vector<Expected>& expected, double times) const {
+    // How far outputs may be from the baseline's before they are suspects, per buffer.
+    std::vector<Tolerance> tolerances(const std::vector<Expected>& expected) const {
         std::vector<Tolerance> each;
         for (size_t i = 0; i < specs_.size(); ++i)
-            each.push_back(tolerance_of(specs_[i], expected[i], times * bound_of(specs_[i], worst_[i])));
+            each.push_back(tolerance_of(specs_[i], expected[i], bound_of(specs_[i], worst_[i])));
         return each;
     }
 

@@ -78,7 +78,8 @@ class CaseRun {
                 time_as_the_paper();
             if (options.paper)
                 return true;
-            double extra_seconds = std::min(kMostExtra, options.extra_seconds / run_.timed_cases);
+            double extra_seconds =
+                std::min(kMostExtra, options.extra_seconds / std::max(run_.timed_cases, 1));
             ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds,
                           sets_.back().expected)
                      .run(sets_.back().inputs.structure_seconds());
@@ -93,7 +94,7 @@ class CaseRun {
         std::vector<Expected> expected; // per buffer, empty for inputs
     };
 
-    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure, and three times the
+    // Bytes that a case takes on the device: its buffers, once more the inputs, if they have structure, and four times the
     // outputs that are compared there; on the CPU device also the copies of the workers, of which launches need one.
     static size_t footprint(const std::vector<BufferSpec>& specs, [[maybe_unused]] bool launches) {
 #ifdef MSKB_CPU_DEVICE
@@ -102,7 +103,7 @@ class CaseRun {
         size_t written = 0;
         for (const BufferSpec& spec : specs)
             written += spec.is_written() ? spec.bytes() : 0;
-        return 2 * Layout(specs).bytes + 2 * written;
+        return 2 * Layout(specs).bytes + 3 * written;
 #endif
     }
 

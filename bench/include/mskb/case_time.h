@@ -5,8 +5,9 @@
 // To change from one process to another takes the device longer than a short call does. Inputs of calls to come are
 // masked. Outputs of calls in the past are sealed (seal.h), so that a result cannot come late; how many calls a series has
 // is drawn at random, and so is where their buffers lie. What each call left is compared with what the baseline's call on the
-// same inputs left; where they differ, and after series that are drawn at random, the reference is asked.
+// same inputs left; where they differ, and of calls that are drawn at random, the reference is asked.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 #include "mskb/case_calls.h"
@@ -19,16 +20,19 @@ namespace mskb {
 
 constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
-constexpr double kCheckedCalls = 6;    // about so many timed calls are put to the reference in any case
-constexpr double kSuspect = 16;        // and those that are further off than so many times the bound
-constexpr size_t kFewestTurns = 16;    // where calls are long, no more than these are taken if they ...
-constexpr double kLongSeconds = 0.25;  // ... take longer than this, and agree
-constexpr int kMostTurns = 64;         // times as many turns as asked for are taken at most, ...
-constexpr double kMostExtra = 1.2;     // ... and for no longer than so many seconds in a case
-constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
-constexpr int kEmptyCalls = 20;        // empty launches
-constexpr int kDeviceCalls = 5;        // of each, timed on the device
-constexpr uint64_t kTimedStream = 3;   // of the inputs of the first turn; those before are of the checks
+constexpr double kCheckedCalls =
+    3; // of the first turns, and as many as the logarithm of their number grows by 1
+constexpr int kMostWidened =
+    2; // times that suspects who were right make the comparison with the baseline's ...
+constexpr double kWidened = 4;        // ... so much wider
+constexpr size_t kFewestTurns = 16;   // where calls are long, no more than these are taken if they ...
+constexpr double kLongSeconds = 0.25; // ... take longer than this, and agree
+constexpr int kMostTurns = 64;        // times as many turns as asked for are taken at most, ...
+constexpr double kMostExtra = 1.2;    // ... and for no longer than so many seconds in a case
+constexpr double kTimedPart = 0.25;   // of the work of the reference for a check is done for a timed call
+constexpr int kEmptyCalls = 20;       // empty launches
+constexpr int kDeviceCalls = 5;       // of each, timed on the device
+constexpr uint64_t kTimedStream = 3;  // of the inputs of the first turn; those before are of the checks
 
 class CaseTime {
   public:
@@ -38,7 +42,7 @@ class CaseTime {
              Rng& rng, size_t most_bytes, double extra_seconds, const std::vector<Expected>& usual)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),
           gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds),
-          tolerances_(check.tolerances(usual, kSuspect)) {}
+          tolerances_(check.tolerances(usual)) {}
 
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
@@ -54,7 +58,7 @@ class CaseTime {
         for (size_t pair = 0; pair < workers_.pairs(); ++pair)
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
                 std::vector<Turn> unused(1);
-                ok = take(pair, {&inputs[turn]}, false, unused);
+                ok = take(pair, {&inputs[turn]}, std::nullopt, unused);
             }
         Turns turns;
         Clock::time_point start = Clock::now();
@@ -76,8 +80,11 @@ class CaseTime {
             }
             first += count;
             last = first >= most || enough(turns, first >= wanted, start);
-            bool checked =
-                last || rng_.unit() * static_cast<double>(more ? most : wanted) < kCheckedCalls * count;
+            // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
+            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestTurns));
+            std::optional<size_t> checked;
+            if (last || rng_.unit() < likely)
+                checked = rng_.below(count);
             std::vector<Turn> taken(count);
             ok = take(number % workers_.pairs(), series, checked, taken);
             if (ok)
@@ -128,10 +135,11 @@ class CaseTime {
 #endif
     }
 
-    // A series of turns by a pair of processes, whoever begins drawn at random. Where it is `checked`, what its last call
-    // left is put to the reference.
-    bool take(size_t pair, const std::vector<const Inputs*>& inputs, bool checked, std::vector<Turn>& taken) {
-        bool candidate_first = rng_.bits() % 2;
+    // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
+    // reference in any case.
+    bool take(size_t pair, const std::vector<const Inputs*>& inputs, std::optional<size_t> checked,
+              std::vector<Turn>& taken) {
+        bool candidate_first = workers_.judged() && rng_.bits() % 2;
         std::string damage; // by the candidate
         calls_.draw_places(rng_);
         for (int half = 0; half < 2; ++half) {
@@ -146,7 +154,11 @@ class CaseTime {
             calls_.series(worker, inputs.size(), candidate, [&](size_t k, const Outcome& outcome) {
                 (candidate ? taken[k].candidate : taken[k].baseline) = outcome;
             });
-            std::string seen = checked ? check_.damaged(*inputs.back()) : ""; // its buffers are those in use
+            std::string seen;
+            if (checked) {
+                calls_.use(*checked);
+                seen = check_.damaged(*inputs[*checked]);
+            }
             if (candidate)
                 damage = damage_of(taken, calls_.late(worker), seen);
             else if (!workers_.rivalled() && !(seen + taken.back().baseline.unsettled).empty())
@@ -160,7 +172,7 @@ class CaseTime {
     }
 
     // What a series of the candidate damaged, in words: nothing, as a rule. `late`: how many outputs changed after their
-    // calls; `seen`: what is wrong with the buffers of the last.
+    // calls; `seen`: what is wrong with the buffers of the one that was looked at.
     static std::string damage_of(const std::vector<Turn>& taken, size_t late, const std::string& seen) {
         for (const Turn& turn : taken)
             if (!turn.candidate.unsettled.empty())
@@ -172,25 +184,34 @@ class CaseTime {
     }
 
     // Whether the outputs of a series are right, of which the working buffers have those of the second half.
-    bool right(const std::vector<const Inputs*>& inputs, bool checked, bool candidate_first,
+    bool right(const std::vector<const Inputs*>& inputs, std::optional<size_t> checked, bool candidate_first,
                const std::string& damage) {
         std::vector<bool> asked(inputs.size(), false);
         if (workers_.judged())
             asked = suspects(inputs.size(), candidate_first);
-        asked.back() = asked.back() || checked || !damage.empty();
+        size_t told = checked.value_or(0); // of this one damage is told
+        asked[told] = asked[told] || checked || !damage.empty();
         for (size_t k = 0; k < inputs.size(); ++k) {
             if (!asked[k])
                 continue;
             calls_.use(k);
-            if (!right(*inputs[k], first_[k], candidate_first, k + 1 == inputs.size() ? damage : ""))
+            if (!right(*inputs[k], first_[k], candidate_first, k == told ? damage : ""))
                 return false;
-            if (!(checked &&
-                  k + 1 == inputs.size())) // an honest one, which the tolerances were too narrow for
-                for (Tolerance& tolerance : tolerances_)
-                    for (double& slack : tolerance.slack)
-                        slack *= 4;
+            if (k != checked)
+                widen();
         }
         return true;
+    }
+
+    // A suspect was right, so what outputs may differ by was too little. Not without end: who is asked about often costs
+    // time, and who is asked about seldom may be wrong.
+    void widen() {
+        if (workers_.rivalled() || widened_ == kMostWidened) // a rival may be the one that is off
+            return;
+        ++widened_;
+        for (Tolerance& tolerance : tolerances_)
+            for (double& slack : tolerance.slack)
+                slack *= kWidened;
     }
 
     // Whose outputs of the candidate are far from those of the other side.
@@ -271,6 +292,7 @@ class CaseTime {
     size_t most_bytes_;
     double extra_seconds_;
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
+    int widened_ = 0;                   // times
     KeptOutputs first_[kMostSlots];     // what the half of a series that came first left
     KeptOutputs second_, rival_; // likewise in one call: the second half, and the baseline beside a rival
 };

@@ -39,6 +39,11 @@ enum class Ask : int {
     kLaunches,   // one call, whose launches are printed
 };
 
+// Of a seal (seal.h). The second number is added: where all of an output is known, a seal would give away the first.
+struct SealKey {
+    uint64_t of_words, added;
+};
+
 struct Request {
     struct Span {
         size_t offset, bytes; // of the data within a slot; guard zones lie around it
@@ -51,7 +56,8 @@ struct Request {
     size_t slot;                  // to prepare: the offset at which the buffers of the next call begin
     MaskKey mask;                 // and the key that its inputs are masked with (mask.h), ...
     bool masked;                  // ... if they are
-    uint64_t seal;                // and the key to seal with what the call before left, 0 for none
+    SealKey seal;                 // and the key to seal with what the call before left, ...
+    bool sealed;                  // ... if that is to be
     size_t sizes, buffers;
     double size[kMostSizes];
     Span buffer[kMostBuffers];

@@ -126,14 +126,15 @@ class Contestant {
     // One call, or what stands in its place, on the buffers of a slot as they are: prepared, then under the clock. With
     // a key in `seal`, what the call before it left is sealed first.
     Outcome call(Ask ask, size_t slot, const std::optional<MaskKey>& mask, double limit_s, int repeats = 1,
-                 uint64_t seal = 0) {
+                 const std::optional<SealKey>& seal = std::nullopt) {
         Request request{};
         Reply reply;
         request.ask = Ask::kPrepare;
         request.slot = slot;
         request.masked = mask.has_value();
         request.mask = mask.value_or(MaskKey{});
-        request.seal = seal;
+        request.sealed = seal.has_value();
+        request.seal = seal.value_or(SealKey{});
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
             return outcome;

@@ -42,7 +42,7 @@ struct Difference {
 
 void fill(void* data, const BufferSpec& spec, const Fill& rule);
 void mask(void* data, size_t bytes, const MaskKey& key, uint32_t buffer);
-void seal(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum);
+void seal(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more, unsigned long long* sum);
 bool differs(const void* data, const BufferSpec& spec, const Fill& rule);
 bool differs(const void* data, const void* other, size_t bytes);
 

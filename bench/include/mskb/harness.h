@@ -72,7 +72,7 @@ inline int run(int argc, char** argv) {
     size_t free_bytes = 0, total_bytes = 0, largest = 1;
     MSKB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     free_bytes -= std::max(free_bytes / 16, std::min(free_bytes / 2, kContextBytes));
-    int timed_cases = 1;
+    int timed_cases = 0;
     for (const Row& row : rows) {
         if (!CaseRun::left_out(options, row, free_bytes).empty())
             continue;

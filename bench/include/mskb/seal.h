@@ -30,12 +30,12 @@ MSKB_HD size_t sealed_words(size_t bytes) {
     return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
 }
 
-// Adds the seal of a buffer to `sum`. The order in which words are added is of no consequence.
-static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint64_t key,
+// Adds the seal of a buffer, and `more`, to `sum`. The order in which words are added is of no consequence.
+static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more,
                                    unsigned long long* sum) {
     __shared__ unsigned long long of_block;
     if (threadIdx.x == 0)
-        of_block = 0;
+        of_block = blockIdx.x == 0 ? more : 0;
     __syncthreads();
     unsigned long long own = 0;
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < sealed_words(bytes);
@@ -51,19 +51,21 @@ static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint
 class Seals {
   public:
     // Launches seal_kernel; a launch stands in no header (the CPU device rewrites those of a source file alone).
-    using Launch = void (*)(const unsigned char* data, size_t bytes, uint64_t key, unsigned long long* sum);
+    using Launch = void (*)(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more,
+                            unsigned long long* sum);
 
     explicit Seals(Launch launch) : launch_(launch), sums_(kMostSlots * sizeof(unsigned long long)) {
         clear();
     }
 
     // Begins the seal of the next call; its buffers are added one after the other.
-    void begin(uint64_t key) { key_ = key, ++calls_, buffers_ = 0; }
+    void begin(const SealKey& key) { key_ = key, ++calls_, buffers_ = 0; }
     void add(const void* data, size_t bytes) {
         if (bytes == 0)
             return;
-        launch_(static_cast<const unsigned char*>(data), bytes, bits_at(key_, buffers_++),
-                sums() + calls_ - 1);
+        launch_(static_cast<const unsigned char*>(data), bytes, bits_at(key_.of_words, buffers_),
+                bits_at(key_.added, buffers_), sums() + calls_ - 1);
+        ++buffers_;
     }
 
     // Copies those of all calls since the last time; returns how many they are.
@@ -83,7 +85,8 @@ class Seals {
 
     Launch launch_;
     DeviceBuffer sums_;
-    uint64_t key_ = 0, buffers_ = 0;
+    SealKey key_{};
+    uint64_t buffers_ = 0;
     size_t calls_ = 0;
 };
 
