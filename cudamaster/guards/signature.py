@@ -120,11 +120,14 @@ def _expand(parts: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
     result: list[str] = []
     for word in parts:
         if word == ":" and result[-1:] == [":"]:
-            result.pop()  # `::T` and `std::T` name what T names; other qualified names keep their parts
+            result.pop()  # `::T` names what T names; other qualified names keep their parts
             if result[-1:] == ["std"]:
-                result.pop()
-            continue
-        result.extend(token.text for token in lex(aliases[word]).tokens) if word in aliases else result.append(word)
+                result[-1] = "std::"
+        elif result[-1:] == ["std::"]:
+            # Not what an alias of the author's by that name stands for.
+            result[-1:] = _ALIASES[word].split() if word in _ALIASES else [f"std::{word}"]
+        else:
+            result.extend(token.text for token in lex(aliases[word]).tokens) if word in aliases else result.append(word)
     return result
 
 

@@ -412,6 +412,14 @@ def test_what_text_does_not_tell_is_left_open(text: str) -> None:
     assert canonical_type(text, {"A": "float[4]", "F": "float(int)"}) is None
 
 
+def test_an_alias_does_not_name_what_the_standard_library_has() -> None:
+    """An author's `byte` is int, and `std::byte` an enumeration all the same."""
+    aliases = {"byte": "int"}
+    assert canonical_type("byte", aliases) == canonical_type("::byte", aliases) == ("int",)
+    assert canonical_type("std::byte", aliases) is canonical_type("::std::byte", aliases) is None
+    assert canonical_type("const std::uint64_t*", aliases) == canonical_type("size_t*")
+
+
 INTERFACES = {
     "no const": "float* x, float* y, int n",
     "const everywhere": "const float* const x, const float* y, const int n",
