@@ -168,11 +168,36 @@ def test_doctor_says_what_is_missing_and_how_to_get_it() -> None:
     """Without a compiler no device works, and the fix is there."""
     good = run("doctor", "--json")
     assert good.returncode == 0
-    assert json.loads(good.stdout)["devices"]["cpu"] is True
+    told = json.loads(good.stdout)
+    assert told["devices"]["cpu"] is True
+    assert not any(finding["found"] and finding["fix"] for finding in told["findings"]), "a fix of what is not broken"
     bad = run("doctor", CXX="g++-of-nobody", OPENAI_API_KEY="sk-not-to-be-shown")
     assert bad.returncode == 4
     assert "apt-get install g++" in bad.stdout
+    assert "g++-of-nobody" in bad.stdout, "which compiler is missing"
     assert "sk-not-to-be-shown" not in bad.stdout
+
+
+def test_doctor_tells_what_keeps_the_self_test_from_running(tmp_path: Path) -> None:
+    """A cache that cannot be written is what doctor is there to say: it ends with all its findings."""
+    (tmp_path / "file").write_text("")
+    done = run("doctor", "--self-test", "--json", CUDAMASTER_CACHE=str(tmp_path / "file" / "cache"))
+    assert done.returncode == 4
+    told = json.loads(done.stdout)
+    assert told["devices"]["cpu"] is False
+    (found,) = [finding for finding in told["findings"] if finding["what"] == "CPU device"]
+    assert "self-test not run" in found["detail"]
+    assert str(tmp_path / "file" / "cache") in found["fix"]
+
+
+@pytest.mark.parametrize("words", [("-R",), ("-D",), ("--examples",), ("--strategy", "contrastive", "--set")])
+def test_no_number_is_taken_that_a_run_folder_cannot_hold(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A run that nobody could read back is not begun."""
+    large = str(10**400)
+    value = f"islands={large}" if words[-1] == "--set" else large
+    done = run("optimize", "relu", *words, value, "--out", str(tmp_path / "runs"), "--device", "cpu")
+    assert done.returncode == 2, done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_evaluate_a_wrong_kernel(tmp_path: Path) -> None:

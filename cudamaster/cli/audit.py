@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 @options.device
 @click.option("--kind", "patterns", multiple=True, metavar="GLOB", help="Kinds to try, by name; all by default.")
 @click.option("--list", "listed", is_flag=True, help="Show the kinds and stop.")
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Candidates at once; the number of cores by default.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, options.MOST_JOBS),
+    help="Candidates at once; the number of cores by default.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -6,7 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import click
@@ -16,6 +17,9 @@ from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
+
+_TOOLS = ("C++ compiler", "binutils")
+_NEEDED = (*_TOOLS, "CPU device")  # to execute kernels where there is no GPU
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ def doctor(self_test: bool, as_json: bool) -> None:
     """
     findings = examine(self_test=self_test)
     by_name = {finding.what: finding.found for finding in findings}
-    tools = all(by_name[name] for name in ("C++ compiler", "binutils"))
-    cpu = tools and by_name["CPU device"]
+    tools = all(by_name[name] for name in _TOOLS)
+    cpu = all(by_name[name] for name in _NEEDED)
     cuda = tools and by_name["GPU"] and by_name["nvcc"]
     if as_json:
         print_json({"devices": {"cuda": cuda, "cpu": cpu}, "findings": findings})
@@ -60,8 +64,10 @@ def doctor(self_test: bool, as_json: bool) -> None:
                 out.print(f"{finding.what}: {finding.fix}")
         device = "cuda: kernels are measured" if cuda else "cpu: kernels are executed, times are modelled"
         out.print(f"Device that `--device auto` takes: {device if cpu or cuda else 'none'}")
+        lacking = [name for name in _NEEDED if not by_name[name]]
+        mend = f"get what is missing above ({', '.join(lacking)}), then {ourselves('doctor')}"
         again = ourselves("optimize", "spmv_csr", "--precision", "bf16")
-        out.print(f"Next: {again}" if cpu or cuda else f"Next: {'take another' if tools else 'install a'} C++ compiler")
+        out.print(f"Next: {again if cpu or cuda else mend}")
     click.get_current_context().exit(0 if cpu or cuda else 4)
 
 
@@ -76,8 +82,9 @@ def examine(*, self_test: bool = False) -> list[Finding]:
 
     try:
         compiler: str | None = toolchain.compiler()
-    except DeviceError:
-        compiler = None
+        no_compiler = ""
+    except DeviceError as error:
+        compiler, no_compiler = None, error.reason
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
     ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), sanitizers.find()
@@ -85,9 +92,9 @@ def examine(*, self_test: bool = False) -> list[Finding]:
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = resources.cache()
     parent = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    return [
+    findings = [
         Finding("Python", True, platform.python_version(), "everything"),
-        Finding("C++ compiler", compiler is not None, _version(compiler) if compiler else "", "both devices",
+        Finding("C++ compiler", compiler is not None, _version(compiler) if compiler else no_compiler, "both devices",
                 "apt-get install g++, or set CXX to a compiler of C++17."),
         Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
@@ -109,10 +116,12 @@ def examine(*, self_test: bool = False) -> list[Finding]:
         Finding("cache", os.access(parent, os.W_OK), str(cache), "builds",
                 f"{parent} cannot be written; set CUDAMASTER_CACHE to a folder that can."),
     ]  # fmt: skip
+    return [replace(finding, fix="") if finding.found else finding for finding in findings]
 
 
 def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
     """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
+    from cudamaster import resources
     from cudamaster.devices.cpu import CpuDevice, selftest
     from cudamaster.errors import DeviceError
 
@@ -125,6 +134,11 @@ def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
         tested = selftest.run(CpuDevice()) if self_test else selftest.remembered()
     except DeviceError as error:
         return said(False, error.reason, error.fix)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return said(False, f"self-test not run: {error.strerror or error}{where}",
+                    f"It writes to the cache, {resources.cache()}, and to {tempfile.gettempdir()}: "
+                    "make room or give access there.")  # fmt: skip
     if tested is None:
         return said(True, "self-test not run yet: it comes before the first kernel, or with --self-test")
     if tested.failure is not None:

@@ -26,6 +26,7 @@ seed: Decorator = click.option(
 # Inputs of all calls are made before the first: with many more the harness runs out of memory or time, which would be
 # taken for the kernel's fault, and 2^31 of them are none.
 MOST_CALLS = 10_000
+MOST_JOBS = 256  # each is a thread
 
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 

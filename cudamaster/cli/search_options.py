@@ -15,6 +15,8 @@ from cudamaster.cli import options
 from cudamaster.cli.model_options import ModelOptions
 from cudamaster.errors import UsageError
 
+_MOST = 1_000_000  # rounds, tries, examples: a run folder keeps no number of any size
+
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Model
     from cudamaster.runrecord import Settings
@@ -96,9 +98,9 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     added: list[options.Decorator] = [
         click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md."),
-        click.option("-R", "--rounds", type=click.IntRange(1),
+        click.option("-R", "--rounds", type=click.IntRange(1, _MOST),
                      help="Rounds of the search, or samples.  [default: 3; other strategies: 10]"),
-        click.option("-D", "--debug-tries", type=click.IntRange(0),
+        click.option("-D", "--debug-tries", type=click.IntRange(0, _MOST),
                      help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]"),
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
                      help="An option of the strategy's own; can be repeated."),
@@ -110,7 +112,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="A new best above this many times the best so far is measured again; 0 for never."),
         click.option("--jump-above", type=float, default=8.0, show_default=True,
                      help="A new best above this is measured again; 0 for never."),
-        click.option("--examples", type=click.IntRange(0), default=0, show_default=True,
+        click.option("--examples", type=click.IntRange(0, _MOST), default=0, show_default=True,
                      help="Hand-written kernels of other tasks that the Coder is shown."),
         click.option("--thresholds", default="paper", show_default=True,
                      help="What tells a kernel's class: paper, calibrated (for this GPU), or a file."),

@@ -51,7 +51,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
-@click.option("-j", "--jobs", type=click.IntRange(1),
+@click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
               help="Tasks at once.  [default: 4 per GPU, no more than there are cores]")  # fmt: skip
 @search_options
 @model_options

@@ -23,7 +23,7 @@ from pathlib import Path
 from cudamaster import keys, resources
 from cudamaster.devices import smi
 from cudamaster.devices.gate import Gate, NeverNeeded
-from cudamaster.devices.process import run_limited
+from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     Compiled,
@@ -365,6 +365,7 @@ class CudaDevice:
         started = time.monotonic()
         product.unlink(missing_ok=True)
         ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
+        require_room(ran)
         log = f"nvcc was stopped after {_COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
         return Compiled(
             object=product if ran.exit_code == 0 and product.is_file() else None,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -15,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from cudamaster import keys
+from cudamaster import keys, resources
 from cudamaster.devices.protocol import Ran
 from cudamaster.errors import DeviceError
 
@@ -23,6 +25,8 @@ _running: set[int] = set()  # process groups
 _ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
 _LARGEST_FILE_BYTES = 1 << 30
+_FULL = os.strerror(errno.ENOSPC)
+_LITTLE_BYTES = 64 << 20  # a compiler may need as much, and gives it back when it fails
 
 
 def run_limited(
@@ -97,6 +101,19 @@ def run_limited(
         seconds=time.monotonic() - started - ahead,
         ahead=ahead,
     )
+
+
+def require_room(ran: Ran) -> None:
+    """Raise OSError where a compiler failed because a disk is full: that says nothing of what it compiled.
+
+    Its words alone prove nothing, since a source can have them said; and there are none where they found no room.
+    """
+    if ran.exit_code == 0 or ran.expired or (ran.stderr.strip() and _FULL not in ran.stderr):
+        return
+    for place in (Path(tempfile.gettempdir()), resources.cache()):
+        with contextlib.suppress(FileNotFoundError):
+            if shutil.disk_usage(place).free < _LITTLE_BYTES:
+                raise OSError(errno.ENOSPC, _FULL, str(place))
 
 
 def _tell(process: subprocess.Popen[bytes], goes_on: bool) -> None:

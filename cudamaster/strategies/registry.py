@@ -17,6 +17,7 @@ from cudamaster.strategies.scrutiny import JumpRule, RemeasuringWorkbench, Scrut
 from cudamaster.values import ProfileMode, Role
 
 Option = str | bool | int | float
+_LARGEST = 2**63  # what a run's settings keep is below
 
 
 class SearchSettings(Protocol):
@@ -253,10 +254,13 @@ def _value(name: str, text: str, default: Option) -> Option:
             raise UsageError(f"{name} is {text!r}, which is neither true nor false.", f"Write {name}=true.")
         return text.lower() == "true"
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError as error:
         words = {int: "whole number", float: "number"}
         raise UsageError(f"{name} is {text!r}, which is no {words[kind]}.", f"Write {name}={default}.") from error
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        raise UsageError(f"{name} is beyond 64 bits.", f"Write {name}={default}.")
+    return value
 
 
 def _unknown(strategy: Strategy, name: str) -> UsageError:

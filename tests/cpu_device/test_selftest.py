@@ -154,3 +154,34 @@ def test_no_compiler_is_said_as_before(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(DeviceError, match="no-such-compiler"):
         selftest.require(CpuDevice())
+
+
+def test_a_full_disk_is_nobodys_fault(tmp_path):
+    """Neither the kernel is called wrong nor the compiler where there is no room for what the compiler writes."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("making a mount namespace needs root")
+    selftest.require(CpuDevice())
+    kernel, small = tmp_path / "kernel.cu", tmp_path / "small"
+    kernel.write_text(KERNEL)
+    small.mkdir()
+    for words in (["evaluate", "dot_product", str(kernel), "--device", "cpu"], ["doctor", "--self-test", "--json"]):
+        script = f'mount --make-rprivate / && mount -t tmpfs -o size=16k tmpfs {small} && TMPDIR={small} exec "$@"'
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-m", "cudamaster", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "No space left on device" in done.stdout + done.stderr
+        assert str(small) in done.stdout + done.stderr
+    tested = selftest.remembered()
+    assert tested is not None
+    assert tested.failure is None, "what could not be tried is no failure"
+
+
+def test_a_source_that_only_says_so_is_to_blame(tmp_path):
+    """Words of a full disk in a compiler's log are believed where a disk is full."""
+    compiled = CpuDevice().compile("#error No space left on device\n", [], "candidate", tmp_path)
+    assert compiled.object is None
+    assert "No space left on device" in compiled.log

@@ -22,7 +22,7 @@ from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
-from cudamaster.devices.process import run_limited, threads
+from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
     Compiled,
@@ -292,6 +292,7 @@ def _call(command: Sequence[str]) -> tuple[bool, str]:
     ran = run_limited(command, _COMPILE_LIMIT_S, environment={**keys.for_tools(), "LC_ALL": "C.UTF-8"})
     if ran.expired:
         return False, f"the compiler did not end within {_COMPILE_LIMIT_S:.0f} s"
+    require_room(ran)
     return ran.exit_code == 0, ran.stderr[:_LOG_CHARACTERS]
 
 

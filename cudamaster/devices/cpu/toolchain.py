@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from cudamaster import keys, resources
-from cudamaster.devices.process import run_limited
+from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
 from cudamaster.errors import DeviceError
 
@@ -310,6 +310,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
         ],
         _BUILD_LIMIT_S,
     )
+    require_room(built)
     if built.exit_code != 0:
         raise DeviceError(
             f"{compiler()} cannot build the CPU device's executor: {built.stderr[-2000:]}",
