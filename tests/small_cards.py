@@ -2,7 +2,12 @@
 
 from cudamaster import cards
 
-SWEEPS = {"spmv_csr": {"rows": [1024]}, "dot_product": {"N": [65536]}, "sorting": {"N": [1024]}}
+SWEEPS = {
+    "spmv_csr": {"rows": [1024]},
+    "dot_product": {"N": [65536]},
+    "sorting": {"N": [1024]},
+    "softmax_attention": {"q_seq_len": [64], "kv_seq_len": [512], "dim_qk": [128], "dim_v": [64]},
+}
 
 
 def small_card(task: str) -> cards.TaskCard:

@@ -161,6 +161,7 @@ def test_a_build_is_in_use_while_it_is_judged(tmp_path: Path, monkeypatch: pytes
     device.run = trimmed_first  # type: ignore[method-assign, assignment]
     assert bench.evaluate(bench.baseline).correct
     assert seen
-    assert all(len(folders) == 1 for folders in seen)
+    assert all(len(folders) <= 1 for folders in seen)  # a judge that is started ahead comes before its candidate
+    assert len(seen[-1]) == 1
     caching.trim(tmp_path, 0, now=time.time() + 3600)
     assert not list(tmp_path.glob("cpu/*/candidates/*"))

@@ -4,6 +4,8 @@ A worker of the CPU device makes its calls on copies of the buffers, so that wha
 them in place, on the memory that it shares with the judge, as a worker of a GPU does.
 """
 
+from pathlib import Path
+
 import pytest
 from small_cards import small_card
 
@@ -62,3 +64,13 @@ def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precisio
         told = judged(task, precision, made, seed)
         assert told.status is not Status.CORRECT
         assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_call_of_a_series_is_known_to_be_unwatched(seed: int) -> None:
+    """It sees by the poison of calls to come that it is not in the last, and is as coarse as FP8 then."""
+    code = (Path(__file__).parent / "late/coarse_unless_last.cu").read_text()
+    made = Candidate("softmax_attention", Precision.BF16, code, CpuDevice().default_command)
+    told = judged("softmax_attention", Precision.BF16, made, seed)
+    assert told.status is Status.WRONG
+    assert "at a timed call" in told.detail
