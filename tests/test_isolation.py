@@ -365,7 +365,7 @@ def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
     """A worker can't answer in advance, by which a call would seem to take no time."""
     body = (
         "struct { long number; double seconds; int error; char name[64]; char detail[320];"
-        " long seals[16]; long asked; } reply{7, 1e-9};"
+        " long seal; long asked; } reply{7, 1e-9};"
         "for (int to = 3; to < 64; ++to) (void)!send(to, &reply, sizeof reply, MSG_DONTWAIT);"
     )
     seen = attack(builder, tmp_path, body, limit_s=1)

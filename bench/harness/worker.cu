@@ -116,7 +116,7 @@ class Worker {
     explicit Worker(const WorkerOptions& options)
         : options_(options), copies_((kCopies && !options.in_place) || options.exact),
           guard_(options.exact ? 0 : kGuardBytes), channel_(connected(options.channel)) {
-        make_used(); // in the context that the memory of the seals made
+        make_used(); // in the context that the memory of the sealer made
     }
 
     int serve() {
@@ -155,7 +155,7 @@ class Worker {
             return;
         case Ask::kPrepare:
             if (request.sealed)
-                seal(request.seal);
+                reply.seal = seal(request.seal);
             move_to(request.slot);
             if (request.masked)
                 unmask(request.mask);
@@ -163,9 +163,6 @@ class Worker {
             forget_outputs();
             (*flush_)();
             break;
-        case Ask::kSeals:
-            seals_.take(reply.seals);
-            return;
         case Ask::kCall:
             empty_launch(); // the host's way to the device is warm, whatever the worker did before
             reply.seconds = timed_call([this] { call(); });
@@ -229,11 +226,12 @@ class Worker {
     }
 
     // What the call before left, where it left it.
-    void seal(const SealKey& key) {
-        seals_.begin(key);
+    uint64_t seal(const SealKey& key) {
+        sealer_.begin(key);
         for (size_t i = 0; i < spans_.size(); ++i)
             if (spans_[i].written)
-                seals_.add(arguments_.buffers[i], spans_[i].bytes);
+                sealer_.add(arguments_.buffers[i], spans_[i].bytes);
+        return sealer_.seal();
     }
 
     void unmask(const MaskKey& key) const {
@@ -331,7 +329,7 @@ class Worker {
     Sizes sizes_;
     std::vector<Request::Span> spans_;
     std::vector<DeviceBuffer> own_;
-    Seals seals_{launch_seal};
+    Sealer sealer_{launch_seal};
     Arguments arguments_;
     bool prepared_ = false;
 };

@@ -101,38 +101,32 @@ class CaseCalls {
     Outcome call(Contestant& worker, Ask ask) { return call(worker, ask, std::nullopt); }
 
     // A call each on the first `count` slots, in order; `ended` takes what came of them. Where they are `sealed`, so is
-    // what each left, and `late` is to be asked.
+    // what each but the last left, and `late` can be asked.
     template <class Take> void series(Contestant& worker, size_t count, bool sealed, const Take& ended) {
-        seal_keys_.clear();
+        sealed_.clear();
         for (size_t k = 0; k < count; ++k) {
             use(k);
             std::optional<SealKey> key;
-            if (sealed && k > 0) {
+            if (sealed && k > 0)
                 fill_secretly(key.emplace());
-                seal_keys_.push_back(*key);
-            }
-            ended(k, call(worker, Ask::kCall, key));
+            Outcome outcome = call(worker, Ask::kCall, key);
+            if (key)
+                sealed_.push_back({*key, outcome.sealed});
+            ended(k, outcome);
         }
     }
 
-    // How many calls of the series that a worker just made left something else than lies there now. What the last one of a
-    // series left is what is looked at.
-    size_t late(Contestant& worker) {
-        uint64_t then[kMostSlots] = {}, now[kMostSlots] = {};
-        if (seal_keys_.empty())
-            return 0;
-        settle(worker, worker.seals(then));
-        for (size_t k = 0; k < seal_keys_.size(); ++k) {
+    // How many calls of that series left something else than lies there now. What the last one left is what is looked at.
+    size_t late() {
+        size_t broken = 0;
+        for (size_t k = 0; k < sealed_.size(); ++k) {
             use(k);
-            seals_.begin(seal_keys_[k]);
+            sealer_.begin(sealed_[k].key);
             for (size_t i = 0; i < specs_.size(); ++i)
                 if (specs_[i].is_written())
-                    seals_.add(working_[i].get(), specs_[i].bytes());
+                    sealer_.add(working_[i].get(), specs_[i].bytes());
+            broken += sealer_.seal() != sealed_[k].seal;
         }
-        seals_.take(now);
-        size_t broken = 0;
-        for (size_t k = 0; k < seal_keys_.size(); ++k)
-            broken += then[k] != now[k];
         return broken;
     }
 
@@ -213,8 +207,12 @@ class CaseCalls {
     std::vector<WorkingBuffer> working_;             // of the slot in use
     size_t slot_ = 0;
     std::optional<MaskKey> masks_[kMostSlots]; // of the inputs that are in a slot
-    std::vector<SealKey> seal_keys_;           // of the calls of a series but its last
-    Seals seals_{seal};
+    struct Sealed {
+        SealKey key;
+        uint64_t seal;
+    };
+    std::vector<Sealed> sealed_; // what the calls of a series but its last left
+    Sealer sealer_{seal};
 };
 
 } // namespace mskb

@@ -160,7 +160,7 @@ class CaseTime {
                 seen = check_.damaged(*inputs[*checked]);
             }
             if (candidate)
-                damage = damage_of(taken, calls_.late(worker), seen);
+                damage = damage_of(taken, calls_.late(), seen);
             else if (!workers_.rivalled() && !(seen + taken.back().baseline.unsettled).empty())
                 return wrong_baseline();
             for (size_t k = 0; k < inputs.size() && half == 0 && (workers_.judged() || checked); ++k) {

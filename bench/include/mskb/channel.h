@@ -30,7 +30,6 @@ enum class Ask : int {
     kMemory,  // map this memory, whose descriptor comes along
     kCase,    // the sizes and buffers of the calls to come
     kPrepare, // what the call before left is sealed (seal.h); then buffers in place, cold caches, device idle
-    kSeals,   // the seals since the last time they were asked for
     kCall,    // one call under the clock
     kRepeat,  // several, one behind the other, and a wait for the last
     kEmpty,   // an empty launch in its place
@@ -69,8 +68,8 @@ struct Reply {
     int error;        // of the runtime, 0 for none
     char name[64];    // of the error
     char detail[320]; // of the error, or what the call left behind
-    uint64_t seals[kMostSlots];
-    size_t asked; // bytes of the largest allocation so far
+    uint64_t seal;    // of what the call before left, to a request to prepare that asks for one
+    size_t asked;     // bytes of the largest allocation so far
 };
 
 // Copies a text into a field of a message, cut to fit.

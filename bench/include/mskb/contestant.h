@@ -40,6 +40,7 @@ struct Outcome {
     bool gone = false;         // the fault: its process has ended
     std::string unsettled;     // what the call left behind
     size_t asked = 0;          // bytes of the largest allocation of its process so far
+    uint64_t sealed = 0;       // the seal of what the call before left, where that was asked for
 };
 
 class Contestant {
@@ -138,18 +139,11 @@ class Contestant {
         Outcome outcome = exchange(request, kPrepareLimit, reply);
         if (outcome.ended != Ended::kDone)
             return outcome;
+        uint64_t sealed = reply.seal;
         request.ask = ask;
         request.repeats = repeats;
-        return exchange(request, limit_s, reply);
-    }
-
-    // What was sealed since this was asked the last time.
-    Outcome seals(uint64_t (&seals)[kMostSlots]) {
-        Request request{};
-        Reply reply{};
-        request.ask = Ask::kSeals;
-        Outcome outcome = exchange(request, kPrepareLimit, reply);
-        std::copy(reply.seals, reply.seals + kMostSlots, seals);
+        outcome = exchange(request, limit_s, reply);
+        outcome.sealed = sealed;
         return outcome;
     }
 

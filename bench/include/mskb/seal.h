@@ -1,8 +1,8 @@
 // The seal of an output: a number that changes when a bit of it does.
 //
 // A call's outputs are sealed in its own process before the next call is prepared, with a key that is drawn after it, and
-// once more by the judge when all calls of a series are over. A result that comes with a later call breaks the seal: who wrote
-// it did not know the key, which is never in memory that the device sees.
+// once more by the judge when all calls of a series are over. A result that comes with a later call breaks the seal, which
+// the judge has by then: whoever finds the key in the process cannot change it any more.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,47 +47,38 @@ static __global__ void seal_kernel(const unsigned char* data, size_t bytes, uint
         atomicAdd(sum, of_block);
 }
 
-// The seals of the calls of a series, made on the device and read all at once.
-class Seals {
+// Makes the seal of one call after the other.
+class Sealer {
   public:
     // Launches seal_kernel; a launch stands in no header (the CPU device rewrites those of a source file alone).
     using Launch = void (*)(const unsigned char* data, size_t bytes, uint64_t key, uint64_t more,
                             unsigned long long* sum);
 
-    explicit Seals(Launch launch) : launch_(launch), sums_(kMostSlots * sizeof(unsigned long long)) {
-        clear();
-    }
+    explicit Sealer(Launch launch) : launch_(launch), sum_(sizeof(unsigned long long)) {}
 
-    // Begins the seal of the next call; its buffers are added one after the other.
-    void begin(const SealKey& key) { key_ = key, ++calls_, buffers_ = 0; }
+    // Begins the seal of a call; its outputs are added one after the other.
+    void begin(const SealKey& key) {
+        key_ = key, buffers_ = 0;
+        MSKB_CUDA(cudaMemsetAsync(sum_.get(), 0, sum_.bytes()));
+    }
     void add(const void* data, size_t bytes) {
         if (bytes == 0)
             return;
         launch_(static_cast<const unsigned char*>(data), bytes, bits_at(key_.of_words, buffers_),
-                bits_at(key_.added, buffers_), sums() + calls_ - 1);
+                bits_at(key_.added, buffers_), static_cast<unsigned long long*>(sum_.get()));
         ++buffers_;
     }
-
-    // Copies those of all calls since the last time; returns how many they are.
-    size_t take(uint64_t (&seals)[kMostSlots]) {
-        MSKB_CUDA(cudaMemcpy(seals, sums_.get(), sums_.bytes(), cudaMemcpyDeviceToHost));
-        size_t count = calls_;
-        clear();
-        return count;
+    uint64_t seal() const {
+        uint64_t sum = 0;
+        MSKB_CUDA(cudaMemcpy(&sum, sum_.get(), sizeof sum, cudaMemcpyDeviceToHost));
+        return sum;
     }
 
   private:
-    unsigned long long* sums() const { return static_cast<unsigned long long*>(sums_.get()); }
-    void clear() {
-        MSKB_CUDA(cudaMemset(sums_.get(), 0, sums_.bytes()));
-        calls_ = 0;
-    }
-
     Launch launch_;
-    DeviceBuffer sums_;
+    DeviceBuffer sum_;
     SealKey key_{};
     uint64_t buffers_ = 0;
-    size_t calls_ = 0;
 };
 
 } // namespace mskb
