@@ -130,10 +130,8 @@ def program(card: TaskCard, precision: Precision, case: Case, inputs: Path) -> s
 def built(result: TaskResult, device: CudaDevice, largest: float, folder: Path) -> tuple[str, Path]:
     """The label of the case, and the program."""
     card, precision = cards.load(result.task), Precision(result.precision)
-    size = {case: card.footprint_bytes(case, precision) for case in card.cases if case.sweep}
-    fitting = [case for case, bytes_moved in size.items() if bytes_moved <= largest] or [
-        min(size, key=size.__getitem__)
-    ]
+    timed = [(card.footprint_bytes(case, precision), case) for case in card.cases if case.sweep]
+    fitting = [case for taken, case in timed if taken <= largest] or [min(timed, key=lambda one: one[0])[1]]
     case = max(fitting, key=lambda one: one.weight)
     builder = Workbench(card, precision, device)._builder
     command = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker())])]

@@ -6,7 +6,7 @@ The workbench of one task, precision and device: it builds, runs the harness in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -146,17 +146,47 @@ class Workbench:
             build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
-            verdict = self._begun(candidate.id, build, seed)
-            if build.status is None:
-                verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only)
-            if self._modeller is not None and verdict.score is not None:
-                verdict = self._modeller.verdict(verdict, candidate, self.baseline)
+            verdict = self._of_build(candidate, build, seed, stop, check_only=check_only)
             if to_beat is not None and build.status is None:
                 if verdict.score is not None and verdict.score > to_beat:
                     verdict = self._faults.sanitized(verdict, candidate)
                 else:
                     verdict = self._faults.explained(verdict, candidate)
         return _with_rest(verdict, monotonic() - began)
+
+    def evaluate_all(
+        self, candidates: Sequence[Candidate], *, check_only: bool = False, first_failure: bool = False
+    ) -> list[Verdict]:
+        """What `evaluate` says of each of them, in less time where a process on the device takes long to start.
+
+        They are built first, and then judged one after the other by one judge beside one process of the baseline; each
+        has a process of its own, and a seed.
+        """
+        if self.device.has_debug_build:  # its runs are others, and its processes start at once
+            return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
+        stop = ["--first-failure"] if first_failure else []
+        with ExitStack() as block:
+            built, trials = [], []
+            for candidate in candidates:
+                seed = self._trials.draw_seed()
+                block.enter_context(self._builder.using(candidate))
+                built.append((candidate, self._builder.build(candidate, check_only=check_only), seed))
+                if built[-1][1].status is None:
+                    trials.append(self._first_trial(candidate, seed, stop, check_only=check_only))
+            if trials:
+                block.enter_context(self._trials.together(trials))
+            return [self._of_build(*one, stop, check_only=check_only) for one in built]
+
+    def _of_build(
+        self, candidate: Candidate, build: Build, seed: int, stop: Sequence[str], *, check_only: bool
+    ) -> Verdict:
+        """The verdict on a candidate whose build has ended, well or not."""
+        verdict = self._begun(candidate.id, build, seed)
+        if build.status is None:
+            verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only)
+        if self._modeller is not None and verdict.score is not None:
+            verdict = self._modeller.verdict(verdict, candidate, self.baseline)
+        return verdict
 
     def _first_trial(self, candidate: Candidate, seed: int, stop: Sequence[str], *, check_only: bool) -> Trial:
         """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""

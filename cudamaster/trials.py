@@ -20,13 +20,14 @@ from cudamaster import held_out
 from cudamaster.building import Builder
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.gate import Gate
-from cudamaster.devices.process import threads
+from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
 from cudamaster.errors import BaselineError
 from cudamaster.judging import Judgement, judge, parse
 from cudamaster.values import Status
 
 CHECK_LIMIT_S = 600.0
+_FAILED = {"fault": 70, "timeout": 75}  # the judge's exit codes where a line of this kind ends a run
 CHUNK_BYTES = 2 << 20  # memory in larger pieces is asked of the driver, call by call (mskb/used_process.h)
 VERIFY = ("--cases", "verify", "--calls", "0")
 
@@ -75,6 +76,7 @@ class Trials:
         self._calls = calls
         self._seed = seed
         self._started: list[_Ahead] = []
+        self._told: dict[tuple[str, ...], Reported] = {}  # of a batch, by the judge's command
         self._quiet = False
 
     def draw_seed(self) -> int:
@@ -199,9 +201,11 @@ class Trials:
     ) -> Reported:
         """What the judge reported, not judged yet, and what became of its process.
 
-        A run that was started `ahead` goes on.
+        A run that was started `ahead` goes on; one of a batch has ended (`together`).
         """
         command = self._command(workers, cases, options, seed)
+        if not quiet and (told := self._told.pop(tuple(command), None)) is not None:
+            return told
         started = monotonic()
         ahead = next((ahead for ahead in tuple(self._started) if ahead.command.result() == command), None)
         if ahead is None:
@@ -211,6 +215,31 @@ class Trials:
             ahead.gate.open(quiet=quiet and _alone(command))
             lines, ran = ahead.reported.result()
         return lines, replace(ran, waited=max(0.0, monotonic() - started - ran.seconds))
+
+    @contextmanager
+    def together(self, trials: Sequence[Trial]) -> Iterator[None]:
+        """Runs trials of candidates that are there by one judge, which keeps its own process and the baseline's.
+
+        Inside the block `report`, asked for one of them, gives what became of it, once. One that came to no end, as
+        where the judge itself failed or was stopped, is run by a judge of its own then. All of them time calls, or none
+        does.
+        """
+        commands = [self._command(self.workers(t.candidate), t.cases, t.options, t.seed) for t in trials]
+        with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
+            folder = Path(name)
+            runs = [_RunOfBatch(command, folder / str(number)) for number, command in enumerate(commands)]
+            for run in runs:
+                run.folder.mkdir()
+            (folder / "batch").write_text("".join(run.options for run in runs))
+            judge = [commands[0][0], *baseline_alone(commands[0]), "--batch", str(folder / "batch")]
+            limit_s = sum(trial.limit_s for trial in trials)
+            self._device.run(judge, folder / "report.jsonl", limit_s, alone=_alone(commands[0]))
+            self._told.update((tuple(run.command), told) for run in runs if (told := run.told()) is not None)
+        try:
+            yield
+        finally:
+            for command in commands:
+                self._told.pop(tuple(command), None)
 
     @contextmanager
     def ahead(self) -> Iterator[Callable[[Trial], None]]:
@@ -305,3 +334,40 @@ class Trials:
 def _alone(command: Sequence[str]) -> bool:
     """Whether a judge with this command times calls."""
     return command[command.index("--calls") + 1] != "0"
+
+
+@dataclass(frozen=True)
+class _RunOfBatch:
+    """One of the runs of a judge: the command that it stands for, and the folder for its report and its output."""
+
+    command: Sequence[str]
+    folder: Path
+
+    @property
+    def options(self) -> str:
+        """What the batch's file says of it: a word each line, and an empty line. The baseline is that of all runs."""
+        own = self.command[1 + len(baseline_alone(self.command)) :]
+        words = [*own, "--report", str(self._report), "--output", str(self._log)]
+        return "".join(f"{word}\n" for word in words) + "\n"
+
+    @property
+    def _report(self) -> Path:
+        return self.folder / "report.jsonl"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "log"
+
+    def told(self) -> Reported | None:
+        """What the judge reported of it, where it came to an end that the candidate has to answer for."""
+        lines = parse(self._report.read_text("utf-8", "replace")) if self._report.is_file() else []
+        last = lines[-1] if lines else {"event": "none"}
+        if last["event"] == "end":
+            code = 0 if last["ok"] else 1
+        elif last["event"] in _FAILED and last["who"] == "candidate":
+            code = _FAILED[last["event"]]
+        else:
+            return None
+        with self._log.open("rb") as log:
+            output = ends(log)
+        return lines, Ran(code, None, expired=False, stderr=output, seconds=float(last["t"]))

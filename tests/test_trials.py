@@ -65,6 +65,65 @@ def test_a_judge_that_fails_with_the_baseline_alone_is_no_fault_of_the_candidate
         evaluate(Short(lambda *_: True))
 
 
+CANDIDATES = {
+    "right": "",
+    "wrong": "cudaMemset(out, 0, sizeof(float));",
+    "a fault": "*(volatile float*)nullptr = 1;",
+    "for ever": "for (volatile int k = 0; k < 2; k = 0) {}",
+    "not C": "this is no C;",
+    "right again": "(void)0;",
+}
+WHAT_BECOMES = [Status.CORRECT, Status.WRONG, Status.FAULT, Status.TIMEOUT, Status.COMPILE_ERROR, Status.CORRECT]
+
+
+def candidates(bench: Workbench) -> list[Candidate]:
+    """The baseline with each of those at its end."""
+    code = bench.baseline.code.rstrip().removesuffix("}")
+    texts = [f"{code}    {more}\n}}\n" for more in CANDIDATES.values()]
+    return [Candidate("dot_product", Precision.FP32, text, bench.baseline.command) for text in texts]
+
+
+@pytest.mark.parametrize("calls", [0, 4])
+def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
+    """Those behind one that faults or hangs too; each has its own seed, and output."""
+    device = Short(lambda *_: False)
+    protocol = replace(device.protocol, call_limit_s=0.5)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=calls, protocol=protocol)
+    many = bench.evaluate_all(candidates(bench))
+    assert [verdict.status for verdict in many] == WHAT_BECOMES
+    assert len(device.runs) == 1
+    assert "cuda device fault" not in many[1].log
+    assert len({verdict.seed for verdict in many}) == len(many)
+    assert len(many[0].cases) > len(bench.card.cases)  # held-out ones too
+    assert len(many[2].cases) == 1
+    each = [bench.evaluate(one) for one in candidates(bench)]
+    assert [(one.status, one.detail.partition(":")[0]) for one in each] == [
+        (one.status, one.detail.partition(":")[0]) for one in many
+    ]
+    assert (many[0].score is None) == (calls == 0)
+
+
+def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
+    """It may have been stopped, or failed by itself: what it did not come to says nothing."""
+    device = Short(lambda *_: False)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False)
+    three = candidates(bench)[:3]
+    trials = bench._trials
+    run = device.run
+
+    def killed(command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+        if "--batch" in command:
+            batch = Path(command[command.index("--batch") + 1])
+            first = batch.read_text().partition("\n\n")[0]
+            batch.write_text(first + "\n\n")
+        return run(command, report, limit_s, **options)
+
+    device.run = killed  # type: ignore[method-assign]
+    assert [one.status for one in bench.evaluate_all(three, check_only=True)] == WHAT_BECOMES[:3]
+    assert ["--batch" in command for command in device.runs] == [True, False, False]
+    assert not trials._told
+
+
 class Neighboured(CpuDevice):
     """A device that stands for a GPU beside others: what is run on it may be asked to be quiet."""
 

@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -23,6 +23,7 @@ from cudamaster.evaluation import Workbench
 from cudamaster.records import from_json, to_json
 from cudamaster.values import Candidate, Precision, Verdict, content_hash
 
+BATCH = 16  # candidates that one judge is asked about
 TIMED_CALLS = 10  # a candidate that is to be seen in timed calls
 CALL_LIMIT_S = 10.0  # of a call on a device that only emulates
 VARIED = ("spmv_csr", "triangle_attention", "layer_norm", "sorting", "dot_product")
@@ -53,25 +54,39 @@ class Subject:
         gains = kind.expect is Expect.HARMLESS and not self.device.emulated and self.card.name in VARIED
         return kind.shows == "in timed calls" or gains
 
-    def verdict(self, kind: Kind, made: Candidate) -> Verdict:
-        """What the harness says of a candidate, having looked at as much as its kind asks for."""
-        check_only = self.device.emulated and kind.shows == "at once"
-        return self.bench(kind).evaluate(made, check_only=check_only, first_failure=True)
+    def verdicts(self, kind: Kind, made: Sequence[Candidate]) -> list[Verdict]:
+        """What the harness says of candidates, having looked at as much as `kind` asks for, and those `alike`."""
+        return self.bench(kind).evaluate_all(made, check_only=self.is_checked_only(kind), first_failure=True)
+
+    def is_checked_only(self, kind: Kind) -> bool:
+        """Whether small cases are enough."""
+        return self.device.emulated and kind.shows == "at once"
 
     def bench(self, kind: Kind) -> Workbench:
         """The workbench for a kind."""
-        return self._timing if self.is_timed(kind) else self._checking
+        if not self.is_timed(kind):
+            return self._checking
+        return self._refusing if kind.expect is Expect.REFUSED else self._timing
+
+    def alike(self, kind: Kind) -> tuple[str, int, bool]:
+        """The same for kinds whose candidates can be judged together."""
+        return f"{self.card.name} {self.precision}", id(self.bench(kind)), self.is_checked_only(kind)
 
     @cached_property
     def _timing(self) -> Workbench:
-        return self._bench(TIMED_CALLS)
+        return self._bench(TIMED_CALLS, self.device.protocol.pairs)
+
+    @cached_property
+    def _refusing(self) -> Workbench:
+        # One process makes the calls that two would make between them: which of them is caught makes no difference.
+        return self._bench(TIMED_CALLS, 1)
 
     @cached_property
     def _checking(self) -> Workbench:
-        return self._bench(0)
+        return self._bench(0, 1)
 
-    def _bench(self, calls: int) -> Workbench:
-        protocol = self.device.protocol
+    def _bench(self, calls: int, pairs: int) -> Workbench:
+        protocol = replace(self.device.protocol, pairs=pairs)
         if self.device.emulated:
             protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S)
         # What counts here is what is refused, so that no time is modelled.
@@ -109,34 +124,63 @@ def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool
 def run(
     work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome], jobs: int, tell: Callable[[Outcome, bool], None]
 ) -> list[Outcome]:
-    """Outcomes of the work, those `known` by their key taken over; `tell` hears each, and whether it is new."""
+    """Outcomes of the work, those `known` by their key taken over; `tell` hears each, and whether it is new.
+
+    Candidates of one task that are looked at in the same way are judged together, up to BATCH of them, so that a run
+    which is stopped loses no more than `jobs` batches.
+    """
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(jobs) as pool:
-        todo = [pool.submit(_one, kind, subject, known) for kind, subject in work]
+        todo = [pool.submit(_outcomes, some, known) for some in _batches(work)]
         try:
             for done in as_completed(todo):
-                outcome, new = done.result()
-                outcomes.append(outcome)
-                tell(outcome, new)
+                for outcome, new in done.result():
+                    outcomes.append(outcome)
+                    tell(outcome, new)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return outcomes
 
 
-def _one(kind: Kind, subject: Subject, known: Mapping[str, Outcome]) -> tuple[Outcome, bool]:
-    made, started = candidate(kind, subject), monotonic()
-    if isinstance(made, NoCheat):
-        where = (kind.name, subject.card.name, subject.precision, subject.device.name)
-        return Outcome(*where, key="", result=Result.NO_CHEAT, detail=made.reason), False
-    key = content_hash(kind.name, kind.shows, str(subject.is_timed(kind)), subject.bench(kind).key(made))
-    if key in known:
-        return known[key], False
-    bench = subject.bench(kind)
-    # Thousands of builds of some megabytes, that nobody asks for again.
-    with _in_use(bench.key(made), lambda: bench.forget(made)):
-        verdict = subject.verdict(kind, made)
-    return outcome(kind, subject.precision, subject.card.name, key, verdict, monotonic() - started), True
+def _batches(work: Sequence[tuple[Kind, Subject]]) -> Iterator[list[tuple[Kind, Subject]]]:
+    """The work in its order, parted into what one judge is asked to do."""
+    alike: dict[tuple[str, int, bool], list[tuple[Kind, Subject]]] = {}
+    for kind, subject in work:
+        alike.setdefault(subject.alike(kind), []).append((kind, subject))
+    for some in alike.values():
+        for begin in range(0, len(some), BATCH):
+            yield some[begin : begin + BATCH]
+
+
+def _outcomes(work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome]) -> list[tuple[Outcome, bool]]:
+    """The outcomes of kinds that are alike for one subject, and whether each is new."""
+    found: list[tuple[Outcome, bool]] = []
+    todo: list[tuple[Kind, str, Candidate]] = []
+    for kind, subject in work:
+        made = candidate(kind, subject)
+        if isinstance(made, NoCheat):
+            where = (kind.name, subject.card.name, subject.precision, subject.device.name)
+            found.append((Outcome(*where, key="", result=Result.NO_CHEAT, detail=made.reason), False))
+            continue
+        key = content_hash(kind.name, kind.shows, str(subject.is_timed(kind)), subject.bench(kind).key(made))
+        if key in known:
+            found.append((known[key], False))
+        else:
+            todo.append((kind, key, made))
+    if not todo:
+        return found
+    subject, started = work[0][1], monotonic()
+    bench = subject.bench(todo[0][0])
+    with ExitStack() as using:
+        # Thousands of builds of some megabytes, that nobody asks for again.
+        for _, _, made in todo:
+            using.enter_context(_in_use(bench.key(made), partial(bench.forget, made)))
+        verdicts = subject.verdicts(todo[0][0], [made for _, _, made in todo])
+    each_s = (monotonic() - started) / len(todo)
+    for (kind, key, _), verdict in zip(todo, verdicts, strict=True):
+        found.append((outcome(kind, subject.precision, subject.card.name, key, verdict, each_s), True))
+    return found
 
 
 _users: Counter[str] = Counter()

@@ -91,7 +91,7 @@ def run_limited(
             process.wait()
         if _ending.is_set():
             threading.Event().wait()
-        text = _ends(output)
+        text = ends(output)
     code = process.returncode
     return Ran(
         exit_code=code if code >= 0 else None,
@@ -154,7 +154,7 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait, cancel_futures=not wait)
 
 
-def _ends(output: BinaryIO) -> str:
+def ends(output: BinaryIO) -> str:
     """Start and end of a file: a checker's report begins with what matters, a crash ends with it."""
     size = output.seek(0, os.SEEK_END)
     output.seek(0)

@@ -176,11 +176,11 @@ class CaseCalls {
             harness_failure("no random numbers");
     }
 
-    // A fault or a timeout ends the run: the worker is of no use any more.
+    // A fault or a timeout ends the run: the worker is of no use any more. Throws RunOver.
     void settle(Contestant& worker, const Outcome& outcome) const {
         if (outcome.ended == Ended::kTimeout) {
             write(line("timeout").add("who", worker.who()).add("limit_s", outcome.limit));
-            std::_Exit(kTimeoutExit);
+            throw RunOver{kTimeoutExit, worker.who()};
         }
         if (outcome.ended == Ended::kFault) {
             write(line("fault")
@@ -190,7 +190,7 @@ class CaseCalls {
                       .add("gone", outcome.gone));
             worker.leave();
             worker.wait_for_end();
-            std::_Exit(kFaultExit);
+            throw RunOver{kFaultExit, worker.who()};
         }
     }
 

@@ -93,6 +93,7 @@ class Contestant {
     }
 
     const char* who() const { return who_; }
+    bool met() const { return met_; } // it has come up
     pid_t process() const { return process_; }
 
     // Gives the worker its memory, of which buffers take `for_slots` bytes; what keeps it from harm is then in `isolation`.
@@ -275,7 +276,7 @@ class Contestant {
     int listening_ = -1;
     pid_t process_ = -1;
     std::optional<Channel> channel_;
-    bool met_ = false; // it has come up
+    bool met_ = false;
     size_t host_bytes_ = kMostHostBytes;
 };
 

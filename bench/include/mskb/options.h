@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace mskb {
 
 struct Options {
     std::string report;               // file for the JSON lines; empty: stdout
+    std::string output;               // file for what the workers print; empty: where the judge's goes
+    std::string batch;                // file with the options of several runs, see read_options
     uint64_t seed = 0;                // of inputs and of the order of calls; fresh when not given
     int warmups = 3, calls = 50;      // per case, of baseline and candidate each; calls = 0: check only
     std::string cases = "all";        // built-in cases to run: all, sweep, verify, none
@@ -47,7 +50,8 @@ inline void usage(const char* program) {
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
-        "          [--gpu-node FILE] [--paper] [--helper-core N]... [--ahead]\n"
+        "          [--gpu-node FILE] [--paper] [--helper-core N]... [--ahead] [--output FILE] [--batch "
+        "FILE]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
         program);
@@ -74,13 +78,10 @@ inline bool reads(const char* text, int& to) {
     return known;
 }
 
-// Exits with 64 and the usage when the command line makes no sense.
-inline Options parse_options(int argc, char** argv) {
-    Options o;
-    std::random_device entropy;
-    o.seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
-    for (int i = 1; i < argc; ++i) {
-        std::string key = argv[i];
+// Reads options into `o`. Exits with 64 and the usage when they make no sense.
+inline void read_options(Options& o, const char* program, const std::vector<std::string>& words) {
+    for (size_t i = 0; i < words.size(); ++i) {
+        const std::string& key = words[i];
         bool* flag = key == "--baseline-only"   ? &o.baseline_only
                      : key == "--first-failure" ? &o.first_failure
                      : key == "--launches"      ? &o.launches
@@ -91,12 +92,16 @@ inline Options parse_options(int argc, char** argv) {
             *flag = true;
             continue;
         }
-        const char* value = i + 1 < argc ? argv[++i] : nullptr;
+        const char* value = i + 1 < words.size() ? words[++i].c_str() : nullptr;
         bool known = value != nullptr;
         if (!known || key.rfind("--", 0) != 0)
             known = false;
         else if (key == "--report")
             o.report = value;
+        else if (key == "--output")
+            o.output = value;
+        else if (key == "--batch")
+            o.batch = value;
         else if (key == "--seed")
             known = reads(value, o.seed);
         else if (key == "--warmups")
@@ -141,12 +146,44 @@ inline Options parse_options(int argc, char** argv) {
         else
             known = false;
         if (!known) {
-            std::fprintf(stderr, "%s: cannot read %s\n", argv[0], key.c_str());
-            usage(argv[0]);
+            std::fprintf(stderr, "%s: cannot read %s\n", program, key.c_str());
+            usage(program);
             std::exit(64);
         }
     }
-    return o;
+}
+
+// The options of each run: those of the command line; or, with --batch, these and what its file adds to them, a word each
+// line and an empty line behind each run. The command line is overwritten where it holds the seed: others can read it, and
+// the seed is nobody else's.
+inline std::vector<Options> parse_options(int argc, char** argv) {
+    Options common;
+    std::random_device entropy;
+    common.seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
+    read_options(common, argv[0], {argv + 1, argv + argc});
+    for (int i = 1; i < argc; ++i)
+        if (std::strcmp(argv[i - 1], "--seed") == 0)
+            std::memset(argv[i], '-', std::strlen(argv[i]));
+    if (common.batch.empty())
+        return {common};
+    std::vector<Options> runs;
+    std::vector<std::string> words;
+    std::ifstream file(common.batch);
+    for (std::string word; std::getline(file, word);) {
+        if (!word.empty()) {
+            words.push_back(word);
+            continue;
+        }
+        runs.push_back(common);
+        read_options(runs.back(), argv[0], words);
+        words.clear();
+    }
+    if (runs.empty() || !words.empty()) {
+        std::fprintf(stderr, "%s: %s does not hold the options of whole runs\n", argv[0],
+                     common.batch.c_str());
+        std::exit(64);
+    }
+    return runs;
 }
 
 } // namespace mskb

@@ -76,6 +76,12 @@ class Report {
         if (descriptor_ < 0)
             std::perror(path.c_str());
     }
+    Report(const Report&) = delete;
+    Report& operator=(const Report&) = delete;
+    ~Report() {
+        if (descriptor_ > 1)
+            close(descriptor_);
+    }
     bool ok() const { return descriptor_ >= 0; }
 
     // Writes the line with `t`, the seconds since the report was opened.

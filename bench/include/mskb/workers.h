@@ -2,12 +2,15 @@
 //
 // One process may run a kernel slower than another does, by a few hundred nanoseconds a call for as long as both live
 // (where code and stacks come to lie). So turns are taken by pairs of processes, one pair after the other.
+//
+// A judge that makes several runs keeps the baseline's processes, which are trusted; every candidate gets new ones.
 #pragma once
 #include <algorithm>
 #include <cerrno>
 #include <list>
 #include <string>
 #include <vector>
+#include <fcntl.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sched.h>
@@ -20,6 +23,12 @@ namespace mskb {
 
 constexpr int kFaultExit = 70; // a worker's fault ended the run
 constexpr int kTimeoutExit = 75;
+
+// Thrown where a worker ends a run; its report says why.
+struct RunOver {
+    int code;        // the judge's exit code for it
+    std::string who; // whose worker it was
+};
 
 // Puts a process's main thread on one processor core; 0 is this process, and a core below 0 is any.
 inline void run_on([[maybe_unused]] int core, [[maybe_unused]] pid_t process = 0) {
@@ -36,10 +45,20 @@ inline void run_on([[maybe_unused]] int core, [[maybe_unused]] pid_t process = 0
 
 class Workers {
   public:
-    // Starts them; they come up while the judge does. A candidate that is still being built is started once it is there.
-    explicit Workers(const Options& options) : options_(options) {
+    // Starts those of a run; they come up while the judge does. A candidate that is still being built is started once it
+    // is there. Those of the run before end first, but for the baseline's.
+    void start(const Options& options) {
+        for (Kind* kind : {&rivals_, &candidates_})
+            for (Contestant& worker : *kind)
+                worker.leave();
+        rivals_.clear();
+        candidates_.clear();
+        joined_ = 0;
+        options_ = &options;
+        if (!options.output.empty())
+            print_to(options.output);
         for (size_t pair = 0; pair < most_pairs(); ++pair) {
-            if ((pair == 0 || options.rival.empty()) && !shown())
+            if ((pair == 0 || options.rival.empty()) && !shown() && baselines_.size() <= pair)
                 start(baselines_, "baseline", options.baseline);
             if (!options.rival.empty())
                 start(rivals_, "rival", options.rival);
@@ -48,23 +67,24 @@ class Workers {
             start_candidates();
     }
 
-    // Gives the workers their memory; those of the candidate as each of them is needed (join).
+    // Gives the new workers their memory; those of the candidate as each of them is needed (join).
     void admit(const Report& report, const SharedMemory& memory, size_t for_slots) {
         report_ = &report;
         memory_ = &memory;
         for_slots_ = for_slots;
         for (Kind* kind : {&baselines_, &rivals_})
             for (Contestant& worker : *kind)
-                admit(worker);
-        if (options_.baseline_only)
+                if (!worker.met())
+                    admit(worker);
+        if (options_->baseline_only)
             tell_isolation();
     }
 
     // Waits for the candidate's processes of so many pairs; gives those that were not waited for before. The first of
-    // them says what keeps it from harm.
+    // them says what keeps it from harm. Throws RunOver where one does not come up.
     std::vector<Contestant*> join(size_t pairs) {
         std::vector<Contestant*> joined;
-        if (options_.baseline_only)
+        if (options_->baseline_only)
             return joined;
         if (candidates_.empty()) {
             await_candidate();
@@ -97,7 +117,7 @@ class Workers {
     Contestant& opponent(size_t pair = 0) {
         return *std::next((rivalled() ? rivals_ : baselines_).begin(), pair);
     }
-    bool judged() const { return !options_.baseline_only; } // else the baseline is checked alone
+    bool judged() const { return !options_->baseline_only; } // else the baseline is checked alone
     bool rivalled() const { return !rivals_.empty(); } // else the candidate is timed against the baseline
 
     // Lets all of them end, at once: the end of a context takes a while.
@@ -119,7 +139,15 @@ class Workers {
 
     void start_candidates() {
         for (size_t pair = 0; pair < (judged() ? most_pairs() : 0); ++pair)
-            start(candidates_, "candidate", options_.candidate);
+            start(candidates_, "candidate", options_->candidate);
+    }
+
+    // What workers print from here on goes to that file, and what the judge does.
+    static void print_to(const std::string& path) {
+        int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (file < 0 || dup2(file, 1) < 0 || dup2(file, 2) < 0)
+            harness_failure("what workers print cannot be written to " + path);
+        close(file);
     }
 
     // Whoever builds it says on standard input that it is there. Without a word there is nothing to judge.
@@ -132,10 +160,10 @@ class Workers {
             std::_Exit(0);
     }
 
-    bool shown() const { return options_.profile > 0 || options_.launches; } // calls of the candidate alone
+    bool shown() const { return options_->profile > 0 || options_->launches; } // calls of the candidate alone
     size_t most_pairs() const {
-        bool timed = options_.calls > 0 && !shown() && !options_.baseline_only;
-        return timed ? options_.pairs : 1;
+        bool timed = options_->calls > 0 && !shown() && !options_->baseline_only;
+        return timed ? options_->pairs : 1;
     }
 
     // One that does not come up has failed before its first case. Only one of them makes a call at a time: on one core
@@ -144,7 +172,7 @@ class Workers {
         Outcome outcome = worker.start(*memory_, for_slots_, isolation_);
         if (outcome.ended == Ended::kDone) {
             if (worker.process() > 0)
-                run_on(options_.workers_core, worker.process());
+                run_on(options_->workers_core, worker.process());
             return;
         }
         std::string why = outcome.ended == Ended::kTimeout ? "it did not start in time"
@@ -157,12 +185,12 @@ class Workers {
                            .add("error", "failed at its start")
                            .add("detail", why)
                            .add("gone", outcome.gone));
-        std::_Exit(kFaultExit);
+        throw RunOver{kFaultExit, worker.who()};
     }
 
     void tell_isolation() const { report_->write(Line("isolation").add("text", isolation_)); }
 
-    const Options& options_;
+    const Options* options_ = nullptr; // of the run
     const Report* report_ = nullptr;
     const SharedMemory* memory_ = nullptr;
     size_t for_slots_ = 0;  // bytes of it
