@@ -23,7 +23,7 @@ from cudamaster.evaluation import Workbench
 from cudamaster.records import from_json, to_json
 from cudamaster.values import Candidate, Precision, Verdict, content_hash
 
-BATCH = 16  # candidates that one judge is asked about
+BATCH = 8  # candidates that one judge is asked about
 TIMED_CALLS = 10  # a candidate that is to be seen in timed calls
 CALL_LIMIT_S = 10.0  # of a call on a device that only emulates
 VARIED = ("spmv_csr", "triangle_attention", "layer_norm", "sorting", "dot_product")

@@ -3,7 +3,6 @@
 // fifth of a second on an H200 while no other process of the machine makes one, is then spent on each candidate alone.
 #pragma once
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,14 +78,6 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
     return ok;
 }
 
-// The judge works on one stream. A context with one queue for it, in place of eight, takes half the time to make.
-inline void make_context() {
-    constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
-    setenv(kQueues, "1", 1);
-    MSKB_CUDA(cudaFree(nullptr));
-    unsetenv(kQueues); // a worker that is started later has all of them
-}
-
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout; of the last run.
 inline int run(int argc, char** argv) {
     const std::vector<Options> runs = parse_options(argc, argv);
@@ -108,7 +99,10 @@ inline int run(int argc, char** argv) {
     workers.start(first);
     Helpers helpers(first.helper_cores, first.core, first.workers_core);
     run_on(first.core); // which nobody is to disturb: the judge waits without sleeping
-    make_context();
+    {
+        Queues one(1); // the judge works on one stream
+        MSKB_CUDA(cudaFree(nullptr));
+    }
     const size_t free_bytes = free_memory();
     size_t largest = 1; // of the buffers of a case
     for (size_t k = 0; k < runs.size(); ++k)
