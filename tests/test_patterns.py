@@ -217,6 +217,33 @@ def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> 
         assert subprocess.run(command, check=False).returncode == 0, report.read_text()
 
 
+def test_one_element_within_twice_the_bound_is_seen_where_the_reference_takes_a_sample(tmp_path: Path) -> None:
+    """Two kernels may be apart by that much; the reference, asked about the furthest, says which of them is wrong."""
+    bench = Workbench(cards.load("matrix_scalar_mul"), Precision.FP32, CpuDevice())
+    assert "scalar * A[i]" in bench.baseline.code
+    for ulps, code in ((0.0, 0), (6.0, 1)):  # of fp32 at the element; the bound is four
+        text = bench.baseline.code.replace(
+            "scalar * A[i]", f"scalar * A[i] * (i == 5000 ? 1.0f + {ulps}f * 0x1p-23f : 1.0f)"
+        )
+        build = bench._builder.build(Candidate("matrix_scalar_mul", Precision.FP32, text, bench.baseline.command))
+        assert build.worker is not None, build.log
+        command = [bench._builder.judge(), "--baseline", bench._builder.baseline_worker(), "--candidate", build.worker]
+        command += [
+            "--cases",
+            "none",
+            "--case",
+            "M=100,N=100,scalar=2",
+            "--calls",
+            "0",
+            "--oracle-elements",
+            "200",
+            "--seed",
+            "1",
+        ]
+        report = tmp_path / f"{ulps}.jsonl"
+        assert subprocess.run([*command, "--report", report], check=False).returncode == code, report.read_text()
+
+
 def test_a_wrong_kernel_on_the_command_line(tmp_path: Path) -> None:
     """What is printed names the elements, what was expected, got and allowed; the JSON has it all for every case."""
     bench = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice())

@@ -9,7 +9,8 @@
 // apart leaves the first one as tight as fp32 accumulation. Every comparison is written so that NaN fails.
 //
 // Where the reference takes a sample, every element is held against the baseline's too. The scale of most is not known
-// then, so that comparison only finds suspects: the reference is asked about them, and has the last word.
+// then, so that comparison only finds suspects: the reference is asked about them, and has the last word. Where there is no
+// suspect it is asked about those furthest from the baseline's: two kernels may be apart by twice what one may be off by.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,8 @@ namespace mskb {
 
 constexpr double kMultiple = 4.0;
 constexpr double kFloor = 4 * 0x1.0p-23; // four ulps of fp32 at the element's scale
+constexpr size_t kFurthest = 2; // elements that are no suspects and are asked about: among the furthest, ...
+constexpr int kNarrower = 6;    // ... found by halving what they may be apart so often
 
 // Error of a value beyond the unavoidable rounding of the output, in units of scale; infinite when it is NaN.
 inline double error_in_scale(double got, double expected, double scale, Kind kind) {
@@ -131,6 +134,19 @@ inline Tolerance tolerance_of(const BufferSpec& spec, const Expected& expected, 
     return tolerance;
 }
 
+// Places of elements that are furthest from the baseline's, where none is beyond `tolerance`.
+inline std::vector<size_t> furthest(const void* got, const void* baseline, const BufferSpec& spec,
+                                    Tolerance tolerance) {
+    for (int step = 0; step < kNarrower; ++step) {
+        for (double& slack : tolerance.slack)
+            slack /= 2;
+        Difference apart = compare_on_device(got, baseline, spec, tolerance);
+        if (apart.count > 0)
+            return {apart.kept, apart.kept + std::min<size_t>(apart.count, kFurthest)};
+    }
+    return {};
+}
+
 // Fills in mismatches and pattern by the comparison with the baseline; of the `known` elements the reference has said
 // what is wrong with them, or that nothing is.
 inline void describe(Comparison& result, const void* got, const void* baseline, const BufferSpec& spec,
@@ -188,12 +204,16 @@ void compare_with_baseline(Comparison& result, const void* got, const void* base
     Tolerance wider = tolerance;
     for (int step = 0; step < 32 && !found; ++step) {
         Difference apart = compare_on_device(got, baseline, spec, wider);
-        size_t count = std::min({static_cast<size_t>(apart.count), most, size_t{Difference::kKept}});
-        if (!can_ask || count == 0) {
+        if (!can_ask) {
             found = apart.count > 0;
             break;
         }
+        size_t count = std::min({static_cast<size_t>(apart.count), most, size_t{Difference::kKept}});
         std::vector<size_t> suspects(apart.kept, apart.kept + count);
+        if (step == 0 && apart.count == 0)
+            suspects = furthest(got, baseline, spec, tolerance);
+        if (suspects.empty())
+            break;
         Comparison asked = ask(suspects);
         for (size_t suspect : suspects)
             known[suspect] = Flaw::kNone;
