@@ -59,7 +59,8 @@ class KeptOutputs {
 class CaseCheck {
   public:
     CaseCheck(const std::vector<BufferSpec>& specs, const std::vector<WorkingBuffer>& working, Oracle& oracle)
-        : specs_(specs), working_(working), oracle_(oracle), worst_(specs.size(), 0.0) {}
+        : specs_(specs), working_(working), oracle_(oracle), worst_(specs.size(), 0.0),
+          scales_(specs.size()) {}
 
     // Of the working buffers.
     Observation observe(const Inputs& inputs, const std::vector<Expected>& expected,
@@ -91,6 +92,7 @@ class CaseCheck {
                 continue;
             double worst = worst_error(seen.outputs[i], specs_[i], expected[i]);
             worst_[i] = std::max(worst_[i], worst);
+            scales_[i].add(expected[i]);
             ok = ok && worst <= (specs_[i].exact ? 0.0 : kBaselineError);
         }
         return ok;
@@ -106,7 +108,7 @@ class CaseCheck {
     // Whether a call of the candidate was right; `line` takes what was found. Where the reference does not cover an output,
     // every element of `got` is compared with that of `baseline`. The inputs of the call are in the working buffers.
     bool candidate(const Observation& seen, const std::vector<Expected>& expected, const Outputs& got,
-                   const Outputs& baseline, Line& line) const {
+                   const Outputs& baseline, Line& line) {
         bool ok = seen.damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
@@ -116,10 +118,11 @@ class CaseCheck {
             if (expected[i].sampled()) {
                 auto ask = [&](const std::vector<size_t>& places) {
                     std::vector<Expected> asked = oracle_.expect_at(i, places);
+                    scales_[i].add(asked[i]);
                     return compare(gather(got[i], specs_[i], asked[i].wanted), specs_[i], asked[i],
                                    worst_[i]);
                 };
-                compare_with_baseline(comparison, got[i], baseline[i], specs_[i], expected[i],
+                compare_with_baseline(comparison, got[i], baseline[i], specs_[i], tolerance(i),
                                       oracle_.most_asked(i), ask);
             } else {
                 describe(comparison, specs_[i]);
@@ -131,12 +134,9 @@ class CaseCheck {
         return ok;
     }
 
-    // How far outputs may be from the baseline's before they are suspects, per buffer.
-    std::vector<Tolerance> tolerances(const std::vector<Expected>& expected) const {
-        std::vector<Tolerance> each;
-        for (size_t i = 0; i < specs_.size(); ++i)
-            each.push_back(tolerance_of(specs_[i], expected[i], bound_of(specs_[i], worst_[i])));
-        return each;
+    // How far an output may be from the baseline's before its elements are suspects, by all that the reference has said.
+    Tolerance tolerance(size_t i) const {
+        return scales_[i].tolerance(specs_[i], bound_of(specs_[i], worst_[i]));
     }
 
     // Empty when guard zones and inputs are as they were, else what was damaged.
@@ -155,6 +155,7 @@ class CaseCheck {
     const std::vector<WorkingBuffer>& working_;
     Oracle& oracle_;
     std::vector<double> worst_; // error of the baseline so far, per buffer
+    std::vector<Scales> scales_;
 };
 
 } // namespace mskb

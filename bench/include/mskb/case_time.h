@@ -21,10 +21,9 @@ namespace mskb {
 constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
 constexpr double kCheckedCalls =
-    3; // of the first turns, and as many as the logarithm of their number grows by 1
-constexpr int kMostWidened =
-    2; // times that suspects who were right make the comparison with the baseline's ...
-constexpr double kWidened = 4;        // ... so much wider
+    3;                       // of the first turns, and as many as the logarithm of their number grows by 1
+constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
+constexpr double kMostWidened = 4;    // ... each doubles what outputs may be apart by, up to so much
 constexpr size_t kFewestTurns = 16;   // where calls are long, no more than these are taken if they ...
 constexpr double kLongSeconds = 0.25; // ... take longer than this, and agree
 constexpr int kMostTurns = 64;        // times as many turns as asked for are taken at most, ...
@@ -37,12 +36,12 @@ constexpr uint64_t kTimedStream = 3;  // of the inputs of the first turn; those 
 class CaseTime {
   public:
     // `most_bytes`: what a case may take on the device; `extra_seconds`: what turns beyond those asked for may take;
-    // `usual`: what comes of inputs of the case.
     CaseTime(const Options& options, CaseCalls& calls, CaseCheck& check, Oracle& oracle, const GpuState& gpu,
-             Rng& rng, size_t most_bytes, double extra_seconds, const std::vector<Expected>& usual)
+             Rng& rng, size_t most_bytes, double extra_seconds)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),
-          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds),
-          tolerances_(check.tolerances(usual)) {}
+          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds) {
+        learn();
+    }
 
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
@@ -197,21 +196,24 @@ class CaseTime {
             calls_.use(k);
             if (!right(*inputs[k], first_[k], candidate_first, k == told ? damage : ""))
                 return false;
-            if (k != checked)
-                widen();
+            if (k != checked && !workers_.rivalled()) { // a rival may be the one that is off
+                if (++acquitted_ > kPatience)
+                    widened_ = std::min(2 * widened_, kMostWidened);
+                learn();
+            }
         }
         return true;
     }
 
-    // A suspect was right, so what outputs may differ by was too little. Not without end: who is asked about often costs
-    // time, and who is asked about seldom may be wrong.
-    void widen() {
-        if (workers_.rivalled() || widened_ == kMostWidened) // a rival may be the one that is off
-            return;
-        ++widened_;
-        for (Tolerance& tolerance : tolerances_)
-            for (double& slack : tolerance.slack)
-                slack *= kWidened;
+    // How far outputs may be from the other side's before the reference is asked. Of a suspect who was right it has told the
+    // scale. That is enough as a rule; to ask often costs time, but who is asked about seldom may be wrong.
+    void learn() {
+        tolerances_.clear();
+        for (size_t i = 0; i < calls_.specs().size(); ++i) {
+            tolerances_.push_back(check_.tolerance(i));
+            for (double& slack : tolerances_.back().slack)
+                slack *= widened_;
+        }
     }
 
     // Whose outputs of the candidate are far from those of the other side.
@@ -292,9 +294,10 @@ class CaseTime {
     size_t most_bytes_;
     double extra_seconds_;
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
-    int widened_ = 0;                   // times
-    KeptOutputs first_[kMostSlots];     // what the half of a series that came first left
-    KeptOutputs second_, rival_; // likewise in one call: the second half, and the baseline beside a rival
+    int acquitted_ = 0;                 // suspects
+    double widened_ = 1;
+    KeptOutputs first_[kMostSlots]; // what the half of a series that came first left
+    KeptOutputs second_, rival_;    // likewise in one call: the second half, and the baseline beside a rival
 };
 
 } // namespace mskb

@@ -109,30 +109,40 @@ inline void describe(Comparison& result, const BufferSpec& spec) {
     result.pattern = which + (what.empty() ? "" : "; " + what);
 }
 
-// How far from the baseline's an element is a suspect: both kernels may be off by the bound, one of them by the rounding
-// of the result. The scale of an element is taken to be the largest one that was sampled at values of its size, give or
-// take a power of two.
-inline Tolerance tolerance_of(const BufferSpec& spec, const Expected& expected, double bound) {
-    Tolerance tolerance{};
-    if (spec.exact)
+// The scales of an output's elements, as far as the reference was asked: the largest one by the size of the value.
+class Scales {
+  public:
+    void add(const Expected& expected) {
+        for (size_t j = 0; j < expected.wanted.size(); ++j) {
+            double& largest = largest_[Tolerance::bin(expected.value[j])];
+            largest = std::max(largest, expected.scale[j]);
+        }
+    }
+
+    // How far from the baseline's an element is a suspect: both kernels may be off by the bound, one of them by the
+    // rounding of the result. The scale of an element is taken to be the largest one at values of its size, give or take a
+    // power of two.
+    Tolerance tolerance(const BufferSpec& spec, double bound) const {
+        Tolerance tolerance{};
+        if (spec.exact)
+            return tolerance;
+        tolerance.rounds = true;
+        for (int bin = 0; bin < Tolerance::kBins; ++bin) {
+            auto above = largest_.upper_bound(bin), at = largest_.find(bin),
+                 below = largest_.lower_bound(bin);
+            double scale = at == largest_.end() ? 0 : at->second; // and of the nearest bins on either side
+            if (above != largest_.end())
+                scale = std::max(scale, above->second);
+            if (below != largest_.begin())
+                scale = std::max(scale, std::prev(below)->second);
+            tolerance.slack[bin] = 2 * bound * scale;
+        }
         return tolerance;
-    tolerance.rounds = true;
-    std::map<int, double> seen; // largest scale by the bin of the value
-    for (size_t j = 0; j < expected.wanted.size(); ++j) {
-        double& largest = seen[Tolerance::bin(expected.value[j])];
-        largest = std::max(largest, expected.scale[j]);
     }
-    for (int bin = 0; bin < Tolerance::kBins; ++bin) {
-        auto above = seen.upper_bound(bin), at = seen.find(bin), below = seen.lower_bound(bin);
-        double scale = at == seen.end() ? 0 : at->second; // and of the nearest bins on either side
-        if (above != seen.end())
-            scale = std::max(scale, above->second);
-        if (below != seen.begin())
-            scale = std::max(scale, std::prev(below)->second);
-        tolerance.slack[bin] = 2 * bound * scale;
-    }
-    return tolerance;
-}
+
+  private:
+    std::map<int, double> largest_;
+};
 
 // Places of elements that are furthest from the baseline's, where none is beyond `tolerance`.
 inline std::vector<size_t> furthest(const void* got, const void* baseline, const BufferSpec& spec,
@@ -191,13 +201,12 @@ inline void describe(Comparison& result, const void* got, const void* baseline, 
     result.pattern = shape.words() + (what.empty() ? "" : "; " + what);
 }
 
-// Where the reference took a sample: finds what is wrong among all elements of `got`, from the baseline's; both are on
-// the device. `ask` compares the elements at the places that it is given with the reference, `most` of them at a time; 0
+// Where the reference took a sample: finds what is wrong among all elements of `got`, from the baseline's, which may be
+// apart by `tolerance`; both are on the device. `ask` compares the elements at the places that it is given with the reference, `most` of them at a time; 0
 // where the reference cannot be asked.
 template <class Ask>
 void compare_with_baseline(Comparison& result, const void* got, const void* baseline, const BufferSpec& spec,
-                           const Expected& expected, size_t most, const Ask& ask) {
-    const Tolerance tolerance = tolerance_of(spec, expected, result.bound);
+                           const Tolerance& tolerance, size_t most, const Ask& ask) {
     const bool can_ask = most > 0 && !spec.exact;
     std::map<size_t, Flaw> known;
     bool found = false;
