@@ -101,6 +101,7 @@ class CaseTime {
         for (const Contestant* worker : workers_.all())
             ours.push_back(worker->process());
         Line times = calls_.line("time").add("fresh_structures", static_cast<int>(fresh));
+        times.add("acquitted", acquitted_);
         turns.write(times, gpu_.others(ours));
         calls_.write(times);
         return ok;
@@ -294,7 +295,7 @@ class CaseTime {
     size_t most_bytes_;
     double extra_seconds_;
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
-    int acquitted_ = 0;                 // suspects
+    int acquitted_ = 0;                 // suspects who were right
     double widened_ = 1;
     KeptOutputs first_[kMostSlots]; // what the half of a series that came first left
     KeptOutputs second_, rival_;    // likewise in one call: the second half, and the baseline beside a rival
