@@ -160,7 +160,7 @@ def test_tasks_for_people_and_programs() -> None:
     assert listed["spmv_csr"]["timed_cases"] == 6
     shown = run("tasks", "spmv_csr").stdout
     assert "row_offsets[i]" in shown
-    assert 'extern "C" void spmv_csr_bf16(' in shown
+    assert 'extern "C" void spmv_csr_bf16_optimized(' in shown
     assert json.loads(run("tasks", "spmv_csr", "--json").stdout)["weight"] == "nnz"
 
 
