@@ -25,6 +25,7 @@ from cudamaster.cli.model_options import (
 from cudamaster.cli.output import about_times, console, ourselves, print_json, score_column, speed, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
+    SearchCommand,
     SearchOptions,
     budget_options,
     must_be_priced,
@@ -47,7 +48,7 @@ _JOBS_PER_GPU = 4  # so that one measures while others wait for a model or a com
 _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
-@click.command()
+@click.command(cls=SearchCommand)
 @click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip

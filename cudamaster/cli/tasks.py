@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
+from cudamaster.errors import CudaMasterError
 
 
 @click.command()
@@ -22,7 +24,7 @@ from cudamaster.cli.output import console, ourselves, print_json, table
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
     """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
     from cudamaster import cards, harness
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import CardError, UsageError
     from cudamaster.values import Precision
 
     if skeleton:
@@ -33,7 +35,12 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     if name is not None:
         _show(cards.load(name), as_json)
         return
-    loaded = [cards.load(each) for each in cards.names()]
+    loaded, unusable = [], []
+    for each in cards.names():
+        try:
+            loaded.append(cards.load(each))
+        except CardError as error:
+            unusable.append(error)
     footprints = {card.name: max(card.footprint_bytes(case, Precision.FP32) for case in card.cases) for card in loaded}
     if as_json:
         print_json(
@@ -49,6 +56,7 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
                 for card in loaded
             }
         )
+        _leave_out(unusable)
         return
     rows = []
     in_categories = sorted(loaded, key=lambda card: (card.category, card.id))
@@ -66,6 +74,15 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
         "are further ones that have to be right; largest: all buffers of the largest case in fp32."
     )
     click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+    _leave_out(unusable)
+
+
+def _leave_out(unusable: Sequence[CudaMasterError]) -> None:
+    """Say which cards are not in the list, and end with the code of the first."""
+    for error in unusable:
+        click.echo(f"error: {error}", err=True)
+    if unusable:
+        click.get_current_context().exit(unusable[0].exit_code)
 
 
 def _number(count: float) -> str:
