@@ -66,6 +66,31 @@ def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: 
         ]
 
 
+@pytest.mark.nvcc
+@pytest.mark.parametrize("task", ["batch_norm", "layer_norm"])
+def test_device_functions_in_namespaces_build_and_leave_no_way_to_exit(task: str) -> None:
+    """nvcc gives them names of its own, and host bodies that call exit; a worker's process cannot get there."""
+    where = builder(task, Precision.FP32)
+    text = baseline_region(where.card, Precision.FP32)
+    at = text.index('extern "C"')
+    head, includes = text[:at], "".join(line for line in text.splitlines(True) if line.startswith("#include"))
+    for line in includes.splitlines(True):
+        head = head.replace(line, "")
+    code = f"{includes}namespace v2 {{ namespace {{\n{head}}} }}\nusing namespace v2;\n{text[at:]}"
+    built = where.build(Candidate(task, Precision.FP32, code, where.device.default_command))
+    assert built.status is None, (built.detail, built.log)
+    folder = Path(built.record["folder"])
+    called = {name: called_by(folder / name) for name in ("candidate.o", "candidate.local.o")}
+    assert {name for name, names in called.items() if "exit" in names} == {"candidate.o"}
+    assert "abort" in called["candidate.local.o"]
+
+
+def called_by(path: Path) -> set[str]:
+    """Names of what an object wants from others."""
+    listed = subprocess.run(["nm", "-u", path], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in listed.stdout.splitlines()}
+
+
 def bundles() -> dict[str, list[tuple[str, str]]]:
     """(name, code) of every kernel file, so grouped that no two wrappers of a group have the same name."""
     groups: dict[str, list[tuple[str, str]]] = {}
@@ -96,8 +121,7 @@ def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "warning" not in done.stderr, done.stderr[-4000:]
-    listed = subprocess.run(["nm", "-u", tmp_path / "bundle.o"], capture_output=True, text=True, check=True)
-    called = {line.split()[-1] for line in listed.stdout.splitlines()}
+    called = called_by(tmp_path / "bundle.o")
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in CUDA_ALLOWED_SYMBOLS))
     assert [name for name in called if not allowed.fullmatch(name)] == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tree_sitter import Node
@@ -22,14 +21,6 @@ SYMBOL_CALLS = words(
 _UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
 _KEEP = "A call keeps nothing: use a local variable, a __device__ buffer, or constexpr."
-
-
-@dataclass(frozen=True)
-class DeviceNames:
-    """Source names of a region's variables in device memory and of its functions that exist on the device alone."""
-
-    variables: frozenset[str] = frozenset()
-    functions: frozenset[str] = frozenset()
 
 
 def check_storage(parsed: Parsed) -> Refusal | None:
@@ -59,6 +50,8 @@ def declarators(node: Node) -> Iterator[tuple[str, tuple[Node, ...]]]:
         current: Node | None = declarator
         while current is not None:
             chain.append(current)
+            if current.type == "operator_cast":
+                break
             inner = current.child_by_field_name("declarator")
             if inner is None and current.type in (
                 "parenthesized_declarator",
@@ -72,8 +65,17 @@ def declarators(node: Node) -> Iterator[tuple[str, tuple[Node, ...]]]:
 
 def is_function(chain: tuple[Node, ...]) -> bool:
     """Whether a chain of declarators declares a function, and not a pointer to one."""
+    if _converts(chain[-1]):
+        return True
     kinds = [node.type for node in chain[:-1] if node.type not in ("parenthesized_declarator", "init_declarator")]
     return bool(kinds) and kinds[-1] == "function_declarator"
+
+
+def _converts(declared: Node | None) -> bool:
+    """Whether a name is that of a class's conversion to another type, `S::operator bool() const`."""
+    while declared is not None and declared.type == "qualified_identifier":
+        declared = declared.child_by_field_name("name")
+    return declared is not None and declared.type == "operator_cast"
 
 
 def _declaration(parsed: Parsed, node: Node, constant: frozenset[str]) -> Refusal | None:

@@ -95,6 +95,11 @@ SHAPES = {
         "__global__ void mask_kernel(float* p) {} __global__ void empty_kernel() {}"
     ),
     "kernel by a macro of names": region("#define K(n) __global__ void n##_k(float* p) {}\nK(a) K(b)"),
+    "conversions": region(
+        "namespace a { struct S { operator bool() const; operator float*(); template <class T> operator T&(); }; } "
+        "a::S::operator bool() const { return true; } a::S::operator float*() { return nullptr; } "
+        "template <class T> a::S::operator T&() { return *(T*)this; }"
+    ),
     "noexcept": region().replace("int n) {\n    \n", "int n) noexcept {\n", 1),
 }
 

@@ -47,6 +47,10 @@ CHEATS: dict[str, tuple[str, str]] = {
         region("__host__ __device__ int f() { static int v; return v++; }"),
         "keeps v",
     ),
+    "static local of a conversion": (
+        region("struct S { operator int() const; }; S::operator int() const { static int c; return c++; }"),
+        "keeps c",
+    ),
     "thread_local": (region(body="thread_local int calls; calls++;"), "keeps calls"),
     "static const of a parameter": (region(body="static const int first = n;"), "computed once"),
     "static const of a call": (
@@ -495,15 +499,52 @@ def test_wrapper_with_no_parameters() -> None:
     assert check_source(code, SIGNATURE, None) is not None
 
 
+# The object guard leaves them to this one: nvcc itself refers to exit (symbols.py). Through a pointer it can be called
+# all the same, and is then no exit any more.
+LEAVING = {
+    "plain": ("", "exit(0);"),
+    "global": ("", "::exit(0);"),
+    "of std": ("", "std::exit(0);"),
+    "spaced": ("", "std :: exit /* */ (0);"),
+    "continued": ("", "ex\\\nit(0);"),
+    "macro": ("#define LEAVE exit(0)", "LEAVE;"),
+    "macro of the name": ("#define LEAVE exit", "LEAVE(0);"),
+    "macro with a parameter": ("#define CALL(f) f(0)", "CALL(exit);"),
+    "pasted": ("#define CAT(a, b) a##b", "CAT(ex, it)(0);"),
+    "using": ("using std::exit;", "exit(0);"),
+    "using namespace": ("using namespace std;", "exit(0);"),
+    "declared": ('extern "C" void exit(int);', "exit(0);"),
+    "declared in a block": ('extern "C" { [[noreturn]] void exit(int) noexcept; }', ""),
+    "declared inside": ("", "void exit(int); exit(0);"),
+    "in a helper": ("template <class T> static void leave(T v) { if (v) exit(v); }", "leave(n);"),
+    "in a check": ("#define CHECK(c) do { if (c) { exit(EXIT_FAILURE); } } while (0)", "CHECK(cudaGetLastError());"),
+    "in a branch that is not taken": ("#if 0\nvoid f() { exit(0); }\n#endif", ""),
+    "at once": ("", "_exit(0);"),
+    "at once, of std": ("", "std::_Exit(0);"),
+    "quick": ("", "quick_exit(0);"),
+    "quick, by its address": ("", "auto f = &std::quick_exit; f(0);"),
+    "built in": ("", "__builtin_exit(0);"),
+    "by another name": ('void leave(int) __asm__("exit");', "leave(0);"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", [False, pytest.param(True, marks=needs_nvcc)])
+@pytest.mark.parametrize("name", LEAVING)
+def test_no_spelling_of_a_call_of_exit_passes(name: str, headers: bool) -> None:
+    """With the names of the real headers and without."""
+    before, body = LEAVING[name]
+    refusal = judge(region(f"#include <cstdlib>\n{before}\n", body), headers=headers)
+    assert refusal is not None
+    assert refusal.fix
+
+
 def test_device_names_are_found() -> None:
-    """What the object guard has to know: device variables, static locals of kernels, device functions."""
+    """What the object guard has to know: device variables, static locals of kernels."""
     code = region(
         "__device__ int a; namespace s { __constant__ float b[2]; } __device__ int f() { static int c; return c; }"
     )
     names = device_names(code, None)
-    assert {"a", "b", "c"} <= names.variables
-    assert "f" in names.functions
-    assert "task_optimized" not in names.functions
+    assert names == {"a", "b", "c"}
 
 
 def test_preprocessor_errors_are_refusals() -> None:
