@@ -91,6 +91,55 @@ def called_by(path: Path) -> set[str]:
     return {line.split()[-1] for line in listed.stdout.splitlines()}
 
 
+@pytest.mark.nvcc
+def test_headers_are_found_behind_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script in the PATH that starts nvcc hides no header from the source guard, be it one of CCCL's."""
+    script = tmp_path / "nvcc"
+    script.write_text(f'#!/bin/sh\nexec "{find_nvcc()}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CUDACXX", str(script))
+    folders = CudaDevice(ABSENT).include_folders()
+    for header in ("cuda_runtime.h", "cuda/barrier"):
+        assert any((folder / header).is_file() for folder in folders), header
+
+
+TENSOR_MAP = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+__global__ void relu(const __grid_constant__ CUtensorMap map, float* output, const float* input, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        output[i] = fmaxf(input[i], 0);
+}
+extern "C" void relu_optimized(float* output, const float* input, int N) {
+    CUtensorMap map{};
+    cuuint64_t size[1] = {(cuuint64_t)N}, stride[1] = {4};
+    cuuint32_t box[1] = {256}, step[1] = {1};
+    cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, (void*)input, size, stride, box, step,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    relu<<<(N + 255) / 256, 256>>>(map, output, input, N);
+}
+"""
+
+
+@pytest.mark.nvcc
+def test_tensor_maps_link_with_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a library of the driver's name, which has to be there; nothing else is linked with it."""
+    library = ["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(tmp_path / "libcuda.so"), "-x", "c", "-"]
+    subprocess.run(library, input="int cuTensorMapEncodeTiled(void) { return 0; }", text=True, check=True)
+    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path))
+    where = builder("relu", Precision.FP32)
+    needed = {}
+    for name, code in {"maps": TENSOR_MAP, "baseline": baseline_region(where.card, Precision.FP32)}.items():
+        built = where.build(Candidate("relu", Precision.FP32, code, where.device.default_command))
+        assert built.status is None, (built.detail, built.log)
+        assert built.worker is not None
+        needed[name] = subprocess.run(["readelf", "-d", built.worker], capture_output=True, text=True).stdout
+    assert "[libcuda.so.1]" in needed["maps"]
+    assert "libcuda" not in needed["baseline"]
+
+
 def bundles() -> dict[str, list[tuple[str, str]]]:
     """(name, code) of every kernel file, so grouped that no two wrappers of a group have the same name."""
     groups: dict[str, list[tuple[str, str]]] = {}
