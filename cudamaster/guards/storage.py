@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -20,6 +21,15 @@ SYMBOL_CALLS = words(
 )
 _UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
+# What compilers compute themselves, as long as the region means nothing of its own by these names.
+_FOLDED = re.compile(
+    r"__builtin_(?:(?:inf|nan|huge_val)[fl]?|(?:clz|ctz|ffs|popcount)l{0,2})"
+    r"|(?:::)?(?P<limits>(?:cuda::)?std::numeric_limits)<[\w:]+>::\w+"
+    r"|(?:(?:::)?std::|::)?(?:min|max|(?:abs|fabs|sqrt|cbrt|exp|exp2|log|log2|log10|pow|sin|cos|tan|acos|asin|atan|tanh"
+    r"|floor|ceil|erf)f?)"
+)
+_NAMES = frozenset({"identifier", "type_identifier", "namespace_identifier", "field_identifier"})
+_USED = {"call_expression": "function", "qualified_identifier": "scope", "field_expression": "field"}
 _KEEP = "A call keeps nothing: use a local variable, a __device__ buffer, or constexpr."
 
 
@@ -149,7 +159,7 @@ def _initialiser(
     for part in walk(value):
         called = part.child_by_field_name("function") if part.type == "call_expression" else None
         computed = (
-            (called is not None and text_of(called) not in _CONSTANT_CALLS | constant)
+            (called is not None and text_of(called) not in _CONSTANT_CALLS | constant and not _folded(parsed, called))
             or part.type in ("new_expression", "lambda_expression")
             or (part.type == "compound_literal_expression" and text_of(part).startswith("("))
             or (part.type == "identifier" and text_of(part) in locals_)
@@ -159,6 +169,30 @@ def _initialiser(
                 parsed, node, f"{text_of(chain[-1])} is computed once and kept", "Write constexpr, or drop static."
             )
     return None
+
+
+def _folded(parsed: Parsed, called: Node) -> bool:
+    """Whether a call gives a constant of constants. Where it does not, the object guard finds what it would keep."""
+    found = _FOLDED.fullmatch("".join(text_of(called).split()))
+    return found is not None and _taken(parsed.root).isdisjoint(re.findall(r"\w+", found["limits"] or found[0]))
+
+
+@lru_cache(maxsize=4)
+def _taken(root: Node) -> frozenset[str]:
+    """Names by which the region may mean something of its own: all that it does not merely call, or look into."""
+    names: set[str] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.type in _NAMES:
+            names.add(text_of(node))
+        used = node.child_by_field_name(_USED[node.type]) if node.type in _USED else None
+        for child in node.children:
+            merely = child == used and child.type in (*_NAMES, "qualified_identifier")
+            # A using-declaration names what is declared elsewhere.
+            if not merely and child.type != "using_declaration":
+                stack.append(child)
+    return frozenset(names)
 
 
 def _stray_words(parsed: Parsed) -> Refusal | None:

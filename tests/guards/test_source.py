@@ -57,6 +57,46 @@ CHEATS: dict[str, tuple[str, str]] = {
         region("int f(int);", "static const int first = f(3);"),
         "computed once",
     ),
+    "static const of one's own root": (
+        region("static float sqrtf(const float* x) { return x[0]; }", "static const float first = sqrtf(x);"),
+        "computed once",
+    ),
+    "static const of a root in a struct": (
+        region("struct S { float v; float sqrt() { static const float first = sqrt(); return v + first; } };"),
+        "computed once",
+    ),
+    "static const of limits of one's own": (
+        region(
+            "namespace a { struct std { template <class T> struct numeric_limits { static T max(); }; };\n"
+            "int f() { static const int first = std::numeric_limits<int>::max(); return first; } }"
+        ),
+        "computed once",
+    ),
+    "static const of limits of one's own type": (
+        region(
+            "#include <limits>\nstruct T {}; template <> struct std::numeric_limits<T> { static int max(); };\n"
+            "int f() { static const int first = std::numeric_limits<T>::max(); return first; }"
+        ),
+        "computed once",
+    ),
+    "static const of another namespace std": (
+        region("namespace a { int max(int); namespace std = ::a; static const int first = std::max(3); }"),
+        "computed once",
+    ),
+    "static const of a parameter's root": (
+        region(body="static const float first = sqrtf(x[0]);"),
+        "computed once",
+    ),
+    "static const of a template's parameter": (
+        region("template <class exp> int f() { static const int first = exp(3); return first; }"),
+        "computed once",
+    ),
+    "static const of a lambda": (
+        region(
+            body="auto g = [max = [](int v) { return v; }] { static const int first = max(3); return first; }; g();"
+        ),
+        "computed once",
+    ),
     "static data member": (region("struct S { static int v; }; int S::v = 0;"), "v is a static data member"),
     "inline static data member": (region("struct S { inline static int v = 0; };"), "static data member"),
     "mutable member": (region("struct S { mutable int v; };"), "mutable member"),
