@@ -124,9 +124,14 @@ _WORDS = words(
 _FORBIDDEN = tuple((re.compile(pattern), what, fix) for pattern, what, fix in _FORBIDDEN_GROUPS)
 
 
+# Of these, names that a region may give to functions of its own: whatever else it calls by them the object guard sees,
+# all but exit.
+OWN_WORDS = _WORDS - {"exit"}
+
+
 def forbidden(name: str, before: str, after: str) -> tuple[str, str] | None:
     """What is wrong with using `name` between two tokens, and the fix; None when it may be used."""
-    if name in _WORDS and (after not in ("(", ":") or before in (".", ">")):
+    if name in _WORDS and (after not in ("(", "::") or before in (".", ">")):
         return None
     if HARNESS.fullmatch(name):
         return "belongs to the harness", "Choose another name."

@@ -47,6 +47,15 @@ SHAPES = {
     "macro kernel": region(
         "#define MAKE(T) __global__ void make_##T##_kernel_optimized(T* p) { p[0] = T(0); }\nMAKE(float)\nMAKE(int)\n"
     ),
+    "label named exit": region(
+        "__global__ void leave(float* y) { if (y[0] > 0) goto exit; y[0] = 0; exit: return; }",
+        "if (n < 0) goto kill; leave<<<1, 1>>>(y); kill: cudaGetLastError();",
+    ),
+    "own random": region(
+        "struct Random { unsigned s; __device__ unsigned random() { return s = s * 1664525u + 1; } }; "
+        "__device__ float raise(float v) { return v; } "
+        "__global__ void draw(float* y) { Random r{1}; y[0] = raise(r.random()); }"
+    ),
     "if 0 apostrophe": region("#if 0\n// don't\n#endif"),
     "attr order": region("__global__ __launch_bounds__(256) void q_kernel_optimized(float* __restrict p) {}"),
     "static inline dev": region(

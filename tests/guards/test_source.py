@@ -215,6 +215,8 @@ CHEATS: dict[str, tuple[str, str]] = {
     "fopen": (region(body='fopen("/tmp/x", "w");'), "fopen"),
     "dlopen": (region(body='dlopen("libcublas.so", 1);'), "dlopen"),
     "fork": (region(body="fork();"), "fork"),
+    "library beside a function of its name": (region("int cub(int) { return 1; }", "cub::Sum();"), "cub"),
+    "exit beside one's own": (region("void exit(float) {}", "exit(0);"), "exit"),
     "system": (region(body='system("true");'), "system"),
     "exit": (region(body="exit(0);"), "exit"),
     "atexit": (region("void late() {}", "atexit(late);"), "atexit"),
