@@ -27,10 +27,12 @@ RESERVED_MACRO = re.compile(
     r"|mem(?:cpy|set|move|cmp)|(?:sqrt|exp|log|pow|fma|fabs|fmax|fmin|tanh|sin|cos)f?"
 )
 
-# Macros on which a region may branch although they are the compiler's: the guard is given the same values.
+# Macros on which a region may branch although they are the compiler's: the guard is given the same values. The last row
+# is of other compilers: no compiler of ours has them, and no region or command can define them.
 CONDITION_MACROS = re.compile(
     r"defined|__CUDA_ARCH__|__CUDACC__|__NVCC__|__cplusplus|__CUDACC_VER_(?:MAJOR|MINOR)__|__CUDA_ARCH_FEAT_\w+"
     r"|__CUDA_ARCH_SPECIFIC__|__CUDA_ARCH_FAMILY_SPECIFIC__"
+    r"|__CUDACC_RTC__|__INTELLISENSE__|_MSC_VER|_WIN32|_WIN64|__HIPCC__|__HIP__|__HIP_PLATFORM_AMD__|__HIP_DEVICE_COMPILE__"
 )
 
 # Of the harness, and of the CPU device: a kernel that knew in which of its builds it is could do less in one of them.

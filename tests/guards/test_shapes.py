@@ -56,6 +56,13 @@ SHAPES = {
         "__device__ float raise(float v) { return v; } "
         "__global__ void draw(float* y) { Random r{1}; y[0] = raise(r.random()); }"
     ),
+    "branch on other compilers": region(
+        "#if defined(_MSC_VER) || defined(__HIPCC__)\n#define FORCED __forceinline\n#else\n"
+        "#define FORCED __forceinline__\n#endif\n#ifndef __CUDACC_RTC__\n#include <cstdint>\n#endif\n"
+        "#ifdef __INTELLISENSE__\n#define LAUNCH(...)\n#else\n#define LAUNCH(...) <<<__VA_ARGS__>>>\n#endif\n"
+        "__device__ FORCED float same(float v) { return v; } __global__ void k(float* y) { y[0] = same(y[0]); }",
+        "k LAUNCH(1, 1)(y);",
+    ),
     "if 0 apostrophe": region("#if 0\n// don't\n#endif"),
     "attr order": region("__global__ __launch_bounds__(256) void q_kernel_optimized(float* __restrict p) {}"),
     "static inline dev": region(

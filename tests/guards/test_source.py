@@ -160,6 +160,7 @@ CHEATS: dict[str, tuple[str, str]] = {
         "mutable global",
     ),
     "branch on the optimiser": (region("#ifdef __OPTIMIZE__\nint calls;\n#endif"), "__OPTIMIZE__"),
+    "another compiler's macro": (region("#define _WIN32 1\n#ifdef _WIN32\nint calls;\n#endif"), "belongs to the"),
     "branch on the device": (region("#ifdef MSKB_CPU_DEVICE\nint calls;\n#endif"), "MSKB_CPU_DEVICE"),
     "branch on the build": (region("#if CUDAMASTER_CPU_OBSERVED\nint calls;\n#endif"), "CUDAMASTER_CPU_OBSERVED"),
     "call of the CPU device": (region(body="cudamaster_cpu_yield();"), "belongs to the harness"),
