@@ -98,7 +98,7 @@ _FORBIDDEN_GROUPS: tuple[tuple[str, str, str], ...] = (
         "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are open.",
     ),
     (
-        r"__cuda[A-Z]\w*|__nv_\w*(?:fatbin|managed|init)\w*|__fatbinwrap\w*|__builtin_(?:return_address|frame_address)"
+        r"__cuda[A-Z]\w*|__nv_\w*(?:fatbin|managed|init)\w*|__nv_h?dl_\w*|__fatbinwrap\w*|__builtin_(?:return_address|frame_address)"
         r"|__builtin_extract_return_addr|__builtin_apply\w*|__builtin_longjmp|__builtin_setjmp"
         r"|(?:__builtin_)(?:v?f?printf|puts|putchar|exit|_exit)|__builtin_unwind_init|__builtin_eh_return",
         "is the compiler's own and opens what lies below the call",

@@ -98,7 +98,8 @@ CUDA_CONSTRUCTORS = frozenset({r"_ZL24__sti____cudaRegisterAllv"})
 # Symbols that nothing but those constructors may refer to: atexit would run the candidate's code after the verdict.
 CONSTRUCTOR_ONLY = frozenset({"atexit", "__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd"})
 
-# Writable variables that nvcc itself makes: the launch stubs' handles and the registration's bookkeeping.
+# Writable variables that nvcc itself makes: the launch stubs' handles, the registration's bookkeeping, and how a lambda
+# for host and device is called. Source code cannot name these either.
 CUDA_STATE = frozenset(
     {
         r"_Z(?:GV)?Z[A-Z0-9]*__device_stub__.*",
@@ -106,6 +107,7 @@ CUDA_STATE = frozenset(
         r"_Z(?:GV)?Z.*__wrapper__device_stub_.*",
         r"_ZL\d+__(?:fatDeviceText|cudaFatCubinHandle|nv_inited_managed_rt|nv_fatbinhandle_for_managed_rt)\w*",
         r"_ZZL\d+_+nv_(?:dummy_param_ref|cudaEntityRegisterCallback)PP?vE5__ref",
+        r"_ZN12_GLOBAL__N_115__nv_hdl_helperI.*E\d+fp_(?:noobject_caller|caller|copier|deleter)E",
         r"DW\.ref\.__gxx_personality_v0",
     }
 )

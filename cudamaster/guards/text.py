@@ -153,7 +153,7 @@ def _defined(tokens: Sequence[Token]) -> frozenset[str]:
     for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.text == "(":
             called.append(before if before.kind is Kind.NAME else None)
-        elif token.text == ")" and called and (name := called.pop()) is not None and after.text == "{":
+        elif token.text == ")" and called and (name := called.pop()) is not None and after.text in ("{", "const"):
             names.add(name.text)
     return frozenset(names)
 

@@ -252,7 +252,7 @@ def test_open_symbols(name: str) -> None:
 def test_honest_regions(path: Path, tmp_path: Path) -> None:
     """Odd honest regions compile, and their objects pass without optimisation, where nothing is folded away."""
     code = path.read_text()
-    made = compile_cuda(tmp_path, code, path.stem, "-O0")
+    made = compile_cuda(tmp_path, code, path.stem, "-O0", "--extended-lambda")
     expanded = preprocess(code, "g++", CUDA_HEADERS, NVCC_DEFINES, prelude=["cuda_runtime.h"])
     assert isinstance(expanded, str)
     names = device_names(code, expanded)

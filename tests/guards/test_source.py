@@ -232,6 +232,7 @@ CHEATS: dict[str, tuple[str, str]] = {
     "entry point": (region(body="cudaGetDriverEntryPoint(0, 0, 0, 0);"), "cudaGetDriverEntryPoint"),
     "registration": (region(body="__cudaRegisterFatBinary(0);"), "__cudaRegisterFatBinary"),
     "load of the host's processor": (region(body="auto v = __builtin_ia32_lddqu((const char*)x);"), "host's processor"),
+    "pointer of nvcc's own": (region(body="__nv_hdl_helper<int>::fp_caller = 0;"), "compiler's own"),
     "return address": (region(body="__builtin_return_address(0);"), "__builtin_return_address"),
     "library call": (region(body="cublasSgemm(0);"), "does the task"),
     "operator new": (region("void* operator new(size_t);"), "operator new"),
