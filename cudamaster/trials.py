@@ -80,6 +80,11 @@ class Trials:
         self._told: dict[tuple[str, ...], Reported] = {}  # of a batch, by the judge's command
         self._quiet = False
 
+    @property
+    def seed_is_fixed(self) -> bool:
+        """Whether every evaluation has the same inputs."""
+        return self._seed is not None
+
     def draw_seed(self) -> int:
         """The seed of the inputs of one evaluation: a fresh one unless it is fixed."""
         return secrets.randbits(63) if self._seed is None else self._seed

@@ -103,6 +103,16 @@ def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
     assert (many[0].score is None) == (calls == 0)
 
 
+def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
+    """The memory that it shares with its judge would hold what the one before made of the same inputs."""
+    device = Short(lambda *_: False)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, seed=5)
+    two = bench.evaluate_all(candidates(bench)[:2], check_only=True)
+    assert [one.status for one in two] == WHAT_BECOMES[:2]
+    assert {one.seed for one in two} == {5}
+    assert not any("--batch" in command for command in device.runs)
+
+
 def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
     """It may have been stopped, or failed by itself: what it did not come to says nothing."""
     device = Short(lambda *_: False)
