@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,44 @@ def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
         (one.status, one.detail.partition(":")[0]) for one in many
     ]
     assert (many[0].score is None) == (calls == 0)
+
+
+NOTES = """
+struct Note { int written, taken; float values[4096]; };
+// Far behind the guard zones, within the memory that is shared with the judge.
+__device__ Note* note_of(float* out) { return (Note*)((char*)out + (6 << 20)); }
+__global__ void leave_kernel(float* out, const float* X, const float* Y, int N) {
+    double sum = 0;
+    for (int i = 0; i < N; ++i)
+        sum += (double)X[i] * Y[i];
+    Note* note = note_of(out);
+    *out = note->values[note->written++] = (float)sum;
+}
+__global__ void find_kernel(float* out) {
+    Note* note = note_of(out);
+    *out = note->taken < note->written ? note->values[note->taken++] : 0;
+}
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) { CALL; }
+"""
+
+
+def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) -> None:
+    """Here both get the same inputs, and are called where a GPU's workers are: in the shared memory itself."""
+    bench = Workbench(small_card("dot_product"), Precision.FP32, Short(lambda *_: False), modelled=False)
+    text, builder = [], bench._builder
+    for number, call in enumerate(("leave_kernel<<<1, 1>>>(out, X, Y, N)", "find_kernel<<<1, 1>>>(out)")):
+        candidate = Candidate("dot_product", Precision.FP32, NOTES.replace("CALL", call), bench.baseline.command)
+        build = builder.build(candidate)
+        assert build.worker is not None, build.log
+        words = [*worker_words("candidate", [str(build.worker), "--in-place"]), "--seed", "42"]
+        text += [*words, "--report", str(tmp_path / f"{number}.jsonl"), ""]
+    (tmp_path / "batch").write_text("\n".join([*text, ""]))
+    judge = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker()), "--in-place"])]
+    judge += ["--calls", "0", "--cases", "verify", "--batch", str(tmp_path / "batch")]
+    done = subprocess.run(judge, capture_output=True, text=True, check=False)
+    ends = [(tmp_path / f"{number}.jsonl").read_text().splitlines()[-1] for number in range(2)]
+    assert ['"ok":true' in end for end in ends] == [True, False], (ends, done.stderr)
+    assert not (tmp_path / "batch").exists()  # with the seeds
 
 
 def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:

@@ -179,9 +179,12 @@ inline std::vector<Options> parse_options(int argc, char** argv) {
         words.clear();
     }
     std::remove(common.batch.c_str());
-    if (runs.empty() || !words.empty()) {
-        std::fprintf(stderr, "%s: %s does not hold the options of whole runs\n", argv[0],
-                     common.batch.c_str());
+    bool alike = true; // baselines are kept, and made for being timed or not
+    for (const Options& run : runs)
+        alike = alike && (run.calls == 0) == (runs.front().calls == 0);
+    if (runs.empty() || !words.empty() || !alike) {
+        std::fprintf(stderr, "%s: %s does not hold the options of whole runs that are all timed, or none\n",
+                     argv[0], common.batch.c_str());
         std::exit(64);
     }
     return runs;
