@@ -363,7 +363,7 @@ class Builder:
                     "source",
                     "the text depends on how it is compiled",
                     line,
-                    "Use no macro that the compiler defines by its flags, and no time or file of the build.",
+                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and their like.",
                 )
         return None
 
