@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import cudamaster
-from cudamaster import worked_examples
+from cudamaster import carrying, worked_examples
 from cudamaster.budget import Budget
+from cudamaster.carrying import More
 from cudamaster.errors import BudgetSpent, RunFolderError
 from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
@@ -51,15 +52,19 @@ def resume(
     models: Mapping[Role, Model],
     observer: Observer | None = None,
     budget: Budget | None = None,
+    more: More | None = None,
 ) -> Result:
-    """Carry an earlier run to its end, with the settings it was started with (`runrecord.read_manifest`).
+    """Carry an earlier run to its end, with the settings it was started with (`runrecord.read_manifest`), and `more`.
 
     No model is asked what it answered before and no candidate is judged again; a finished run gives its
-    result. Raises RunFolderError when the folder is damaged or task, card, device or models are not those of
-    the run, and what `optimize` raises.
+    result, or with more to do goes on behind it. Raises RunFolderError when the folder is damaged or task, card, device
+    or models are not those of the run, and what `carrying.settings_with` and `optimize` raise.
     """
     with RunFolder.open(path) as folder:
         _must_belong(folder, workbench, models)
+        settings = carrying.settings_with(path, more or More())
+        if settings != folder.manifest.settings:
+            folder.carry_on(settings)
         return _search(folder, workbench, models, observer or Silent(), budget or Budget())
 
 

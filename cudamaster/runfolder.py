@@ -26,6 +26,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ from cudamaster.runrecord import (
     Manifest,
     RunRecord,
     Sessions,
+    Settings,
     hash_of,
     read_manifest,
     request_hash,
@@ -137,6 +139,12 @@ class RunFolder(RunRecord):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def carry_on(self, settings: Settings) -> None:
+        """Give the run settings with more to do. Its summary goes first: a kill in between leaves it unfinished."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self.manifest = replace(self.manifest, settings=settings)
+        write_record(self.path / "run.json", self.manifest)
 
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""

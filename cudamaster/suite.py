@@ -50,6 +50,16 @@ def new(settings: Settings, tasks: Sequence[tuple[str, Precision]]) -> Suite:
     )
 
 
+def carried_on(suite: Suite, settings: Settings) -> Suite:
+    """The suite with settings of more rounds: what is done waits again, but where the search ended by itself."""
+    more = settings.rounds > suite.settings.rounds
+    entries = tuple(
+        changed(entry, state=State.WAITING) if more and entry.state is State.DONE and entry.note is None else entry
+        for entry in suite.entries
+    )
+    return changed(suite, settings=settings, entries=entries)
+
+
 def spent_before(path: Path, suite: Suite) -> Spent:
     """What earlier sessions of a suite spent; runs overlap, so that minutes are the suite's own.
 

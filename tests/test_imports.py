@@ -62,7 +62,9 @@ LAYERS: dict[str, set[str]] = {
     "replaying": {"runrecord", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "prompting": {"replaying", "worked_examples", "agents", "strategies", "runrecord", "models.protocol", "cards"},
     "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
+    "carrying": {"reading", "runrecord", "strategies.registry"},
     "optimization": {
+        "carrying",
         "worked_examples",
         "runfolder",
         "runrecord",

@@ -52,7 +52,8 @@ _PLAN_LINES = 4
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
-@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
+@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN",
+              help="Carry on an earlier run; a larger -R or -D gives it more to do.")  # fmt: skip
 @record_options
 @budget_options
 @options.as_json
@@ -70,10 +71,11 @@ def optimize(
     """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
-    which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
+    which keeps the settings the run was started with; with a larger -R or -D a finished run goes on, too, and pays for
+    nothing again. A run folder is also a record: a replay goes by its settings.
     A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
     """
-    from cudamaster import cards, optimization, replaying, sources
+    from cudamaster import cards, carrying, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.models import choose
     from cudamaster.runrecord import read_manifest, read_record
@@ -82,12 +84,13 @@ def optimize(
     from cudamaster.strategies.protocol import Silent
     from cudamaster.values import Precision
 
+    more = carrying.More(search.rounds, search.debug_tries)
     if resumed is not None and records.source is not None:
         raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
     if resumed is not None:
         must_leave_to_resume("run")
         manifest = read_manifest(resumed)
-        settings = manifest.settings
+        settings = carrying.settings_with(resumed, more)
         if task not in (None, manifest.task):
             raise UsageError(f"{resumed} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
         task, precision, path = manifest.task, manifest.precision.value, resumed
@@ -122,6 +125,7 @@ def optimize(
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
     before = path.exists()
+    nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
     account = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
@@ -130,7 +134,7 @@ def optimize(
         _introduce(shown, what, bench.hardware, settings, path)
     try:
         if resumed is not None:
-            result = optimization.resume(path, bench, asked, observer, account)
+            result = optimization.resume(path, bench, asked, observer, account, more)
         else:
             result = optimization.optimize(path, bench, asked, settings, observer, account)
         record = sources.whole_record_of(settings)
@@ -149,6 +153,16 @@ def optimize(
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
     else:
         _conclude(shown, result, path, settings)
+    if nothing_to_do:
+        _tell_finished(result, path, settings)
+
+
+def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
+    """A run that was finished before did nothing now: say so, and which command would carry it on."""
+    on = ""
+    if result.note is None and settings.replay is None:
+        on = f" Carry it on: {ourselves('optimize', '--resume', str(path), '-R', str(settings.rounds + 2))}"
+    click.echo(f"Note: this run is finished; nothing was asked or measured now.{on}", err=True)
 
 
 class Progress:
