@@ -6,7 +6,8 @@ rests on stays as it was. Rounds that are over keep the number of tries that the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def settings_with(run: Path, more: More) -> Settings:
         raise UsageError(f"All {ended} rounds of {run} are over; they keep their tries.", f"Add -R {ended + 2}, say.")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     stage = Stage(now, ended, settings.rounds, settings.debug_tries)
-    return replace(wanted, earlier=(*settings.earlier, stage))
+    return changed(wanted, earlier=(*settings.earlier, stage))
 
 
 def as_in_suite(run: Path, settings: Settings) -> More:
@@ -86,7 +87,7 @@ def raised(settings: Settings, more: More, of: str) -> Settings:
                 f"{option} {now} is fewer than the {then} {what} that {of} has, and what was done stays.",
                 f"Give {then} or more, or leave {option} out.",
             )
-    return replace(settings, rounds=rounds, debug_tries=tries)
+    return changed(settings, rounds=rounds, debug_tries=tries)
 
 
 def ended_by_itself(run: Path) -> str | None:

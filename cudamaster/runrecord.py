@@ -18,17 +18,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.folderlock import is_locked
 from cudamaster.models.protocol import Reply, Request, Sampling
 from cudamaster.records import RecordError, from_json, to_json
-from cudamaster.values import (
-    LATER,
-    Candidate,
-    Findings,
-    Hardware,
-    Precision,
-    ProfileMode,
-    Role,
-    Verdict,
-    content_hash,
-)
+from cudamaster.values import LATER, Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
 
 FORMAT = 5
 FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "confirmations", "findings")

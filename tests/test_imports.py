@@ -103,13 +103,14 @@ LAYERS: dict[str, set[str]] = {
         "visible",
         "vendor",
     },
+    "report.kernels": {"report", "pages", "models.playbook", "speed", "resources", "writing"},
     "report.data": {"speed"},
     "report.numbers": {"report.data"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "folderlock", "runrecord", "runfolder",
-          "recording", "replaying", "worked_examples", "prompting", "optimization", "account", "telling", "reading",
-          "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
+          "recording", "replaying", "worked_examples", "prompting", "carrying", "optimization", "account", "telling",
+          "reading", "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "trials", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "faultfinding", "expressions",
          "toollogs", "vendor", "libraries")  # fmt: skip

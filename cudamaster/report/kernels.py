@@ -167,8 +167,11 @@ def _bound(kernel: str, view: HardwareView | None) -> _Bound:
     limits = view.limits
     by = ""
     if limits is not None:
-        parts = f"{limits.compute:g} % (compute), {limits.memory:g} % (memory) and {limits.dram:g} % (DRAM)"
-        by = f" Its class goes by limits of {parts}, {limits.source}."
+        each = {"compute": limits.compute, "memory": limits.memory, "DRAM": limits.dram}
+        above = " and ".join(f"{name} {limit:g} %" for name, limit in each.items())
+        if len(set(each.values())) == 1:
+            above = f"{limits.compute:g} %"
+        by = f" A share counts as high above {above} (thresholds: {limits.source})."
     return _Bound(kernel, view.bottleneck.value, share + plain(view.note) + by, tuple(shares))
 
 
