@@ -312,6 +312,8 @@ class _Teller:
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
+        from cudamaster.account import change
+
         self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
         if profile.breakdown:
             parts = ", ".join(f"{name} {time_us:.4g}" for name, time_us in profile.breakdown.items())
@@ -320,7 +322,7 @@ class _Teller:
             before = "" if metric.before is None else f"{metric.before:.4g} → "
             after = "not measured" if metric.after is None else f"{metric.after:.4g}"
             unit = "" if metric.unit is None or metric.after is None else f" {metric.unit}"
-            relative = "" if metric.relative is None else f" ({metric.relative:+.0%})"
+            relative = "" if metric.relative is None else f" ({change(metric.relative)})"
             self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
 
 
