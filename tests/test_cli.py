@@ -187,7 +187,100 @@ def test_doctor_tells_what_keeps_the_self_test_from_running(tmp_path: Path) -> N
     assert told["devices"]["cpu"] is False
     (found,) = [finding for finding in told["findings"] if finding["what"] == "CPU device"]
     assert "self-test not run" in found["detail"]
-    assert str(tmp_path / "file" / "cache") in found["fix"]
+    assert str(tmp_path / "file" / "cache") in found["detail"]
+
+
+def _unusable_cache(kind: str, folder: Path) -> tuple[Path, str]:
+    """A cache that cannot be used, and what is to be said of it."""
+    place = folder / "cache"
+    if kind == "a link to nothing":
+        place.symlink_to(folder / "gone")
+        return place, f"{place} is a link to {folder / 'gone'}, which is not there"
+    if kind == "below a link to nothing":
+        place.symlink_to(folder / "gone")
+        return place / "of" / "mine", f"{place} is a link to {folder / 'gone'}, which is not there"
+    if kind == "a file":
+        place.write_text("")
+        return place, f"{place} is no folder"
+    if kind == "below a file":
+        place.write_text("")
+        return place / "of" / "mine", f"{place} is no folder"
+    if kind == "where no folder can be":
+        return Path("/proc/c"), "/proc/c cannot be made"
+    assert kind == "a folder without access"
+    place.mkdir(mode=0o500)
+    return place, "Permission denied"
+
+
+_UNUSABLE = ("a link to nothing", "below a link to nothing", "a file", "below a file", "where no folder can be",
+             "a folder without access")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _UNUSABLE)
+def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: Path) -> None:
+    """It once had the command spin for ever without a word, and doctor call it found."""
+    if kind == "a folder without access" and os.geteuid() == 0:
+        pytest.skip("root has access everywhere")
+    place, said = _unusable_cache(kind, tmp_path)
+    done = run("optimize", "relu", "--device", "cpu", "--out", str(tmp_path / "runs"), CUDAMASTER_CACHE=str(place))
+    assert done.returncode == 4, done.stderr
+    assert f"The cache {place} cannot be used: " in done.stderr
+    assert said in done.stderr
+    assert "Set CUDAMASTER_CACHE to a folder that can be written" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    told = json.loads(run("doctor", "--json", CUDAMASTER_CACHE=str(place)).stdout)
+    (cache,) = [finding for finding in told["findings"] if finding["what"] == "cache"]
+    assert not cache["found"]
+    assert said in cache["detail"]
+    assert told["devices"] == {"cuda": False, "cpu": False}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "dot_product", str(KERNEL)],
+        ["suite", "--tasks", "relu"],
+        ["baselines", "relu"],
+        ["compare", str(KERNEL), str(KERNEL), "--task", "dot_product"],
+        ["sanitize", "dot_product", str(KERNEL)],
+        ["profile", "dot_product"],
+        ["audit", "relu"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_builds_names_an_unusable_cache(words: list[str], tmp_path: Path) -> None:
+    """One line, and an end."""
+    done = run(*words, "--device", "cpu", cwd=tmp_path, CUDAMASTER_CACHE="/proc/c")
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: The cache /proc/c cannot be used: /proc/c cannot be made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
+    """By default the cache is below the user's home, which need not be a folder that can be written."""
+    (tmp_path / "home").write_text("")
+    environment = {key: value for key, value in os.environ.items() if key not in ("CUDAMASTER_CACHE", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudamaster", "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        capture_output=True, text=True, env={**environment, "HOME": str(tmp_path / "home")}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert f"{tmp_path / 'home'} is no folder. Mend that, or set CUDAMASTER_CACHE to a folder" in done.stderr
+
+
+def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
+    """A disk that is full, or has no locks, takes no file: here one may not be longer than nothing."""
+    code = (
+        "import resource, sys\nfrom cudamaster.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nsys.argv[0] = 'cudamaster'\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        capture_output=True, text=True, env={**os.environ, "CUDAMASTER_CACHE": str(tmp_path)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert f"The cache {tmp_path} cannot be used: no file can be made and locked there: File too large." in done.stderr
 
 
 @pytest.mark.parametrize("words", [("-R",), ("-D",), ("--examples",), ("--strategy", "contrastive", "--set")])

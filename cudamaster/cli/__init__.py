@@ -105,8 +105,18 @@ class _Group(click.Group):
             # A full disk or a folder that may not be written, wherever it shows first.
             _mute()
             where = f" ({error.filename})" if error.filename else _full_disks(error)
-            report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
+            report_error(DeviceError(f"{error.strerror or error}{where}.", _fix_of(error)))
             ctx.exit(DeviceError.exit_code)
+
+
+def _fix_of(error: OSError) -> str:
+    """What to do about a file that cannot be used."""
+    from cudamaster import resources
+
+    cache = resources.cache_place()
+    if error.filename and Path(os.fsdecode(error.filename)).is_relative_to(cache):
+        return f"Make room or give access, or remove the cache, {cache}: all that is there can be built again."
+    return "Make room or give access, and try again."
 
 
 def _full_disks(error: OSError) -> str:
@@ -115,7 +125,7 @@ def _full_disks(error: OSError) -> str:
         return ""
     from cudamaster import resources
 
-    places = {"the cache": resources.cache(), "temporary files": Path(tempfile.gettempdir()), "this folder": Path.cwd()}
+    places = {"the cache": resources.cache_place(), "temporary files": Path(tempfile.gettempdir()), "this folder": Path.cwd()}
     full = []
     for name, place in places.items():
         with contextlib.suppress(OSError):
