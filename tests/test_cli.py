@@ -257,6 +257,18 @@ def test_every_command_that_builds_names_an_unusable_cache(words: list[str], tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", [".", "bench"])
+def test_make_builds_into_the_cache_of_the_command_that_it_suggests(place: str) -> None:
+    """`make demo` had filled one of its own, so that the next command built everything anew."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("CUDAMASTER_CACHE", "MAKEFLAGS")}
+    done = subprocess.run(
+        ["make", "--dry-run", "--print-data-base", "-C", str(resources.root() / place)],
+        capture_output=True, text=True, env=environment, check=True,
+    )  # fmt: skip
+    assert "cudamaster" in done.stdout
+    assert "CUDAMASTER_CACHE =" not in done.stdout
+
+
 def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
     """By default the cache is below the user's home, which need not be a folder that can be written."""
     (tmp_path / "home").write_text("")
