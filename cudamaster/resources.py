@@ -84,7 +84,7 @@ def _why_unusable(place: Path, error: OSError) -> str:
     """Which part of the path is in the way; where none is, what the system says of the folder."""
     for part in (*reversed(place.parents), place):
         if part.is_symlink() and not part.exists():
-            return f"{part} is a link to {os.readlink(part)}, which is not there"
+            return f"{part} is a link to {part.readlink()}, which is not there"
         if part.exists() and not part.is_dir():
             return f"{part} is no folder"
         if not part.exists():

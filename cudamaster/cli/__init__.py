@@ -24,7 +24,7 @@ from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.limits import limits
 from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
-from cudamaster.cli.output import print_error, report_error
+from cudamaster.cli.output import print_error, report_error, tell_of_builds
 from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
 from cudamaster.cli.report import report
@@ -78,6 +78,7 @@ class _Group(click.Group):
             # A terminal that cannot show a letter gets a question mark; a verdict is not lost for that.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
+        tell_of_builds()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -125,7 +126,11 @@ def _full_disks(error: OSError) -> str:
         return ""
     from cudamaster import resources
 
-    places = {"the cache": resources.cache_place(), "temporary files": Path(tempfile.gettempdir()), "this folder": Path.cwd()}
+    places = {
+        "the cache": resources.cache_place(),
+        "temporary files": Path(tempfile.gettempdir()),
+        "this folder": Path.cwd(),
+    }
     full = []
     for name, place in places.items():
         with contextlib.suppress(OSError):

@@ -115,6 +115,14 @@ def remembered() -> Tested | None:
         return None
 
 
+def passed() -> bool:
+    """Whether it is known that the device works here."""
+    if _key() in _passed:
+        return True
+    tested = remembered()
+    return tested is not None and tested.failure is None
+
+
 def run(device: Tried) -> Tested:
     """Run the self-test, whatever is remembered, and keep what it found. DeviceError where nothing can be built."""
     started = time.monotonic()
