@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cudamaster.budget import Limits
-from cudamaster.errors import RunFolderError
+from cudamaster.errors import RunFolderError, unwritable
 from cudamaster.folderlock import locked
 from cudamaster.runfolder import write_record
 from cudamaster.runrecord import Settings, decoded, read_json
@@ -117,8 +117,11 @@ def fresh_path(parent: Path) -> Path:
     """A path under `parent` for a new suite, named after the time; nothing is created."""
     name = f"suite_{datetime.now():%Y%m%d-%H%M%S}"
     path, number = parent / name, 2
-    while path.exists():
-        path, number = parent / f"{name}-{number}", number + 1
+    try:
+        while path.exists():
+            path, number = parent / f"{name}-{number}", number + 1
+    except OSError as error:  # nobody may look there
+        raise unwritable(parent, error, "Choose another folder with --out.") from error
     return path
 
 
@@ -150,13 +153,14 @@ class SuiteFolder:
     def create(cls, path: Path, suite: Suite) -> SuiteFolder:
         """Make the folder of a fresh suite.
 
-        Raises RunFolderError where there is one, or a run of one of its tasks, or nothing can be written.
+        Raises RunFolderError where there is one, or a run of one of its tasks, and UsageError or DeviceError where
+        nothing can be written.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunFolderError(
-                f"The suite's folder {path} cannot be made: {error.strerror}.", "Choose another one with --out."
+            raise unwritable(
+                f"The suite's folder {path}", error, "Choose another one with --out or --record."
             ) from error
         if (path / _NAME).exists():
             raise RunFolderError(

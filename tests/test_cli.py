@@ -55,6 +55,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
+CALIBRATION = resources.profiles() / "nvidia_h200" / "throughputs.csv"
 BF16, FP32 = (RESULTS / f"spmv_csr_{kind}" / "best.cu" for kind in ("bf16", "fp32"))
 
 ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
@@ -120,7 +121,25 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
         f"calls of what is not timed, {words[0]}": ([*words, "--check-only", "--calls", "5"], 2, "nothing is timed", {})
         for words in (["evaluate", "spmv_csr", str(FP32)], ["vendor", "dot_product", "--device", "cpu"])
     },
-    "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
+    "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 2, "--out", {}),
+    "a suite's out is a file": (
+        ["suite", "--tasks", "relu", "--device", "cpu", "--out", sys.executable],
+        2,
+        "--out",
+        {},
+    ),
+    **{
+        f"an unwritable place, {' '.join(words[:1] + words[-2:])}": (words, 2, words[-2], {})
+        for words in [
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--html", "/proc/c/page.html"],
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--csv", "/proc/c/table.csv"],
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--figures", "/proc/c"],
+            ["show", str(RESULTS / "spmv_csr_bf16"), "--html", "/proc/c/page.html"],
+            ["audit", "relu", "--device", "cpu", "--out", "/proc/c/audit.jsonl"],
+            ["calibrate", "--gpu", "NVIDIA H200", "--from", str(CALIBRATION), "--out", "/proc/c"],
+        ]
+    },
+    "a full disk": (["report", str(RESULTS / "spmv_csr_bf16"), "--csv", "/dev/full"], 4, "No space left", {}),
 }
 
 

@@ -39,9 +39,9 @@ _EPILOG = """\b
 Exit codes:
   0  done                            4  a device, compiler, GPU or disk is missing or failed
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
-  2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
-  3  a task card cannot be used      7  a budget was spent before the baseline was measured
-                                     130  interrupted; 141 whoever read the output went away
+  2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
+     a place that cannot be written  7  a budget was spent before the baseline was measured
+  3  a task card cannot be used      130  interrupted; 141 whoever read the output went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """

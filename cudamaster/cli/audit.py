@@ -143,11 +143,11 @@ def _print(kinds: list[Kind], outcomes: Any, wrong: Any, out: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
     from cudamaster.writing import write_text
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error
+        raise unwritable(path, error, "Give another place with --save.") from error

@@ -129,7 +129,7 @@ def _save(
     cards: Mapping[str, TaskCard],
 ) -> None:
     from cudamaster.baselines import to_markdown
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
     from cudamaster.records import to_json
     from cudamaster.writing import write_text
 
@@ -139,7 +139,7 @@ def _save(
         write_text(stem.with_name(f"{stem.name}.json"), json.dumps(result, indent=1) + "\n")
         write_text(stem.with_name(f"{stem.name}.md"), to_markdown(records, cards, about))
     except OSError as error:
-        raise UsageError(f"{stem} cannot be written: {error.strerror}.", "Give another place with --save.") from error
+        raise unwritable(stem, error, "Give another place with --save.") from error
 
 
 @click.command()
@@ -150,7 +150,7 @@ def _save(
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
     from cudamaster import cards, resources
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.harness import render
     from cudamaster.values import Precision
     from cudamaster.writing import write_text
@@ -168,5 +168,5 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     try:
         write_text(output, text)
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.", "Give another file with -o.") from error
+        raise unwritable(output, error, "Give another file with -o.") from error
     click.echo(f"Wrote {output}; the command that builds it is in its first lines.")

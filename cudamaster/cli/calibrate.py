@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     GPU is needed.
     """
     from cudamaster import resources
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.profiling import calibration, thresholds
 
     if data is not None and not gpu:
@@ -49,6 +50,11 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
         gpu = device.gpu.name
     assert gpu is not None
     folder = out or resources.calibrations() / thresholds.folder_name(gpu)
+    try:  # before hours of measuring
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise unwritable(folder, error, "Choose another folder with --out.") from error
     points_table = calibration.Table(data or folder / "throughputs.csv")
     failed: list[str] = []
     if data is None:
@@ -62,7 +68,6 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
             measured = {"driver": device.gpu.driver, "toolkit": device.toolkit}
     points = points_table.read()
     found = calibration.limits(points)
-    folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "thresholds.yaml"
     made_on = {**_dated(measured, points_table.path, gpu), "kernels": len(points)}
     calibration.write(kept, gpu, found, made_on, points_table.path)

@@ -77,7 +77,7 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     from cudamaster import pages
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.writing import write_text
 
     if file.resolve().is_relative_to(run.resolve()):
@@ -88,7 +88,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     try:
         write_text(file, text)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.", "Name another file with --html.") from error
+        raise unwritable(file, error, "Name another file with --html.") from error
 
 
 class _Teller:
