@@ -31,6 +31,7 @@ from cudamaster.cli.output import (
 )
 from cudamaster.cli.search_options import (
     BudgetOptions,
+    SearchCommand,
     SearchOptions,
     budget_options,
     must_be_priced,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _PLAN_LINES = 4
 
 
-@click.command()
+@click.command(cls=SearchCommand)
 @click.argument("task", required=False)
 @options.precision
 @search_options
