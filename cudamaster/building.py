@@ -8,12 +8,11 @@ belongs to a candidate lies in a folder of its own. All else is shared and cache
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -100,7 +99,7 @@ class Builder:
         started = monotonic()
         with self.using(candidate):
             folder = self._folder(candidate)
-            with _alone(folder / "lock"):
+            with parts.alone(folder / "lock", f"kernel {candidate.id}"):
                 result = self._build(candidate, folder, check_only and self.device.has_debug_build, on_compile)
         caching.trim_now_and_then(resources.cache())
         return replace(result, seconds=monotonic() - started)
@@ -223,7 +222,7 @@ class Builder:
         kernels = self._object(self._baseline_text(debug))
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
-        with _alone(local.with_suffix(".lock")):
+        with parts.alone(local.with_suffix(".lock"), "the baseline"):
             if not local.is_file():
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
@@ -251,7 +250,7 @@ class Builder:
             folder = self._folder(candidate) / f"{observer}-{device.observer_fingerprint(observer)}"
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
-            with _alone(folder / "lock"):
+            with parts.alone(folder / "lock", f"kernel {candidate.id}"):
                 if not executable.is_file():
                     compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
                     if compiled.object is None:
@@ -328,7 +327,7 @@ class Builder:
         """Object file of a text of ours, from the cache where it is there."""
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(final.with_suffix(".lock")):
+        with parts.alone(final.with_suffix(".lock"), text.part):
             if final.is_file():
                 caching.used(final)
                 return final
@@ -346,7 +345,7 @@ class Builder:
         """Executable of objects from the cache, kept beside the last of them."""
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
-        with _alone(executable.with_suffix(f"{executable.suffix}-lock")):
+        with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
             if executable.is_file():
                 caching.used(executable)
                 return executable
@@ -419,19 +418,11 @@ class Builder:
 
 
 def _checking(debug: bool) -> str:
-    return ", checking memory" if debug else ""
+    return " that checks memory" if debug else ""
 
 
 def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:
     return Build(status, detail, log or detail, record=record or {})
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Holds a lock file of the cache: two runs may build the same at the same time."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @cache

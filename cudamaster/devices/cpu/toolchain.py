@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -10,12 +9,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
 from cudamaster.errors import DeviceError
@@ -248,7 +247,7 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
     if target.is_file():
         return str(header)
     home.mkdir(parents=True, exist_ok=True)
-    with _alone(home / "lock"):
+    with parts.alone(home / "lock", "a header"):
         if target.is_file():
             return str(header)
         with tempfile.TemporaryDirectory(dir=home) as building:
@@ -279,7 +278,7 @@ def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.with_suffix(".lock")):
+    with parts.alone(target.with_suffix(".lock"), "the executor"):
         if not target.is_file():
             with tempfile.TemporaryDirectory(dir=target.parent) as building:
                 _build_runtime(Path(building) / "executor.o", debug=debug, observer=observer).replace(target)
@@ -290,14 +289,6 @@ def runtime_place(*, debug: bool, observer: Observer | None = None) -> Path:
     """Where the executor's object file is kept."""
     kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
     return resources.cache() / "cpu-runtime" / f"{fingerprint()}{kind}.o"
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Holds a lock file: what takes seconds to build is built once, and others wait for it."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> Path:
