@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -331,8 +330,8 @@ class Builder:
             if final.is_file():
                 caching.used(final)
                 return final
-            with tempfile.TemporaryDirectory(dir=final.parent) as folder:
-                built = self.device.compile(text.text, flags, name, Path(folder), debug=text.debug)
+            with parts.workshop(final) as folder:
+                built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
                 if built.object is None:
                     why = _first_error(built.unsupported or built.log)
                     raise DeviceError(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -141,6 +143,16 @@ def alone(lock: Path, what: str) -> Iterator[None]:
                     time.sleep(_LOOKED_S)
                     _tell_now_and_then()
         yield
+
+
+@contextmanager
+def workshop(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to make it in, for who holds its lock: what a killed process left there is removed."""
+    prefix = f"{target.name}-making-"
+    for left in target.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
+        yield Path(folder)
 
 
 def _taken(file: IO[str]) -> bool:

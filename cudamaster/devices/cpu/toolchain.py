@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -250,8 +249,8 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
     with parts.alone(home / "lock", "a header"):
         if target.is_file():
             return str(header)
-        with tempfile.TemporaryDirectory(dir=home) as building:
-            made, text = Path(building) / target.name, Path(building) / header.name
+        with parts.workshop(target) as building:
+            made, text = building / target.name, building / header.name
             text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
             text.replace(header)
             command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
@@ -280,8 +279,8 @@ def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with parts.alone(target.with_suffix(".lock"), "the executor"):
         if not target.is_file():
-            with tempfile.TemporaryDirectory(dir=target.parent) as building:
-                _build_runtime(Path(building) / "executor.o", debug=debug, observer=observer).replace(target)
+            with parts.workshop(target) as building:
+                _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
     return target
 
 
