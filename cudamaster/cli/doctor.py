@@ -19,6 +19,7 @@ from cudamaster.cli.output import console, ourselves, print_json, table
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
 _TOOLS = ("C++ compiler", "binutils", "cache")  # to build anything
+_FIRST_BUILD_BYTES = 150 * 10**6
 _NEEDED = (*_TOOLS, "CPU device")  # to execute kernels where there is no GPU
 
 
@@ -120,10 +121,17 @@ def examine(*, self_test: bool = False) -> list[Finding]:
 def _cache() -> Finding:
     """Whether what is built can be kept."""
     from cudamaster import resources
+    from cudamaster.devices.cpu import selftest
     from cudamaster.errors import DeviceError
 
     try:
-        return Finding("cache", True, str(resources.cache()), "both devices")
+        cache = resources.cache()
+        # What was built once needs little more.
+        if (free := shutil.disk_usage(cache).free) >= _FIRST_BUILD_BYTES or selftest.remembered() is not None:
+            return Finding("cache", True, str(cache), "both devices")
+        return Finding("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
+                       f"{_FIRST_BUILD_BYTES / 1e6:.0f} MB", "both devices",
+                       f"Make room, or set {resources.CACHE} to a folder on another disk.")  # fmt: skip
     except DeviceError as error:
         return Finding("cache", False, error.reason, "both devices", error.fix)
 
