@@ -239,9 +239,7 @@ def _write(path: Path, text: str) -> None:
         staged.replace(path)
         _flush_folder(path.parent)
     except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be written: {error.strerror}.", "Make room or give access, then use --resume."
-        ) from error
+        raise unwritable(path, error, "Make room or give access, then use --resume.") from error
 
 
 def _flush_folder(folder: Path) -> None:

@@ -28,6 +28,7 @@ from cudamaster.writing import write_text
 
 FORMAT = 1
 _LOG_CHARACTERS = 2000
+ANOTHER = "Give another place with --save."
 
 
 @dataclass(frozen=True)
@@ -293,4 +294,4 @@ def write(path: Path, report: VendorReport) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(to_json(report), indent=1) + "\n")
     except OSError as error:
-        raise unwritable(path, error, "Give another place with --save.") from error
+        raise unwritable(path, error, ANOTHER) from error

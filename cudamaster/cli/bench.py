@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cudamaster.evaluation import Workbench
     from cudamaster.floors import Limits
 
+_ANOTHER = "Give another place with --save."
+_ENDINGS = (".json", ".md")
+
 
 @click.command()
 @click.argument("tasks", nargs=-1)
@@ -53,6 +56,7 @@ def baselines(
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
+    from cudamaster.writing import must_be_writable
 
     named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
     chosen = choose(device)
@@ -60,6 +64,9 @@ def baselines(
         raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
     if save is not None and not calls:
         raise UsageError("--save keeps times, and none are taken.", "Add --calls 20, say.")
+    if save is not None:
+        for ending in _ENDINGS:
+            must_be_writable(save.with_name(f"{save.name}{ending}"), _ANOTHER)
     out = console()
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     benches = [Workbench(card, each, chosen, seed=seed) for card in named for each in precisions]
@@ -134,12 +141,13 @@ def _save(
     from cudamaster.writing import write_text
 
     result = to_json({"about": about, "limits": limits, "baselines": records})
+    texts = (json.dumps(result, indent=1) + "\n", to_markdown(records, cards, about))
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        write_text(stem.with_name(f"{stem.name}.json"), json.dumps(result, indent=1) + "\n")
-        write_text(stem.with_name(f"{stem.name}.md"), to_markdown(records, cards, about))
+        for ending, text in zip(_ENDINGS, texts, strict=True):
+            write_text(stem.with_name(f"{stem.name}{ending}"), text)
     except OSError as error:
-        raise unwritable(stem, error, "Give another place with --save.") from error
+        raise unwritable(stem, error, _ANOTHER) from error
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +31,9 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     GPU is needed.
     """
     from cudamaster import resources
-    from cudamaster.errors import UsageError, unwritable
+    from cudamaster.errors import UsageError
     from cudamaster.profiling import calibration, thresholds
+    from cudamaster.writing import must_be_writable
 
     if data is not None and not gpu:
         raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
@@ -50,11 +50,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
         gpu = device.gpu.name
     assert gpu is not None
     folder = out or resources.calibrations() / thresholds.folder_name(gpu)
-    try:  # before hours of measuring
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise unwritable(folder, error, "Choose another folder with --out.") from error
+    must_be_writable(folder / "thresholds.yaml", "Choose another folder with --out.")
     points_table = calibration.Table(data or folder / "throughputs.csv")
     failed: list[str] = []
     if data is None:
