@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from cudamaster import cards, resources
 from cudamaster.cli import main
 from cudamaster.cli.compare import compare
+from cudamaster.cli.doctor import examine
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
@@ -140,6 +142,11 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
             ["report", str(RESULTS / "spmv_csr_bf16"), "--figures", "/proc/c"],
             ["show", str(RESULTS / "spmv_csr_bf16"), "--html", "/proc/c/page.html"],
             ["audit", "relu", "--device", "cpu", "--out", "/proc/c/audit.jsonl"],
+            ["audit", "relu", "--device", "cpu", "--save", "/proc/c/audit"],
+            ["vendor", "dot_product", "--device", "cpu", "--check-only", "--save", "/proc/c/vendor.json"],
+            ["harness", "relu", "-o", "/proc/c/harness.cu"],
+            ["optimize", "relu", "--device", "cpu", "--record", "/proc/c/record"],
+            ["suite", "--tasks", "relu", "--device", "cpu", "--record", "/proc/c/record"],
             ["calibrate", "--gpu", "NVIDIA H200", "--from", str(CALIBRATION), "--out", "/proc/c"],
         ]
     },
@@ -267,6 +274,13 @@ def _unusable_cache(kind: str, folder: Path) -> tuple[Path, str]:
     if kind == "a link to nothing":
         place.symlink_to(folder / "gone")
         return place, f"{place} is a link to {folder / 'gone'}, which is not there"
+    if kind == "a link to itself":
+        place.symlink_to(place)
+        return place, f"{place} is a link to {place}, in a circle"
+    if kind == "a name with a line break":
+        return folder / "two\nlines", "a path with a line break, a quotation mark or a backslash"
+    if kind == "below a home that nobody knows":
+        return Path("~nobody-at-all/cache"), "nobody knows the home folder that it begins with"
     if kind == "below a link to nothing":
         place.symlink_to(folder / "gone")
         return place / "of" / "mine", f"{place} is a link to {folder / 'gone'}, which is not there"
@@ -283,7 +297,8 @@ def _unusable_cache(kind: str, folder: Path) -> tuple[Path, str]:
     return place, "Permission denied"
 
 
-_UNUSABLE = ("a link to nothing", "below a link to nothing", "a file", "below a file", "where no folder can be",
+_UNUSABLE = ("a link to nothing", "a link to itself", "below a link to nothing", "a file", "below a file",
+             "where no folder can be", "a name with a line break", "below a home that nobody knows",
              "a folder without access")  # fmt: skip
 
 
@@ -295,7 +310,7 @@ def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: 
     place, said = _unusable_cache(kind, tmp_path)
     done = run("optimize", "relu", "--device", "cpu", "--out", str(tmp_path / "runs"), CUDAMASTER_CACHE=str(place))
     assert done.returncode == 4, done.stderr
-    assert f"The cache {place} cannot be used: " in done.stderr
+    assert f"The cache {' '.join(str(place).split())} cannot be used: " in done.stderr
     assert said in done.stderr
     assert "Set CUDAMASTER_CACHE to a folder that can be written" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -338,6 +353,25 @@ def test_make_builds_into_the_cache_of_the_command_that_it_suggests(place: str) 
     )  # fmt: skip
     assert "cudamaster" in done.stdout
     assert "CUDAMASTER_CACHE =" not in done.stdout
+
+
+def test_a_cache_may_be_named_by_its_place_below_the_home(tmp_path: Path) -> None:
+    """As a file of settings does that no shell reads; it once was a folder named ~ where one happened to be."""
+    told = json.loads(run("doctor", "--json", cwd=tmp_path, CUDAMASTER_CACHE="~/mine", HOME=str(tmp_path)).stdout)
+    (cache,) = [finding for finding in told["findings"] if finding["what"] == "cache"]
+    assert (cache["found"], cache["detail"]) == (True, str(tmp_path / "mine"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_doctor_tells_of_a_disk_that_has_no_room_for_a_first_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build would find out after a while."""
+    monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
+    (found,) = [finding for finding in examine() if finding.what == "cache"]
+    assert not found.found
+    assert found.detail == f"{tmp_path} is on a disk with 3.0 MB left, and a first build takes 150 MB"
 
 
 def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def audit(
         return
     wanted = [cards.load(name) for name in tasks or cards.names()]
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
+    chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
-    chosen = choose(device)
     subjects = running.subjects(wanted, precisions, chosen)
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
