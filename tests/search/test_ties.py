@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scripted_contrast import step
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.optimization import optimize, resume
@@ -18,6 +19,8 @@ from cudamaster.values import Candidate, GpuModel, Modelled, Verdict
 ROUND = {
     "cudamaster": lambda score: [plan("an idea"), code(kernel(score=score)), command()],
     "sample": lambda score: [code(kernel(score=score))],
+    "cudaforge": lambda score: [code(kernel(score=score))],
+    "contrastive": lambda score: step("an idea", score),
 }
 
 
@@ -29,6 +32,11 @@ class ModelledBench(ScriptedWorkbench):
         verdict = super().evaluate(candidate, to_beat=to_beat)
         cases = tuple(replace(case, modelled=Modelled(2.0, 1.0, 1.0, 0.5, "latency")) for case in verdict.cases)
         return replace(verdict, cases=cases, modelled=GpuModel("v6", "H200"))
+
+
+def test_all_strategies_are_held_to_it() -> None:
+    """A new one has to be among those that are tried here."""
+    assert ROUND.keys() == registry.STRATEGIES.keys()
 
 
 def run(path: Path, bench: ScriptedWorkbench, strategy: str, scores: list[float], tie: float = 0.01) -> Result:
