@@ -16,7 +16,7 @@ import platformdirs
 from cudamaster.errors import DeviceError
 
 CACHE = "CUDAMASTER_CACHE"
-_NOT_IN_PATHS = '\n\r"\\'
+_NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
 
 _PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = _PACKAGE / "_data"
@@ -100,7 +100,7 @@ def _why_no_place(place: Path) -> str | None:
     if not place.is_absolute():
         return "nobody knows the home folder that it begins with"
     if any(sign in str(place) for sign in _NOT_IN_PATHS):
-        return "a path with a line break, a quotation mark or a backslash is more than compilers can be told"
+        return 'a path with a line break, or one of " \\ $ `, is more than compilers can be told'
     return None
 
 

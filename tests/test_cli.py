@@ -278,7 +278,7 @@ def _unusable_cache(kind: str, folder: Path) -> tuple[Path, str]:
         place.symlink_to(place)
         return place, f"{place} is a link to {place}, in a circle"
     if kind == "a name with a line break":
-        return folder / "two\nlines", "a path with a line break, a quotation mark or a backslash"
+        return folder / "two\nlines", "a path with a line break, or one of "
     if kind == "below a home that nobody knows":
         return Path("~nobody-at-all/cache"), "nobody knows the home folder that it begins with"
     if kind == "below a link to nothing":
