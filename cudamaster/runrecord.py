@@ -18,7 +18,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.folderlock import is_locked
 from cudamaster.models.protocol import Reply, Request, Sampling
 from cudamaster.records import RecordError, from_json, to_json
-from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
+from cudamaster.values import LATER, Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
 
 FORMAT = 5
 FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "confirmations", "findings")
@@ -47,7 +47,8 @@ class Settings:
     are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
     of its draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and
     `jump_above` say which score is too good to be taken on trust (strategies/scrutiny.py). `examples` is how many
-    kernels of other tasks the Coder is shown (worked_examples).
+    kernels of other tasks the Coder is shown (worked_examples). A modelled score is a new best above the best so far by
+    more than `tie`, a part of 1; older runs have none.
     """
 
     strategy: str
@@ -66,6 +67,7 @@ class Settings:
     replay: Replay | None = None
     jump_factor: float = 2.0
     jump_above: float = 8.0
+    tie: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass(frozen=True)

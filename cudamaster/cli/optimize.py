@@ -18,7 +18,17 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table, why_incomplete
+from cudamaster.cli.output import (
+    Waiting,
+    console,
+    ourselves,
+    print_json,
+    score_column,
+    speed,
+    styled,
+    table,
+    why_incomplete,
+)
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchCommand,
@@ -168,7 +178,7 @@ class Progress:
         if self._waiting is None:
             self._waiting = self._out.status(text)
             self._waiting.start()
-        self._waiting.update(text)
+        self._waiting.update(Waiting(text))
 
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""

@@ -45,6 +45,7 @@ class SearchOptions:
 
         from cudamaster.models.choose import must_be_known
         from cudamaster.runrecord import Settings
+        from cudamaster.speed import MARGIN
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
 
@@ -68,6 +69,7 @@ class SearchOptions:
             sampling=choice.sampling,
             jump_factor=rule.factor,
             jump_above=rule.above,
+            tie=MARGIN,
         )
         must_be_known(choice)  # last, because it takes seconds
         return settings

@@ -96,7 +96,7 @@ def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: b
 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     from cudamaster import pages
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.writing import write_text
 
     if file.resolve().is_relative_to(run.resolve()):
@@ -107,7 +107,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     try:
         write_text(file, text)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.", "Name another file with --html.") from error
+        raise unwritable(file, error, "Name another file with --html.") from error
 
 
 class _Teller:

@@ -17,7 +17,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from cudamaster import pages, resources
-from cudamaster.errors import UsageError
+from cudamaster.errors import unwritable
 from cudamaster.report import figures, highlighting, settings, size_plots, tables
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
@@ -130,9 +130,7 @@ def write(report: Report, path: Path) -> None:
     try:
         write_text(path, content, errors="backslashreplace")
     except OSError as error:
-        raise UsageError(
-            f"The page {path} cannot be written: {error.strerror}.", "Choose another file with --html."
-        ) from error
+        raise unwritable(path, error, "Choose another file with --html.") from error
 
 
 def page(report: Report) -> str:
