@@ -70,7 +70,7 @@ def _search(
         meter = Meter(lambda role, model: None, tuple(models))
         run = folder.manifest
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
-        recorded = worked_examples.shown(Recorder(folder, spending).models(models), examples)
+        recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
         seen = _KeepsBest(folder, observer)
         try:
             result = registry.run(
@@ -160,6 +160,7 @@ class _KeepsBest:
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
         self.asking = inner.asking
+        self.trying_again = inner.trying_again
         self.evaluating = inner.evaluating
         self.round_started = inner.round_started
         self.planned = inner.planned

@@ -8,29 +8,29 @@ same record gives the same result.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from cudamaster.errors import RunFolderError
 from cudamaster.models.protocol import Model, Reply, Request, TriesAgain
 from cudamaster.runfolder import RunFolder
 from cudamaster.runrecord import Exchange, request_hash
 from cudamaster.spending import Spending
-from cudamaster.strategies.protocol import Card, MeasuresAgain, ReportsBuilds, ReportsHolds, Workbench
+from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, ReportsBuilds, ReportsHolds, Workbench
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 
 class Recorder:
     """Numbers the exchanges of one run across all roles."""
 
-    def __init__(self, folder: RunFolder, spending: Spending) -> None:
+    def __init__(self, folder: RunFolder, spending: Spending, observer: Observer) -> None:
+        """`observer` is told of each pause before a failing call is tried again."""
         self.folder = folder
         self._spending = spending
+        self._observer = observer
         self._asked = 0
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
         """The models, each answering from the record where it can, and waiting no longer than the budget lasts."""
-        for model in models.values():
-            if isinstance(model, TriesAgain):
-                model.before_pause = self._spending.allow_pause
         return {role: RecordedModel(model, self) for role, model in models.items()}
 
     def ask(self, inner: Model, request: Request) -> Reply:
@@ -43,6 +43,9 @@ class Recorder:
         stored = self.folder.exchange(self._asked)
         if stored is None:
             self._spending.allow()
+            if isinstance(inner, TriesAgain):
+                inner.before_pause = partial(self._pausing, request.role)
+                inner.while_asking = self._spending.allow_waiting
             reply = inner.ask(request)
             self.folder.save_exchange(self._asked, request, reply)
             self._spending.asked(reply.usage)
@@ -54,6 +57,10 @@ class Recorder:
                 "Prompts, cards or the program changed since; start a fresh run.",
             )
         return stored.reply
+
+    def _pausing(self, role: Role, pause_s: float, why: str) -> None:
+        self._spending.allow_pause(pause_s)
+        self._observer.trying_again(role, pause_s, why)
 
 
 class RecordedModel:

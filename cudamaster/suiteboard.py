@@ -63,6 +63,10 @@ class Watch(Silent):
         """What it waits for."""
         self._view.doing = f"asking the {role.value}"
 
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """What it waits for."""
+        self._view.doing = f"asking the {role.value} again in {pause_s:.0f} s: {why}"
+
     def evaluating(self, candidate: Candidate) -> None:
         """What it waits for."""
         self._view.doing = "building and judging"

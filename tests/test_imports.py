@@ -25,7 +25,8 @@ LAYERS: dict[str, set[str]] = {
     "prompts": set(),
     "agents": {"agents", "models.protocol", "prompts"},
     "keys": set(),
-    "models.litellm_model": {"models.protocol", "models.prefix", "keys"},
+    "models.litellm_model": {"models.protocol", "models.prefix", "models.in_time", "keys"},
+    "models.in_time": set(),
     "models.prefix": {"models.protocol"},
     "models.playbook": {"models.protocol", "resources"},
     "models.metered": {"models.protocol"},
@@ -38,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "spending": {"runfolder", "runrecord", "models.protocol", "budget"},
     "recording": {"runfolder", "runrecord", "spending", "models.protocol", "strategies.protocol"},
     "sources": {
+        "budget",
         "replaying",
         "runrecord",
         "models.choose",

@@ -116,7 +116,7 @@ def optimize(
     sessions = earlier.sessions if earlier is not None else ()
     limits = budget.limits(sessions[-1].limits if sessions else None)
     bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = sources.models(settings, path)
+    asked = sources.models(settings, path, limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
@@ -172,6 +172,10 @@ class Progress:
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
         self._wait(f"asking the {role.value} ({model})")
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Say why nothing comes, and for how long."""
+        self._out.print(f"  the {role.value} is asked again in {pause_s:.0f} s: {why}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""

@@ -105,7 +105,7 @@ def suite(
         first = plan.entries[0]
         sources.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
-        asked = sources.models(settings, path)
+        asked = sources.models(settings, path, limits)
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
@@ -186,7 +186,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
         resumed = (path / "run.json").is_file()
         own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
         bench = sources.workbench(own, cards.load(entry.task), entry.precision, unit)
-        models = sources.models(own, path)
+        models = sources.models(own, path, budget.limits)
         if resumed:
             result = optimization.resume(path, bench, models, observer, budget)
         else:

@@ -7,6 +7,7 @@ looks like one out of the errors and replies that it passes on.
 from __future__ import annotations
 
 import email.utils
+import functools
 import logging
 import os
 import platform
@@ -17,18 +18,28 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
-from cudamaster.errors import ModelError
+from cudamaster.errors import CudaMasterError, ModelError
 from cudamaster.keys import checked_url, message_without_keys, reply_without_keys
+from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.prefix import StablePrefix
-from cudamaster.models.protocol import Message, Reply, Request, Sampling, Usage
+from cudamaster.models.protocol import REPLY_SECONDS, Message, Reply, Request, Sampling, Usage
 
 _MISSING_KEY = re.compile(
     r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
 )
 
 # What is worth another try: the server is busy, slow, or was gone for a moment.
-_PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalServerError", "BadGatewayError",
-            "APIConnectionError")  # fmt: skip
+_FAILS = "its server fails"
+_PASSING = {
+    "RateLimitError": "its rate limit is reached",
+    "Timeout": "it did not answer in time",
+    "ServiceUnavailableError": _FAILS,
+    "InternalServerError": _FAILS,
+    "BadGatewayError": _FAILS,
+    "APIConnectionError": "the call failed",
+}
+# A provider's word for an account without money; the like is said in prose of limits that pass, too.
+_NO_QUOTA = "insufficient_quota"
 
 NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
 _LONGEST_PAUSE_S = 120.0
@@ -43,7 +54,7 @@ class LiteLLMModel:
     A call is tried 1 + `retries` times, but no try begins later than `patience_s` after the first. Between tries it
     waits for as long as the server asks, else 1, 2, 4 ... seconds, and up to half of that again by chance, so that
     searches that met one limit together do not meet it again together; never longer than two minutes. `before_pause` is
-    told of each pause, and may raise.
+    told of each pause and its reason, `while_asking` is called while a try is out; both may raise, which ends the call.
     """
 
     def __init__(
@@ -52,14 +63,15 @@ class LiteLLMModel:
         base_url: str | None = None,
         sampling: Sampling | None = None,
         *,
-        timeout_s: float = 600.0,
+        timeout_s: float | None = REPLY_SECONDS,
         retries: int = 5,
         patience_s: float = 900.0,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`timeout_s` is for one try. Raises UsageError for a base URL that may hold a key."""
-        self.before_pause: Callable[[float], None] | None = None
+        """`timeout_s` is for the whole reply of one try, None for ever. Raises UsageError as `checked_url` does."""
+        self.before_pause: Callable[[float, str], None] | None = None
+        self.while_asking: Callable[[], None] | None = None
         self._name = name
         self._base_url = checked_url(base_url)
         self._sampling = sampling or Sampling()
@@ -101,8 +113,8 @@ class LiteLLMModel:
         """Answer one request.
 
         Raises ModelError with model, reason and fix when there is no answer: unreachable host, missing or
-        refused key, unknown model, prompt too long, or a limit that outlasts the retries; and what `before_pause`
-        raises.
+        refused key, unknown model, prompt too long, or a limit that outlasts the retries; and what `before_pause` and
+        `while_asking` raise.
         """
         litellm = _imported()
         started = time.monotonic()
@@ -123,31 +135,33 @@ class LiteLLMModel:
         )
 
     def _complete(self, litellm: Any, request: Request) -> Any:
-        messages = self._messages(litellm, request)
-        options = self._sent(litellm)
+        call = functools.partial(
+            litellm.completion,
+            model=self._name,
+            messages=self._messages(litellm, request),
+            base_url=self._base_url,
+            timeout=self._timeout_s,
+            num_retries=0,
+            max_retries=0,
+            drop_params=True,
+            **self._sent(litellm),
+        )
         started = time.monotonic()
         for attempt in range(self._retries + 1):
             try:
-                return litellm.completion(
-                    model=self._name,
-                    messages=messages,
-                    base_url=self._base_url,
-                    timeout=self._timeout_s,
-                    num_retries=0,
-                    max_retries=0,
-                    drop_params=True,
-                    **options,
-                )
+                return in_time(call, self._timeout_s, self.while_asking)
+            except CudaMasterError:
+                raise  # of `while_asking`
             except Exception as error:
                 # LiteLLM maps providers' errors to classes of its own, but not all of them: anything that it
                 # raises is an answer that cannot be had.
-                kind = type(error).__name__
                 pause_s = self._pause_s(attempt, error)
                 too_late = time.monotonic() - started + pause_s > self._patience_s
-                if not _may_pass(error) or attempt == self._retries or too_late or _is_missing_key(error):
-                    raise _model_error(litellm, self._name, self._base_url, kind, error) from None
+                if not _may_pass(error) or attempt == self._retries or too_late:
+                    raise _model_error(litellm, self._name, self._base_url, error) from None
+                why = f"{_PASSING[_kind(error)]} ({_first_line(message_without_keys(str(error)))})"
             if self.before_pause is not None:
-                self.before_pause(pause_s)
+                self.before_pause(pause_s, why)
             self._sleep(pause_s)
         raise AssertionError("unreachable")
 
@@ -305,18 +319,22 @@ def _cached_tokens(response: Any, prompt: int | None) -> int | None:
     return cached if prompt is not None and _is_count(cached) and cached <= prompt else None
 
 
-def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:
+def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception) -> ModelError:
     where = f" at {base_url}" if base_url else ""
+    kind = _kind(error)
     said = message_without_keys(str(error))
     if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
         fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
         if base_url:
             fix += " A server that asks for no key takes any value."
+    elif _is_without_quota(error):
+        why, fix = "the account's quota is used up", "Add credit there, or use another model; --resume goes on."
     elif kind == "RateLimitError":
         why, fix = "the rate limit outlasted all retries", "Wait, or use another model; --resume goes on."
     elif kind == "Timeout":
-        why, fix = "it did not answer in time", "Check the server, then go on with --resume."
+        why = "it did not answer in time"
+        fix = "Check the server, or give it longer with --model-timeout, and go on with --resume."
     elif kind == "NotFoundError" or "LLM Provider NOT provided" in said:
         why = "no such model is known there"
         fix = NAME_IT
@@ -338,8 +356,21 @@ def _may_pass(error: Exception) -> bool:
 
     Such are 529, which says overloaded, and the 5xx of some providers: these are told by their number alone.
     """
+    return _kind(error) in _PASSING and not _is_missing_key(error) and not _is_without_quota(error)
+
+
+def _kind(error: Exception) -> str:
+    """LiteLLM's name for what went wrong."""
     kind, status = type(error).__name__, getattr(error, "status_code", None)
-    return kind in _PASSING or (kind == "APIError" and isinstance(status, int) and status >= 500)
+    if isinstance(error, OutOfTime):
+        return "Timeout"
+    if kind == "APIError" and isinstance(status, int) and (status == 200 or status >= 500):
+        return "InternalServerError"  # with 200: what came is no reply
+    return kind
+
+
+def _is_without_quota(error: Exception) -> bool:
+    return _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
 
 
 def _key_names(litellm: Any, name: str) -> str:

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from cudamaster.values import Role
 
+REPLY_SECONDS = 600.0  # that a whole reply may take, where nobody says otherwise
+
 
 @dataclass(frozen=True)
 class Message:
@@ -80,9 +82,11 @@ class Model(Protocol):
 
 @runtime_checkable
 class TriesAgain(Protocol):
-    """A model that tries a failing call again after a pause.
+    """A model that waits for a server, and tries a failing call again after a pause.
 
-    It calls `before_pause` with the seconds of each; that may raise, which ends the call.
+    It calls `while_asking` several times a second while a try is out, and `before_pause` with the seconds of each pause
+    and the reason. Both may raise, which ends the call.
     """
 
-    before_pause: Callable[[float], None] | None
+    before_pause: Callable[[float, str], None] | None
+    while_asking: Callable[[], None] | None

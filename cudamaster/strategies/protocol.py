@@ -110,6 +110,10 @@ class Observer(Protocol):
         """A model is about to be asked."""
         ...
 
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """A call of a role failed, and is tried again after a pause."""
+        ...
+
     def evaluating(self, candidate: Candidate) -> None:
         """A candidate is about to be built, checked and timed."""
         ...
@@ -163,6 +167,9 @@ class Silent:
     """An observer that does nothing."""
 
     def asking(self, role: Role, model: str) -> None:
+        """Ignore it."""
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
         """Ignore it."""
 
     def evaluating(self, candidate: Candidate) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, code, dot_product, fix, plan
+from search_stand_ins import COMMAND, ChatServer, DrippingServer, RawServer, code, dot_product, fix, plan
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import ModelError, UsageError
+from cudamaster.errors import BudgetSpent, ModelError, UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.models import choose
 from cudamaster.models.litellm_model import LiteLLMModel
@@ -148,6 +149,48 @@ def test_a_refusal_names_model_reason_and_fix(status: int, calls: int, reason: s
     assert "sk-abcdef123456" not in str(error)
 
 
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_an_account_without_money_is_not_waited_for(name: str) -> None:
+    """Its provider answers as to a rate limit, by a code of its own; the words alone are said of both."""
+    words = "You exceeded your current quota, please check your plan and billing details."
+    for kind, calls, reason in (("insufficient_quota", 1, "quota is used up"), ("rate_limit", 3, "limit outlasted")):
+        error = json.dumps({"error": {"message": words, "type": kind, "code": kind}}).encode()
+        slept: list[float] = []
+        with RawServer(429, error) as server, pytest.raises(ModelError, match=reason):
+            LiteLLMModel(name, server.url, retries=2, sleep=slept.append).ask(REQUEST)
+        assert (server.asked, len(slept)) == (calls, calls - 1)
+
+
+@pytest.mark.parametrize("body", [b"<html>a proxy's page</html>", b"", b"{}", b"[]"])
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_what_is_no_reply_is_asked_for_again(name: str, body: bytes) -> None:
+    """Whoever serves it: a proxy between may be gone at the next try."""
+    told: list[tuple[float, str]] = []
+    with RawServer(200, body) as server:
+        model = LiteLLMModel(name, server.url, retries=1, sleep=lambda _: None, chance=lambda: 0.0)
+        model.before_pause = lambda pause_s, why: told.append((pause_s, why))
+        with pytest.raises(ModelError):
+            model.ask(REQUEST)
+        assert server.asked == 2
+    ((pause_s, why),) = told
+    assert pause_s == 1.0
+    assert why
+
+
+def test_a_pause_is_told_with_its_reason() -> None:
+    """A person sees what is waited for, without a key in it."""
+    answers = iter([(429, f"slow down, {SECRET}"), (500, "boom"), (200, "fine")])
+    told: list[tuple[float, str]] = []
+    with ChatServer(lambda *_: next(answers)) as server:
+        model = LiteLLMModel("openai/x", server.url, sleep=lambda _: None, chance=lambda: 0.0)
+        model.before_pause = lambda pause_s, why: told.append((pause_s, why))
+        model.ask(REQUEST)
+    (first, limited), (second, failed) = told
+    assert (first, second) == (1.0, 2.0)
+    assert re.fullmatch(r"its rate limit is reached \(.*slow down, \*\*\*.*\)", limited)
+    assert re.fullmatch(r"its server fails \(.*boom.*\)", failed)
+
+
 def test_a_pause_can_help() -> None:
     answers = iter([(429, "slow down"), (200, "fine")])
     with ChatServer(lambda *_: next(answers)) as server:
@@ -225,14 +268,44 @@ def test_a_provider_is_known_before_a_call(
 
 
 def test_a_server_that_is_too_slow_is_a_timeout() -> None:
-    import time
-
     def slow(*_: object) -> tuple[int, str]:
         time.sleep(1.0)
         return 200, "late"
 
     with ChatServer(slow) as server, pytest.raises(ModelError, match="did not answer in time"):
         LiteLLMModel("openai/test-model", server.url, timeout_s=0.2, retries=0).ask(REQUEST)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
+    """The limit is on the whole reply: a byte now and then, of the headers too, does not put it off.
+
+    The connection is closed then, so that the server need not go on.
+    """
+    with DrippingServer(headers=headers) as server:
+        began = time.monotonic()
+        with pytest.raises(ModelError, match="did not answer in time") as error:
+            LiteLLMModel("openai/test-model", server.url, timeout_s=0.5, retries=1, sleep=lambda _: None).ask(REQUEST)
+        assert 1.0 <= time.monotonic() - began < 5.0
+        assert server.asked == 2
+        assert server.left.wait(5.0)
+    assert "--model-timeout" in error.value.fix
+
+
+def test_a_call_that_is_out_can_be_ended() -> None:
+    """What is asked meanwhile may say that it is no longer wanted; there is no further try."""
+
+    def over() -> None:
+        if server.asked:
+            raise BudgetSpent("The time is over.", "")
+
+    with DrippingServer() as server:
+        model = LiteLLMModel("openai/test-model", server.url)
+        model.while_asking = over
+        with pytest.raises(BudgetSpent, match="time is over"):
+            model.ask(REQUEST)
+        assert server.left.wait(5.0)
+        assert server.asked == 1
 
 
 def test_usage_that_is_not_told_is_unknown() -> None:
