@@ -7,11 +7,13 @@ same record gives the same result.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace as changed
 from functools import partial
 
 from cudamaster.errors import RunFolderError
-from cudamaster.models.protocol import Model, Reply, Request, TriesAgain
+from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, Model, Reply, Request, TriesAgain
 from cudamaster.runfolder import RunFolder
 from cudamaster.runrecord import Exchange, request_hash
 from cudamaster.spending import Spending
@@ -46,7 +48,7 @@ class Recorder:
             if isinstance(inner, TriesAgain):
                 inner.before_pause = partial(self._pausing, request.role)
                 inner.while_asking = self._spending.allow_waiting
-            reply = inner.ask(request)
+            reply = _kept(inner.ask(request))
             self.folder.save_exchange(self._asked, request, reply)
             self._spending.asked(reply.usage)
             stored = self.folder.exchange(self._asked)
@@ -143,6 +145,19 @@ class RecordedWorkbench:
         stored = self._folder.findings(candidate.id)
         assert stored is not None
         return stored
+
+
+def _kept(reply: Reply) -> Reply:
+    """A reply as the folder keeps it and the search reads it: of one that is too long the head, length and digest."""
+    if len(reply.text) <= LONGEST_REPLY:
+        return reply
+    cut = f"it has {len(reply.text):,} characters, of which the first {LONGEST_PART:,} were read"
+    return changed(
+        reply,
+        text=reply.text[:LONGEST_PART],
+        cut=f"{reply.cut}; {cut}" if reply.cut else cut,
+        digest=hashlib.sha256(reply.text.encode()).hexdigest(),
+    )
 
 
 def _build_log(verdict: Verdict) -> str:

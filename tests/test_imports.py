@@ -23,7 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "toollogs": set(),
     "models.protocol": set(),
     "prompts": set(),
-    "agents": {"agents", "models.protocol", "prompts"},
+    "agents": {"agents", "models.protocol", "prompts", "guards.flags", "guards.text"},
     "keys": set(),
     "models.litellm_model": {"models.protocol", "models.prefix", "models.in_time", "keys"},
     "models.in_time": set(),

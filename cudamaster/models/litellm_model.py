@@ -42,6 +42,10 @@ _PASSING = {
 _NO_QUOTA = "insufficient_quota"
 
 NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
+_CUT_BY = {
+    "length": "the model came to its limit of tokens (finish_reason: length)",
+    "content_filter": "the provider's filter stopped it (finish_reason: content_filter)",
+}
 _LONGEST_PAUSE_S = 120.0
 _MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
@@ -132,6 +136,7 @@ class LiteLLMModel:
                 seconds=seconds,
                 cached_tokens=_cached_tokens(response, prompt),
             ),
+            cut=_cut(response),
         )
 
     def _complete(self, litellm: Any, request: Request) -> Any:
@@ -296,6 +301,14 @@ def _text(response: Any) -> str | None:
     except (AttributeError, IndexError, TypeError):
         return None
     return content if isinstance(content, str) else None
+
+
+def _cut(response: Any) -> str:
+    """Why the text is not the whole reply, as the server tells; empty where it says nothing of the kind."""
+    try:
+        return _CUT_BY.get(response.choices[0].finish_reason, "")
+    except (AttributeError, IndexError, TypeError):
+        return ""
 
 
 def _tokens(response: Any) -> tuple[int | None, int | None]:

@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cudamaster.values import Role
+from cudamaster.values import LATER, Role
 
 REPLY_SECONDS = 600.0  # that a whole reply may take, where nobody says otherwise
+# Characters. A model that writes 128,000 tokens stays below the first. What is longer is kept as its head; no part of a
+# reply that goes into other prompts may be longer than that, and no more goes back of a reply that is asked for again.
+LONGEST_REPLY = 512 * 1024
+LONGEST_PART = 20_000
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,17 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered, which model it was, and what it cost."""
+    """What a model answered, which model it was, and what it cost.
+
+    `cut` says why `text` is not the whole reply, and is empty where it is; `digest` is then the SHA-256 of the whole,
+    where we had that and cut it here.
+    """
 
     text: str
     model: str
     usage: Usage
+    cut: str = field(default="", metadata=LATER)
+    digest: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True)
