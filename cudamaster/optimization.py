@@ -10,7 +10,7 @@ from pathlib import Path
 import cudamaster
 from cudamaster import worked_examples
 from cudamaster.budget import Budget
-from cudamaster.errors import BudgetSpent, RunFolderError
+from cudamaster.errors import BudgetSpent, ModelError, RunFolderError
 from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
@@ -61,6 +61,15 @@ def resume(
     with RunFolder.open(path) as folder:
         _must_belong(folder, workbench, models)
         return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+
+
+def must_make_sense(path: Path, result: Result) -> None:
+    """Raise ModelError where no round of the run in `path` came to a kernel. What was said is in the folder."""
+    if result.senseless is not None:
+        raise ModelError(
+            f"No round came to a kernel: {result.senseless.rstrip('.')}.",
+            f"What was answered is in {path / 'exchanges'}; start a fresh run with another model.",
+        )
 
 
 def _search(

@@ -376,8 +376,9 @@ def test_sizes_of_a_card_are_exact() -> None:
     assert " 1048576 " in run("tasks", "dot_product").stdout
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C ends a run with 130 and the command that carries it on."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C and what a job queue sends end a run with 130 and the command that carries it on."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -385,7 +386,7 @@ def test_interrupted(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "Traceback" not in said

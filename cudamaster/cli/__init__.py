@@ -7,9 +7,12 @@ import errno
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -41,7 +44,7 @@ Exit codes:
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
   3  a task card cannot be used      7  a budget was spent before the baseline was measured
-                                     130  interrupted; 141 whoever read the output went away
+                                     130  interrupted or terminated; 141 whoever read the output went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
@@ -79,7 +82,8 @@ class _Group(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
         try:
-            result = super().invoke(ctx)
+            with _terminated_as_interrupted():
+                result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except click.exceptions.Exit:
@@ -107,6 +111,20 @@ class _Group(click.Group):
             where = f" ({error.filename})" if error.filename else _full_disks(error)
             report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
             ctx.exit(DeviceError.exit_code)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, with what is done written down, and the line to resume."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _full_disks(error: OSError) -> str:

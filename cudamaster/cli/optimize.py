@@ -70,7 +70,9 @@ def optimize(
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
-    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
+    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
+    one in which no reply of a model led to a kernel ends with 5. Ctrl-C and SIGTERM end it with 130 and the line to
+    resume.
     """
     from cudamaster import cards, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
@@ -144,10 +146,11 @@ def optimize(
     finally:
         if isinstance(observer, Progress):
             observer.close()
+    if not as_json:
+        _conclude(shown, result, path, settings)
+    optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
-    else:
-        _conclude(shown, result, path, settings)
 
 
 class Progress:

@@ -41,10 +41,10 @@ class SearchOptions:
     thresholds: str
 
     def settings(self, models: ModelOptions) -> Settings:
-        """The settings of a fresh search with these models. Raises UsageError."""
+        """The settings of a fresh search with these models. Raises UsageError, and ModelError for a missing key."""
         import secrets
 
-        from cudamaster.models.choose import must_be_known
+        from cudamaster.models.choose import must_be_usable
         from cudamaster.runrecord import Settings
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
@@ -70,7 +70,7 @@ class SearchOptions:
             jump_factor=rule.factor,
             jump_above=rule.above,
         )
-        must_be_known(choice)  # last, because it takes seconds
+        must_be_usable(choice)  # last, because it takes seconds
         return settings
 
 

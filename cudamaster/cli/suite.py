@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,7 +113,7 @@ def suite(
         _introduce(shown, plan, path, places, at_once, limits)
     kept = f"What was done until here is kept: {ourselves('suite', '--resume', str(path))}"
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
-    with opened as folder, _terminated_as_interrupted():
+    with opened as folder:
         try:
             with _shown(shown, hidden=as_json) as tell:
                 ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
@@ -194,6 +192,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
         record = sources.whole_record_of(own)
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
+        optimization.must_make_sense(path, result)
         return result
 
     return search
@@ -215,20 +214,6 @@ def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
         models_only=settings.replay.models_only,
         real_time=settings.replay.real_time,
     )
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the suite as Ctrl-C does, with what is done written down."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

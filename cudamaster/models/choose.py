@@ -75,14 +75,17 @@ def build(choice: Choice, reply_seconds: float | None = REPLY_SECONDS) -> dict[R
     return {role: built[name] for role, name in choice.names.items()}
 
 
-def must_be_known(choice: Choice) -> None:
-    """Raise UsageError for a name without a provider, of which the first call would tell only after measurements.
+def must_be_usable(choice: Choice) -> None:
+    """Raise for what the first call would tell only after measurements.
 
-    Imports LiteLLM where one is named; no server is reached.
+    That is UsageError for a name without a provider, and ModelError where a key is missing. Imports LiteLLM where one
+    is named; no server is reached.
     """
     for model in dict.fromkeys(build(choice).values()):
-        if isinstance(model, LiteLLMModel) and not model.known:
-            raise UsageError(f"No model is known as {model.name}: LiteLLM has no provider for it.", NAME_IT)
+        if isinstance(model, LiteLLMModel):
+            if not model.known:
+                raise UsageError(f"No model is known as {model.name}: LiteLLM has no provider for it.", NAME_IT)
+            model.must_have_key()
 
 
 def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...]:

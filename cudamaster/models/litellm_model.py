@@ -38,6 +38,19 @@ _PASSING = {
     "BadGatewayError": _FAILS,
     "APIConnectionError": "the call failed",
 }
+# How the variables of providers begin that answer nobody without a key; those of the second are asked all the same
+# where a server of one's own stands in for them.
+_KEYS = {
+    "openai": ("OPENAI_",),
+    "anthropic": ("ANTHROPIC_",),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "deepseek": ("DEEPSEEK_",),
+    "groq": ("GROQ_",),
+    "mistral": ("MISTRAL_",),
+    "xai": ("XAI_",),
+    "openrouter": ("OPENROUTER_", "OR_"),
+}
+_ELSEWHERE_WITHOUT = {"deepseek", "groq", "mistral", "xai", "openrouter"}
 # A provider's word for an account without money; the like is said in prose of limits that pass, too.
 _NO_QUOTA = "insufficient_quota"
 
@@ -107,6 +120,22 @@ class LiteLLMModel:
         except Exception:
             return False
         return True
+
+    def must_have_key(self) -> None:
+        """Raise ModelError where a call is sure to fail for want of a key. Imports LiteLLM; no server is reached.
+
+        That is where LiteLLM itself calls nobody without one, and at a hosted provider's own address.
+        """
+        provider = self._name.partition("/")[0]
+        if provider not in _KEYS and "/" not in self._name and self.known:
+            provider = _imported().get_llm_provider(self._name, api_base=self._base_url)[1]
+        beginnings = _KEYS.get(provider, ())
+        given = [name for name, value in os.environ.items() if value and name.startswith(beginnings)]
+        elsewhere = self._base_url is not None or any("BASE" in name for name in given)
+        if not beginnings or (provider in _ELSEWHERE_WITHOUT and elsewhere):
+            return
+        if not any("KEY" in name or "TOKEN" in name for name in given):
+            raise _key_error(_imported(), self._name, self._base_url, "no key was given")
 
     def left_out(self) -> tuple[str, ...]:
         """The fields of its Sampling that were given and that this model does not take: they are not sent."""
@@ -333,15 +362,12 @@ def _cached_tokens(response: Any, prompt: int | None) -> int | None:
 
 
 def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception) -> ModelError:
-    where = f" at {base_url}" if base_url else ""
     kind = _kind(error)
     said = message_without_keys(str(error))
     if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
-        fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
-        if base_url:
-            fix += " A server that asks for no key takes any value."
-    elif _is_without_quota(error):
+        return _key_error(litellm, name, base_url, f"{why} ({_first_line(said)})")
+    if _is_without_quota(error):
         why, fix = "the account's quota is used up", "Add credit there, or use another model; --resume goes on."
     elif kind == "RateLimitError":
         why, fix = "the rate limit outlasted all retries", "Wait, or use another model; --resume goes on."
@@ -361,7 +387,18 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
         why, fix = "the server keeps failing", "Try again later with --resume, or use another model."
     else:
         why, fix = f"the request was refused ({kind})", "Check the model's name and what it accepts."
-    return ModelError(f"Model {name}{where}: {why} ({_first_line(said)}).", fix)
+    return ModelError(f"Model {name}{_where(base_url)}: {why} ({_first_line(said)}).", fix)
+
+
+def _key_error(litellm: Any, name: str, base_url: str | None, why: str) -> ModelError:
+    fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
+    if base_url:
+        fix += " A server that asks for no key takes any value."
+    return ModelError(f"Model {name}{_where(base_url)}: {why}.", fix)
+
+
+def _where(base_url: str | None) -> str:
+    return f" at {base_url}" if base_url else ""
 
 
 def _may_pass(error: Exception) -> bool:

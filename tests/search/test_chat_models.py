@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import email.utils
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -261,10 +264,80 @@ def test_a_provider_is_known_before_a_call(
     assert LiteLLMModel(name, url).known is known
     choice = choose.Choice({Role.PLANNER: "playbook", Role.CODER: name}, url)
     if known:
-        choose.must_be_known(choice)
+        choose.must_be_usable(choice)
     else:
         with pytest.raises(UsageError, match=f"No model is known as {name}.*PROVIDER/NAME"):
-            choose.must_be_known(choice)
+            choose.must_be_usable(choice)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "variables", "wanted"),
+    [
+        ("openai/x", None, {}, "OPENAI_API_KEY"),
+        ("gpt-4o", None, {}, "OPENAI_API_KEY"),
+        ("openai/x", "http://localhost:1/v1", {}, "OPENAI_API_KEY"),
+        ("openai/x", None, {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY"),
+        ("anthropic/claude-sonnet-4-5", None, {"OPENAI_API_KEY": SECRET}, "ANTHROPIC_API_KEY"),
+        ("deepseek/deepseek-chat", None, {}, "DEEPSEEK_API_KEY"),
+        ("openai/x", None, {"OPENAI_API_KEY": SECRET}, None),
+        ("anthropic/claude-sonnet-4-5", None, {"ANTHROPIC_AUTH_TOKEN": SECRET}, None),
+        ("gemini/gemini-2.5-pro", None, {"GOOGLE_API_KEY": SECRET}, None),
+        # Servers of one's own need none, and what others log in by is not known.
+        ("deepseek/deepseek-chat", "http://localhost:1/v1", {}, None),
+        ("deepseek/deepseek-chat", None, {"DEEPSEEK_API_BASE": "http://localhost:1"}, None),
+        ("hosted_vllm/x", "http://localhost:1/v1", {}, None),
+        ("ollama/qwen3", None, {}, None),
+        ("bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0", None, {}, None),
+        ("github_copilot/gpt-4o", None, {}, None),
+    ],
+)
+def test_a_missing_key_is_known_before_a_call(
+    name: str, url: str | None, variables: dict[str, str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in list(os.environ):
+        if re.search("KEY|TOKEN|API_BASE", variable):
+            monkeypatch.delenv(variable)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    choice = choose.Choice({Role.PLANNER: "playbook", Role.CODER: name}, url)
+    if wanted is None:
+        choose.must_be_usable(choice)
+    else:
+        with pytest.raises(ModelError, match=f"{name}.*: no key was given") as error:
+            choose.must_be_usable(choice)
+        assert wanted in error.value.fix
+
+
+def test_the_command_finds_a_missing_key_before_it_measures(tmp_path: Path) -> None:
+    """No run folder is made."""
+    environment = {name: value for name, value in os.environ.items() if "KEY" not in name}
+    command = [sys.executable, "-m", "cudamaster", "optimize", "hinge_loss", "--device", "cpu", "--model", "openai/x"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (5, "")
+    assert ran.stderr.startswith("error: Model openai/x: no key was given. Set the provider's key")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_path: Path) -> None:
+    """With --json there is one object on stdout, and resumed it ends the same; a suite counts it as failed."""
+    with ChatServer(lambda *_: (200, "Sorry, I am a teapot.")) as server:
+        common = ["-R", "1", "-D", "0", "--device", "cpu", "--model", "openai/x", "--base-url", server.url]
+
+        def command(*words: str) -> subprocess.CompletedProcess[str]:
+            whole = [sys.executable, "-m", "cudamaster", *words]
+            return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        ran = command("optimize", "hinge_loss", *common, "--out", "runs")
+        assert ran.returncode == 5, ran.stderr
+        assert re.search(r"error: No round came to a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
+        assert "no complete JSON object" in ran.stdout
+        (run,) = (tmp_path / "runs").iterdir()
+        again = command("optimize", "--resume", str(run), "--json")
+        assert again.returncode == 5
+        assert json.loads(again.stdout)["error"]["exit_code"] == 5
+        ran = command("suite", "--tasks", "hinge_loss", *common, "--record", "suite")
+        assert ran.returncode == 1, ran.stderr
+        assert "hinge_loss_fp32 failed: No round came to a kernel" in ran.stdout
 
 
 def test_a_server_that_is_too_slow_is_a_timeout() -> None:
