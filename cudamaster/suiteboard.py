@@ -17,7 +17,7 @@ class Running:
     """A task that runs, as its observer sees it: what it waits for, and what it came to so far.
 
     `began` is on the monotonic clock. `steps` are the baseline and the rounds that are done, those of earlier sessions
-    too.
+    too. `pauses` are those before a model is asked again, with the reason, in words.
     """
 
     entry: Entry
@@ -29,6 +29,7 @@ class Running:
     score: float | None = None
     emulated: bool = False
     modelled: GpuModel | None = None
+    pauses: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
@@ -64,8 +65,8 @@ class Watch(Silent):
         self._view.doing = f"asking the {role.value}"
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
-        """What it waits for."""
-        self._view.doing = f"asking the {role.value} again in {pause_s:.0f} s: {why}"
+        """Why it waits, and for how long."""
+        self._view.pauses += (f"the {role.value} is asked again in {pause_s:.0f} s: {why}",)
 
     def evaluating(self, candidate: Candidate) -> None:
         """What it waits for."""

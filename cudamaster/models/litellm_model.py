@@ -29,6 +29,7 @@ _MISSING_KEY = re.compile(
 )
 
 # What is worth another try: the server is busy, slow, or was gone for a moment.
+_UNREACHABLE = "it cannot be reached"
 _FAILS = "its server fails"
 _PASSING = {
     "RateLimitError": "its rate limit is reached",
@@ -193,7 +194,9 @@ class LiteLLMModel:
                 too_late = time.monotonic() - started + pause_s > self._patience_s
                 if not _may_pass(error) or attempt == self._retries or too_late:
                     raise _model_error(litellm, self._name, self._base_url, error) from None
-                why = f"{_PASSING[_kind(error)]} ({_first_line(message_without_keys(str(error)))})"
+                said = message_without_keys(str(error))
+                what = _UNREACHABLE if _is_unreachable(error, said) else _PASSING[_kind(error)]
+                why = f"{what} ({_first_line(said)})"
             if self.before_pause is not None:
                 self.before_pause(pause_s, why)
             self._sleep(pause_s)
@@ -380,7 +383,7 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
     elif kind == "ContextWindowExceededError":
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
     elif _is_unreachable(error, said):
-        why, fix = "it cannot be reached", "Check network and base URL, then go on with --resume."
+        why, fix = _UNREACHABLE, "Check network and base URL, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
     elif _may_pass(error):
@@ -447,7 +450,9 @@ def _is_unreachable(error: Exception, said: str) -> bool:
 
 def _first_line(text: str) -> str:
     line = re.sub(
-        r"^litellm\.\w+: (?:\w+Error: )?", "", text.strip().splitlines()[0] if text.strip() else "no reason given"
+        r"^litellm\.\w+: (?:\w+Error: )?(?:\w+Exception - )?",
+        "",
+        text.strip().splitlines()[0] if text.strip() else "no reason given",
     )
     # A reply out of OpenAI's form: LiteLLM says so, and its own traceback follows.
     line = line.removesuffix(" Traceback (most recent call last):")
