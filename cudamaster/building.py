@@ -31,6 +31,7 @@ from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, compiler_check, refused_by_compiler
 from cudamaster.guards.source import check_source, device_names, left_to_compiler
+from cudamaster.guards.symbols import INSTEAD
 from cudamaster.guards.text import check_characters
 from cudamaster.harness import baseline_region, render, render_vendor_call, vendor_declarations
 from cudamaster.toollogs import without_folders
@@ -415,9 +416,11 @@ def _ledger_hash() -> str:
 
 @cache
 def _redirected() -> Mapping[str, str]:
-    """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open."""
+    """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open, and
+    those in whose place it reaches others."""
     text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text()
-    return {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
+    ledger = {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
+    return {**INSTEAD, **ledger}
 
 
 def _first_error(log: str) -> str:

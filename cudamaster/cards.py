@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cudamaster import resources
-from cudamaster.errors import CardError, UsageError
+from cudamaster.errors import CardError, UsageError, nearest
 from cudamaster.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.held_out import Block, check_blocks
 from cudamaster.values import Precision, content_hash
@@ -314,9 +314,16 @@ class TaskCard(_Strict):
 
 
 def names() -> list[str]:
-    """Names of all tasks that have a card, in the order of their ids."""
-    folder = resources.bench() / "tasks"
-    return [card.name for card in sorted((load(p.stem) for p in folder.glob("*.yaml")), key=lambda card: card.id)]
+    """Names of all tasks that have a card, in the order of their ids; those whose card cannot be used come last."""
+    stems = [path.stem for path in (resources.bench() / "tasks").glob("*.yaml")]
+    return sorted(stems, key=lambda name: (_id(name), name))
+
+
+def _id(name: str) -> float:
+    try:
+        return load(name).id
+    except CardError:  # whoever loads it is told
+        return math.inf
 
 
 def load(name: str) -> TaskCard:
@@ -334,7 +341,7 @@ def load(name: str) -> TaskCard:
         raise UsageError(f"There is no card {name}.", "Give the path of a file, or the name of a task without .yaml.")
     if not there:
         known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
-        raise UsageError(f"Unknown task {name!r}.", f"Choose one of: {', '.join(known)}.")
+        raise UsageError(f"Unknown task {name!r}.", nearest(name, known, f"Choose one of: {', '.join(known)}."))
     return _read(path, path.stat().st_mtime_ns)
 
 

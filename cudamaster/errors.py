@@ -12,6 +12,17 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     └── BudgetSpent         exit 7   a budget is spent; where there is a best so far, it is the result, and the exit 0
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to do about an unknown name: the known ones that are nearest, or `otherwise` what leads to all of them."""
+    near = difflib.get_close_matches(name, known, 3)
+    return f"Did you mean {' or '.join(near)}?" if near else otherwise
+
 
 class CudaMasterError(Exception):
     """A fault that a person can act on.

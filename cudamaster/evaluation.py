@@ -160,9 +160,11 @@ class Workbench:
         """What `evaluate` says of each of them, in less time where a process on the device takes long to start.
 
         They are built first, and then judged one after the other by one judge beside one process of the baseline; each
-        has a process of its own, and a seed.
+        has a process of its own, and a seed. Where that is fixed, each has a judge of its own, too: what one leaves in
+        the memory that all share with their judge would be what the next is asked for.
         """
-        if self.device.has_debug_build:  # its runs are others, and its processes start at once
+        # The runs of a device with a debug build are others, and its processes start at once.
+        if self.device.has_debug_build or self._trials.seed_is_fixed:
             return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
         stop = ["--first-failure"] if first_failure else []
         with ExitStack() as block:

@@ -73,6 +73,34 @@ def render(
     )
 
 
+def skeleton(card: TaskCard, precision: Precision) -> str:
+    """A candidate to start from: it has the wrapper, and one thread for each element of the first output.
+
+    It builds, and its result is wrong.
+    """
+    result = next(p for p in card.parameters if p.role in ("output", "inout"))
+    length = str(result.length)
+    passed = {name for _, name in card.signature(precision)}
+    derived = {name: str(card.sizes[name]) for name in _names(length) if name not in passed}
+    # A product of two ints may need more than an int.
+    wide = {name: name if name in derived or name == length else f"(long long){name}" for name in (*passed, *derived)}
+    written = partial(to_c, prefix=wide)
+    kind = result.element_type(precision)
+    return _template("skeleton.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        width=max(len(name) for name in (*passed, *card.fixed)),
+        kernel=f"{card.wrapper(precision)}_kernel",
+        parameters=", ".join(f"{kind} {name}" for kind, name in card.signature(precision)),
+        arguments=", ".join(name for _, name in card.signature(precision)),
+        result=result,
+        zero="__float2bfloat16(0.0f)" if kind == "__nv_bfloat16" else "0",
+        declaration=card.declaration(precision),
+        derived={name: written(text) for name, text in derived.items()},
+        length=written(length),
+    )
+
+
 def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
     """What a vendor's file defines: the baseline's wrapper, and what is called with a case's shape before its calls.
 
@@ -139,8 +167,12 @@ def _shape(card: TaskCard) -> list[str]:
     shown = {p.name for p in card.parameters if p.length is None}
     for p in card.parameters:
         if p.length is not None:
-            shown |= {node.id for node in ast.walk(parse(str(p.length))) if isinstance(node, ast.Name)}
+            shown |= set(_names(str(p.length)))
     return [name for name in card.sizes if name in shown]
+
+
+def _names(expression: str) -> list[str]:
+    return [node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name)]
 
 
 def _size_type(card: TaskCard, name: str) -> str:

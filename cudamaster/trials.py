@@ -28,6 +28,7 @@ from cudamaster.values import Status
 
 CHECK_LIMIT_S = 600.0
 _FAILED = {"fault": 70, "timeout": 75}  # the judge's exit codes where a line of this kind ends a run
+_NOT_UP = "failed at its start"  # the error of a worker that made no call (mskb/workers.h)
 CHUNK_BYTES = 2 << 20  # memory in larger pieces is asked of the driver, call by call (mskb/used_process.h)
 VERIFY = ("--cases", "verify", "--calls", "0")
 
@@ -78,6 +79,11 @@ class Trials:
         self._started: list[_Ahead] = []
         self._told: dict[tuple[str, ...], Reported] = {}  # of a batch, by the judge's command
         self._quiet = False
+
+    @property
+    def seed_is_fixed(self) -> bool:
+        """Whether every evaluation has the same inputs."""
+        return self._seed is not None
 
     def draw_seed(self) -> int:
         """The seed of the inputs of one evaluation: a fresh one unless it is fixed."""
@@ -135,10 +141,10 @@ class Trials:
 
         Calls that ask the driver for large pieces of memory wait for what it does for the machine's other GPUs. Where
         that is seen, all is measured again, and from then on, while nothing of ours is run on those; with `quiet` at
-        once.
+        once. What was told of it `together` with others counts all the same where no such piece was asked for.
         """
 
-        quiet = quiet or self._quiet
+        quiet = quiet or (self._quiet and tuple(self._command(workers, cases, options, seed)) not in self._told)
         told = self._measured(workers, cases, options, seed, limit_s, reversed_threads, quiet, trusted)
         if quiet or told.asked_bytes < CHUNK_BYTES or not self._device.shares_driver:
             return told
@@ -221,8 +227,8 @@ class Trials:
         """Runs trials of candidates that are there by one judge, which keeps its own process and the baseline's.
 
         Inside the block `report`, asked for one of them, gives what became of it, once. One that came to no end, as
-        where the judge itself failed or was stopped, is run by a judge of its own then. All of them time calls, or none
-        does.
+        where the judge itself failed or was stopped, is run by a judge of its own then, and so is one whose process
+        did not come up. All of them time calls, or none does.
         """
         commands = [self._command(self.workers(t.candidate), t.cases, t.options, t.seed) for t in trials]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
@@ -364,6 +370,8 @@ class _RunOfBatch:
         last = lines[-1] if lines else {"event": "none"}
         if last["event"] == "end":
             code = 0 if last["ok"] else 1
+        elif last.get("error") == _NOT_UP:
+            return None  # those before it may have left the device in no state to begin with
         elif last["event"] in _FAILED and last["who"] == "candidate":
             code = _FAILED[last["event"]]
         else:

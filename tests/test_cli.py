@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from click.testing import CliRunner
 from cudamaster import cards, resources
 from cudamaster.cli import main
 from cudamaster.cli.compare import compare
+from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import baseline_region
 from cudamaster.values import Precision, Status, Verdict
@@ -146,10 +150,58 @@ def test_a_bad_card_is_named(tmp_path: Path) -> None:
     assert str(card) in done.stderr
 
 
+def test_a_bad_card_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list has the rest, names it, and ends with the code of a card that cannot be used."""
+    bench = tmp_path / "bench"
+    shutil.copytree(resources.bench(), bench)
+    (bench / "tasks" / "relu.yaml").write_text("id: 1\nname: relu\n")
+    monkeypatch.setattr(resources, "bench", lambda: bench)
+    done = CliRunner().invoke(main, ["tasks", "--json"])
+    assert done.exit_code == 3
+    assert len(json.loads(done.stdout)) == 49
+    assert "relu.yaml" in done.stderr
+
+
+def test_names_that_are_nearly_right() -> None:
+    for words, near in (
+        (["tasks", "spmv_cs"], "spmv_csr"),
+        (["optimize", "relu", "--strategy", "cudaforg"], "cudaforge"),
+        (["audit", "--kind", "zeroes"], "zeros"),
+    ):
+        done = run(*words)
+        assert done.returncode == 2
+        assert near in done.stderr.partition("Did you mean")[2], done.stderr
+
+
+def test_help_is_not_cut_and_tells_of_the_strategies() -> None:
+    from cudamaster.strategies.registry import STRATEGIES
+
+    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+    told = " ".join(run("optimize", "--help").stdout.split())
+    assert all(strategy.summary in told for strategy in STRATEGIES.values())
+
+
+def test_a_kernel_out_of_a_pipe(tmp_path: Path) -> None:
+    """Standard input, a pipe with a writer, and one without, which is no reason to wait for ever."""
+    command = [sys.executable, "-m", "cudamaster", "harness", "relu", "--region"]
+    text = baseline_region(cards.load("relu"), Precision.FP32)
+    card = cards.load("relu")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=(text,))
+    writing.start()
+    assert read_kernel(pipe, card, "fp32") == text
+    writing.join()
+    with pytest.raises(UsageError, match="nobody wrote into this pipe"):
+        read_kernel(pipe, card, "fp32")
+    told = subprocess.run([*command, "-"], input=text, capture_output=True, text=True, check=False)
+    assert "relu_optimized" in told.stdout, told.stderr
+
+
 @pytest.mark.skipif(why_not_cuda() is None, reason="this machine has a GPU")
 def test_a_gpu_where_there_is_none() -> None:
     """Asking for a GPU that is not there fails at once and says what else to do."""
-    done = run("evaluate", "spmv_csr", __file__, "--device", "cuda")
+    done = run("evaluate", "spmv_csr", str(FP32), "--device", "cuda")
     assert done.returncode == 4
     assert "--device cpu" in done.stderr
 
@@ -160,7 +212,7 @@ def test_tasks_for_people_and_programs() -> None:
     assert listed["spmv_csr"]["timed_cases"] == 6
     shown = run("tasks", "spmv_csr").stdout
     assert "row_offsets[i]" in shown
-    assert 'extern "C" void spmv_csr_bf16(' in shown
+    assert 'extern "C" void spmv_csr_bf16_optimized(' in shown
     assert json.loads(run("tasks", "spmv_csr", "--json").stdout)["weight"] == "nnz"
 
 

@@ -66,6 +66,80 @@ def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: 
         ]
 
 
+@pytest.mark.nvcc
+@pytest.mark.parametrize("task", ["batch_norm", "layer_norm"])
+def test_device_functions_in_namespaces_build_and_leave_no_way_to_exit(task: str) -> None:
+    """nvcc gives them names of its own, and host bodies that call exit; a worker's process cannot get there."""
+    where = builder(task, Precision.FP32)
+    text = baseline_region(where.card, Precision.FP32)
+    at = text.index('extern "C"')
+    head, includes = text[:at], "".join(line for line in text.splitlines(True) if line.startswith("#include"))
+    for line in includes.splitlines(True):
+        head = head.replace(line, "")
+    code = f"{includes}namespace v2 {{ namespace {{\n{head}}} }}\nusing namespace v2;\n{text[at:]}"
+    built = where.build(Candidate(task, Precision.FP32, code, where.device.default_command))
+    assert built.status is None, (built.detail, built.log)
+    folder = Path(built.record["folder"])
+    called = {name: called_by(folder / name) for name in ("candidate.o", "candidate.local.o")}
+    assert {name for name, names in called.items() if "exit" in names} == {"candidate.o"}
+    assert "abort" in called["candidate.local.o"]
+
+
+def called_by(path: Path) -> set[str]:
+    """Names of what an object wants from others."""
+    listed = subprocess.run(["nm", "-u", path], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in listed.stdout.splitlines()}
+
+
+@pytest.mark.nvcc
+def test_headers_are_found_behind_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script in the PATH that starts nvcc hides no header from the source guard, be it one of CCCL's."""
+    script = tmp_path / "nvcc"
+    script.write_text(f'#!/bin/sh\nexec "{find_nvcc()}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CUDACXX", str(script))
+    folders = CudaDevice(ABSENT).include_folders()
+    for header in ("cuda_runtime.h", "cuda/barrier"):
+        assert any((folder / header).is_file() for folder in folders), header
+
+
+TENSOR_MAP = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+__global__ void relu(const __grid_constant__ CUtensorMap map, float* output, const float* input, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        output[i] = fmaxf(input[i], 0);
+}
+extern "C" void relu_optimized(float* output, const float* input, int N) {
+    CUtensorMap map{};
+    cuuint64_t size[1] = {(cuuint64_t)N}, stride[1] = {4};
+    cuuint32_t box[1] = {256}, step[1] = {1};
+    cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, (void*)input, size, stride, box, step,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    relu<<<(N + 255) / 256, 256>>>(map, output, input, N);
+}
+"""
+
+
+@pytest.mark.nvcc
+def test_tensor_maps_link_with_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a library of the driver's name, which has to be there; nothing else is linked with it."""
+    library = ["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(tmp_path / "libcuda.so"), "-x", "c", "-"]
+    subprocess.run(library, input="int cuTensorMapEncodeTiled(void) { return 0; }", text=True, check=True)
+    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path))
+    where = builder("relu", Precision.FP32)
+    needed = {}
+    for name, code in {"maps": TENSOR_MAP, "baseline": baseline_region(where.card, Precision.FP32)}.items():
+        built = where.build(Candidate("relu", Precision.FP32, code, where.device.default_command))
+        assert built.status is None, (built.detail, built.log)
+        assert built.worker is not None
+        needed[name] = subprocess.run(["readelf", "-d", built.worker], capture_output=True, text=True).stdout
+    assert "[libcuda.so.1]" in needed["maps"]
+    assert "libcuda" not in needed["baseline"]
+
+
 def bundles() -> dict[str, list[tuple[str, str]]]:
     """(name, code) of every kernel file, so grouped that no two wrappers of a group have the same name."""
     groups: dict[str, list[tuple[str, str]]] = {}
@@ -96,8 +170,7 @@ def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "warning" not in done.stderr, done.stderr[-4000:]
-    listed = subprocess.run(["nm", "-u", tmp_path / "bundle.o"], capture_output=True, text=True, check=True)
-    called = {line.split()[-1] for line in listed.stdout.splitlines()}
+    called = called_by(tmp_path / "bundle.o")
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in CUDA_ALLOWED_SYMBOLS))
     assert [name for name in called if not allowed.fullmatch(name)] == []
 

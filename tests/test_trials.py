@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,54 @@ def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
     assert (many[0].score is None) == (calls == 0)
 
 
+NOTES = """
+struct Note { int written, taken; float values[4096]; };
+// Far behind the guard zones, within the memory that is shared with the judge.
+__device__ Note* note_of(float* out) { return (Note*)((char*)out + (6 << 20)); }
+__global__ void leave_kernel(float* out, const float* X, const float* Y, int N) {
+    double sum = 0;
+    for (int i = 0; i < N; ++i)
+        sum += (double)X[i] * Y[i];
+    Note* note = note_of(out);
+    *out = note->values[note->written++] = (float)sum;
+}
+__global__ void find_kernel(float* out) {
+    Note* note = note_of(out);
+    *out = note->taken < note->written ? note->values[note->taken++] : 0;
+}
+extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) { CALL; }
+"""
+
+
+def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) -> None:
+    """Here both get the same inputs, and are called where a GPU's workers are: in the shared memory itself."""
+    bench = Workbench(small_card("dot_product"), Precision.FP32, Short(lambda *_: False), modelled=False)
+    text, builder = [], bench._builder
+    for number, call in enumerate(("leave_kernel<<<1, 1>>>(out, X, Y, N)", "find_kernel<<<1, 1>>>(out)")):
+        candidate = Candidate("dot_product", Precision.FP32, NOTES.replace("CALL", call), bench.baseline.command)
+        build = builder.build(candidate)
+        assert build.worker is not None, build.log
+        words = [*worker_words("candidate", [str(build.worker), "--in-place"]), "--seed", "42"]
+        text += [*words, "--report", str(tmp_path / f"{number}.jsonl"), ""]
+    (tmp_path / "batch").write_text("\n".join([*text, ""]))
+    judge = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker()), "--in-place"])]
+    judge += ["--calls", "0", "--cases", "verify", "--batch", str(tmp_path / "batch")]
+    done = subprocess.run(judge, capture_output=True, text=True, check=False)
+    ends = [(tmp_path / f"{number}.jsonl").read_text().splitlines()[-1] for number in range(2)]
+    assert ['"ok":true' in end for end in ends] == [True, False], (ends, done.stderr)
+    assert not (tmp_path / "batch").exists()  # with the seeds
+
+
+def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
+    """The memory that it shares with its judge would hold what the one before made of the same inputs."""
+    device = Short(lambda *_: False)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, seed=5)
+    two = bench.evaluate_all(candidates(bench)[:2], check_only=True)
+    assert [one.status for one in two] == WHAT_BECOMES[:2]
+    assert {one.seed for one in two} == {5}
+    assert not any("--batch" in command for command in device.runs)
+
+
 def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
     """It may have been stopped, or failed by itself: what it did not come to says nothing."""
     device = Short(lambda *_: False)
@@ -124,6 +173,26 @@ def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
     assert not trials._told
 
 
+def test_who_does_not_come_up_behind_others_is_judged_alone() -> None:
+    """What was judged before it may have left a GPU that makes no context for a moment."""
+    device = Short(lambda *_: False)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False)
+    three = candidates(bench)[:3]
+    run = device.run
+
+    def not_up(command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+        if "--batch" in command:
+            batch = Path(command[command.index("--batch") + 1])
+            first, *others = batch.read_text().split("\n\n")
+            others[0] = "\n".join(["--candidate", "false", *others[0].split("\n")[2:]])
+            batch.write_text("\n\n".join([first, *others]))
+        return run(command, report, limit_s, **options)
+
+    device.run = not_up  # type: ignore[method-assign]
+    assert [one.status for one in bench.evaluate_all(three, check_only=True)] == WHAT_BECOMES[:3]
+    assert ["--batch" in command for command in device.runs] == [True, False]
+
+
 class Neighboured(CpuDevice):
     """A device that stands for a GPU beside others: what is run on it may be asked to be quiet."""
 
@@ -137,7 +206,7 @@ class Neighboured(CpuDevice):
     def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
         """A run of the CPU device."""
         ran, gate = super().run(command, report, limit_s, **options), options.get("gate")
-        self.asked_for.append(options["quiet"] or (gate is not None and gate.quiet))
+        self.asked_for.append(options.get("quiet", False) or (gate is not None and gate.quiet))
         return ran
 
 
@@ -152,6 +221,24 @@ def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: l
         candidate = Candidate("dot_product", Precision.FP32, text, bench.baseline.command)
         assert bench.evaluate(candidate).correct
     assert device.asked_for == quiet
+
+
+def test_of_many_who_asks_for_much_alone_is_measured_again() -> None:
+    """What one judge told of the others holds: they wait for nobody."""
+    device = Neighboured()
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=2)
+    code = bench.baseline.code.rstrip().removesuffix("}")
+    much, little = (
+        f"{code}    float* more = nullptr;\n    cudaMallocAsync(&more, {taken}, 0);\n    cudaFree(more);\n}}\n"
+        for taken in ("2 << 20", "1 << 20")
+    )
+    for again in range(2):
+        both = [
+            Candidate("dot_product", Precision.FP32, f"{text}// {again}\n", bench.baseline.command)
+            for text in (much, little)
+        ]
+        assert all(one.correct for one in bench.evaluate_all(both))
+    assert device.asked_for == [False, True] * 2
 
 
 def test_a_baseline_is_timed_alone() -> None:

@@ -67,6 +67,12 @@ class _Group(click.Group):
         except BrokenPipeError:  # of --help
             _leave_unread()
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences, over as many lines as they take: click would cut them."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self._invoke(ctx)

@@ -98,11 +98,12 @@ def audit(
 
 
 def _chosen(kinds: tuple[Kind, ...], patterns: tuple[str, ...]) -> list[Kind]:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, nearest
 
     for pattern in patterns:
         if not any(fnmatch.fnmatch(kind.name, pattern) for kind in kinds):
-            raise UsageError(f"No kind is named {pattern!r}.", "`cudamaster audit --list` shows them.")
+            fix = nearest(pattern, [kind.name for kind in kinds], "`cudamaster audit --list` shows them.")
+            raise UsageError(f"No kind is named {pattern!r}.", fix)
     return [kind for kind in kinds if not patterns or any(fnmatch.fnmatch(kind.name, one) for one in patterns)]
 
 

@@ -145,7 +145,7 @@ def _save(
 @click.command()
 @click.argument("task")
 @options.precision
-@click.option("--region", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Kernel to fill in.")
+@click.option("--region", type=click.Path(path_type=Path), help="Kernel to fill in.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout by default.")
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import select
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cudamaster.cards import TaskCard
 
+_PIPE_LIMIT_S = 10
 MARKERS = ("// >>> CANDIDATE REGION", "// <<< CANDIDATE REGION")  # of templates/test_harness.cu.j2
 
 
 def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
     """The text of the region in `file`, a harness that was filled in or the region alone.
 
-    A harness's region keeps its line numbers. Raises UsageError where there is none to read, and where
-    it is a kernel of the task in the other precision.
+    A harness's region keeps its line numbers; `-` is standard input. Raises UsageError where there is none to read, and
+    where it is a kernel of the task in the other precision.
     """
     from cudamaster.errors import UsageError
     from cudamaster.guards.refusal import Refusal
     from cudamaster.guards.text import SIZE_LIMIT, read_region
 
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(4 * SIZE_LIMIT)  # not all of it: a device file has no end
+        raw = _read(file, 4 * SIZE_LIMIT)  # not all of it: a device file has no end
     except OSError as error:
         raise UsageError(
             f"The kernel {file} cannot be read: {error.strerror}.", "Give the path of a .cu file."
@@ -37,6 +41,20 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
     region = _between_markers(text)
     _must_be_of(precision, region, card, file)
     return region
+
+
+def _read(file: Path, most: int) -> bytes:
+    """So many bytes of a file at most. Raises OSError, also for a pipe into which nobody writes."""
+    if str(file) == "-":
+        return sys.stdin.buffer.read(most)
+    if not file.is_fifo():
+        with file.open("rb") as opened:
+            return opened.read(most)
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        if not select.select([opened], [], [], _PIPE_LIMIT_S)[0]:
+            raise OSError(errno.ETIMEDOUT, f"nobody wrote into this pipe within {_PIPE_LIMIT_S} seconds")
+        os.set_blocking(opened.fileno(), True)
+        return opened.read(most)
 
 
 def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:

@@ -21,6 +21,7 @@ from cudamaster.cli.model_options import (
 from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table, why_incomplete
 from cudamaster.cli.search_options import (
     BudgetOptions,
+    SearchCommand,
     SearchOptions,
     budget_options,
     must_be_priced,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _PLAN_LINES = 4
 
 
-@click.command()
+@click.command(cls=SearchCommand)
 @click.argument("task", required=False)
 @options.precision
 @search_options

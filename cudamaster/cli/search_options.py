@@ -74,6 +74,17 @@ class SearchOptions:
         return settings
 
 
+class SearchCommand(click.Command):
+    """A command with --strategy, whose help says what there is to take."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The strategies, a line each."""
+        from cudamaster.strategies.registry import STRATEGIES
+
+        with formatter.section("Strategies (docs/strategies.md)"):
+            formatter.write_dl([(strategy.name, strategy.summary) for strategy in STRATEGIES.values()])
+
+
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --strategy and what goes with it, the device and its seed; given as `search: SearchOptions`."""
 
@@ -98,7 +109,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(search=search, **others)
 
     added: list[options.Decorator] = [
-        click.option("--strategy", default="cudamaster", show_default=True, help="How to search: docs/strategies.md."),
+        click.option("--strategy", default="cudamaster", show_default=True, help="How to search, see below."),
         click.option("-R", "--rounds", type=click.IntRange(1, _MOST),
                      help="Rounds of the search, or samples.  [default: 3; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0, _MOST),

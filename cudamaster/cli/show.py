@@ -46,11 +46,15 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, html: Path | None, as_json: bool) -> None:
     """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
 
-    Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed.
+    Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed. Of a suite's folder
+    it says how far each task is.
     """
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.reading import read
 
+    if (run / "suite.json").is_file():
+        _show_suite(run, number, html, as_json=as_json)
+        return
     diff = options.one_of({"diff": with_diff, "no-diff": without_diff}) != "no-diff"
     if inside := sorted(run.glob("*/run.json")) if not (run / "run.json").exists() else []:
         latest = max(inside, key=lambda path: path.stat().st_mtime).parent
@@ -73,6 +77,21 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
         click.echo(f"Wrote {html}; a browser opens it, without a network.")
     else:
         _Teller(console(), diff=diff, whole=number is not None).tell(shown, alone=number is not None)
+
+
+def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: bool) -> None:
+    from cudamaster import suitefolder
+    from cudamaster.cli.suite import print_suite
+    from cudamaster.errors import UsageError
+
+    if number is not None or html is not None:
+        fix = f"Name one of its runs, or write the page of all: {ourselves('report', str(path), '--html', 'FILE')}"
+        raise UsageError(f"{path} is a suite, and --round and --html are for a run.", fix)
+    suite = suitefolder.read(path)
+    if as_json:
+        print_json(suite)
+    else:
+        print_suite(console(), suite, path)
 
 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:

@@ -23,6 +23,7 @@ from cudamaster.cli.model_options import (
 from cudamaster.cli.output import about_times, console, ourselves, print_json, score_column, speed, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
+    SearchCommand,
     SearchOptions,
     budget_options,
     must_be_priced,
@@ -45,7 +46,7 @@ _JOBS_PER_GPU = 4  # so that one measures while others wait for a model or a com
 _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
-@click.command()
+@click.command(cls=SearchCommand)
 @click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
@@ -335,39 +336,48 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
 
 
 def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
+    spent = account.spent
+    out.print()
+    print_suite(
+        out,
+        ended,
+        path,
+        spent=f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
+        f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s",
+        why_stopped=account.why_stopped,
+    )
+
+
+def print_suite(out: Console, suite: Suite, path: Path, *, spent: str = "", why_stopped: str | None = None) -> None:
+    """What became of each task of a suite so far, and what to do next."""
     from cudamaster.suitefolder import State
 
-    emulated = any(entry.emulated for entry in ended.entries)
-    marks = sorted({entry.mark for entry in ended.entries if entry.mark})
+    marks = sorted({entry.mark for entry in suite.entries if entry.mark})
     p = score_column(" or ".join(marks))
     rows: list[list[str | Text]] = []
-    for entry in ended.entries:
+    for entry in suite.entries:
         score = "-" if entry.score is None else f"{entry.score:.2f}"
         rows.append([entry.task, entry.precision.value, _state(entry), score, str(entry.rounds),
                      f"{entry.seconds / 60:.1f}"])  # fmt: skip
-    out.print()
     out.print(table(["task", "precision", "status", p, "rounds", "minutes"], rows, right=[p, "rounds", "minutes"]))
-    failed = [entry for entry in ended.entries if entry.state is State.FAILED]
+    failed = [entry for entry in suite.entries if entry.state is State.FAILED]
     for entry in failed:
         out.print(f"{entry.name} failed: {entry.error}", style="red")
         if entry.trace:
             out.print(f"  This is a fault of the program; its traceback is in {path / 'suite.json'}.")
-    spent = account.spent
-    out.print(f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
-              f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s")  # fmt: skip
-    for line in _used(ended.use, sum(session.seconds for session in ended.sessions)):
+    for line in [spent] * bool(spent) + _used(suite.use, sum(session.seconds for session in suite.sessions)):
         out.print(line)
-    if emulated:
-        for told in dict.fromkeys(about_times(entry.modelled) for entry in ended.entries if entry.score is not None):
+    if any(entry.emulated for entry in suite.entries):
+        for told in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
             out.print(told)
-    left = [entry for entry in ended.entries if entry.state in (State.WAITING, State.STOPPED)]
+    left = [entry for entry in suite.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
         # A task can also be at the end of the record that it replays.
-        why = account.why_stopped or next((entry.note for entry in left if entry.note), "")
+        why = why_stopped or next((entry.note for entry in left if entry.note), "")
         rest = "1 task is not at its end." if len(left) == 1 else f"{len(left)} tasks are not at their end."
-        out.print(f"Stopped: {why} {rest}")
+        out.print(f"Stopped: {why} {rest}" if why else rest)
     if left or failed:
         out.print(f"Next: {ourselves('suite', '--resume', str(path))}")
     else:
-        best = max(ended.entries, key=_score)
-        out.print(f"Next: {ourselves('show', str(path / best.name))}")
+        best = max(suite.entries, key=_score)
+        out.print(f"Next: {ourselves('report', str(path))}, or {ourselves('show', str(path / best.name))}")

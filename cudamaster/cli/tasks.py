@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
+from cudamaster.errors import CudaMasterError
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.option(
+    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from: it builds, its result is wrong."
+)
+@click.option(
+    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Of the skeleton."
+)
 @options.as_json
-def tasks(name: str | None, as_json: bool) -> None:
-    """List the tasks, or show the card of one."""
-    from cudamaster import cards
+def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
+    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
+    from cudamaster import cards, harness
+    from cudamaster.errors import CardError, UsageError
     from cudamaster.values import Precision
 
+    if skeleton:
+        if name is None:
+            raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
+        click.echo(harness.skeleton(cards.load(name), Precision(precision)), nl=False)
+        return
     if name is not None:
         _show(cards.load(name), as_json)
         return
-    loaded = [cards.load(each) for each in cards.names()]
+    loaded, unusable = [], []
+    for each in cards.names():
+        try:
+            loaded.append(cards.load(each))
+        except CardError as error:
+            unusable.append(error)
     footprints = {card.name: max(card.footprint_bytes(case, Precision.FP32) for case in card.cases) for card in loaded}
     if as_json:
         print_json(
@@ -37,6 +56,7 @@ def tasks(name: str | None, as_json: bool) -> None:
                 for card in loaded
             }
         )
+        _leave_out(unusable)
         return
     rows = []
     in_categories = sorted(loaded, key=lambda card: (card.category, card.id))
@@ -54,6 +74,23 @@ def tasks(name: str | None, as_json: bool) -> None:
         "are further ones that have to be right; largest: all buffers of the largest case in fp32."
     )
     click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+    _leave_out(unusable)
+
+
+def _leave_out(unusable: Sequence[CudaMasterError]) -> None:
+    """Say which cards are not in the list, and end with the code of the first."""
+    for error in unusable:
+        click.echo(f"error: {error}", err=True)
+    if unusable:
+        click.get_current_context().exit(unusable[0].exit_code)
+
+
+def _number(count: float) -> str:
+    """A count as a person writes it: 1280, 131 k, 68.7 G."""
+    for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= 10 * size or (count >= size > 1e3):
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.4g}"
 
 
 def _size(count: int) -> str:
@@ -72,14 +109,18 @@ def _show(card: object, as_json: bool) -> None:
 
     assert isinstance(card, TaskCard)
     if as_json:
-        print_json({**card.model_dump(mode="json"), "hash": card.hash})
+        declarations = {precision.value: card.declaration(precision) for precision in Precision}
+        print_json({**card.model_dump(mode="json"), "declarations": declarations, "hash": card.hash})
         return
     out = console()
     out.print(f"{card.title} ({card.name}, {card.category}, task {card.id} of 50)\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
+    out.print("A kernel file defines one of these, and whatever it launches. Pointers are of device memory.\n")
     for precision in Precision:
-        out.print(card.declaration(precision, optimized=False) + ";")
+        out.print(card.declaration(precision) + ";")
+    for name in card.fixed:
+        out.print(f"{name} is always {card.sizes[name]}, and is not passed.")
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],
@@ -91,9 +132,9 @@ def _show(card: object, as_json: bool) -> None:
     for case in card.cases:
         if case.sweep:
             floor = card.floor_of(case, Precision.FP32)
-            rows.append([*(f"{case.values[name]:.12g}" for name in swept), f"{case.weight:.3g}",
+            rows.append([*(f"{case.values[name]:.12g}" for name in swept), _number(case.weight),
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
-                         f"{floor['operations']:.3g}"])  # fmt: skip
+                         _number(floor["operations"])])  # fmt: skip
     # Long names break after an underscore, so that the numbers below them need not.
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
@@ -111,6 +152,8 @@ def _show(card: object, as_json: bool) -> None:
     for p in card.parameters:
         if p.role in ("output", "inout"):
             out.print(f"{p.name}: {_EXACT if p.check == 'exact' else _BOUNDED}")
+    start = ourselves("tasks", card.name, "--skeleton", "--precision", "bf16")
+    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, '--precision', 'bf16')}")
 
 
 _EXACT = "compared exactly."

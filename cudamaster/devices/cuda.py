@@ -43,6 +43,7 @@ from cudamaster.values import Hardware, Hold, Profile, content_hash
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
+_TENSOR_MAP = b"cuTensorMap"  # as a symbol's name begins
 # One folder for all users and jobs of a machine, each of which may have a $TMPDIR of its own.
 _LOCKS = Path("/tmp")
 _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
@@ -219,8 +220,19 @@ class CudaDevice:
 
     def include_folders(self) -> tuple[Path, ...]:
         """Folders of CUDA's own headers, for the preprocessing of the source guard."""
+        if self._searched:
+            return self._searched
         home = self.nvcc.resolve().parent.parent
         return tuple(folder for folder in (home / "include", *home.glob("targets/*/include")) if folder.is_dir())
+
+    @functools.cached_property
+    def _searched(self) -> tuple[Path, ...]:
+        """Where nvcc says that it looks for headers: what the PATH names may be a script that starts it."""
+        command = [str(self.nvcc), "--dryrun", "-c", "any.cu"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=keys.for_tools())
+        rows = re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=(.*)$", done.stderr, re.MULTILINE)
+        named = [Path(folder).resolve() for row in rows for folder in re.findall(r'"(?:-I)?(/[^"]+)"', row)]
+        return tuple(dict.fromkeys(folder for folder in named if folder.is_dir()))
 
     def predefined(self) -> tuple[str, ...]:
         """What nvcc defines in its host pass."""
@@ -248,6 +260,9 @@ class CudaDevice:
         """Link with the static CUDA runtime."""
         folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
         shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
+        # The runtime finds the driver by itself. Only a candidate that makes tensor maps calls it by name.
+        if any(_TENSOR_MAP in path.read_bytes() for path in objects):
+            shared.append("-lcuda")
         # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
         command = [str(self.nvcc), f"-arch={self.gpu.architecture}", "--no-device-link",
                    *map(str, objects), *shared, *folders, "-o", str(executable)]  # fmt: skip

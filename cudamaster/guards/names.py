@@ -27,10 +27,12 @@ RESERVED_MACRO = re.compile(
     r"|mem(?:cpy|set|move|cmp)|(?:sqrt|exp|log|pow|fma|fabs|fmax|fmin|tanh|sin|cos)f?"
 )
 
-# Macros on which a region may branch although they are the compiler's: the guard is given the same values.
+# Macros on which a region may branch although they are the compiler's: the guard is given the same values. The last row
+# is of other compilers: no compiler of ours has them, and no region or command can define them.
 CONDITION_MACROS = re.compile(
     r"defined|__CUDA_ARCH__|__CUDACC__|__NVCC__|__cplusplus|__CUDACC_VER_(?:MAJOR|MINOR)__|__CUDA_ARCH_FEAT_\w+"
     r"|__CUDA_ARCH_SPECIFIC__|__CUDA_ARCH_FAMILY_SPECIFIC__"
+    r"|__CUDACC_RTC__|__INTELLISENSE__|_MSC_VER|_WIN32|_WIN64|__HIPCC__|__HIP__|__HIP_PLATFORM_AMD__|__HIP_DEVICE_COMPILE__"
 )
 
 # Of the harness, and of the CPU device: a kernel that knew in which of its builds it is could do less in one of them.
@@ -96,7 +98,7 @@ _FORBIDDEN_GROUPS: tuple[tuple[str, str, str], ...] = (
         "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are open.",
     ),
     (
-        r"__cuda[A-Z]\w*|__nv_\w*(?:fatbin|managed|init)\w*|__fatbinwrap\w*|__builtin_(?:return_address|frame_address)"
+        r"__cuda[A-Z]\w*|__nv_\w*(?:fatbin|managed|init)\w*|__nv_h?dl_\w*|__fatbinwrap\w*|__builtin_(?:return_address|frame_address)"
         r"|__builtin_extract_return_addr|__builtin_apply\w*|__builtin_longjmp|__builtin_setjmp"
         r"|(?:__builtin_)(?:v?f?printf|puts|putchar|exit|_exit)|__builtin_unwind_init|__builtin_eh_return",
         "is the compiler's own and opens what lies below the call",
@@ -124,9 +126,14 @@ _WORDS = words(
 _FORBIDDEN = tuple((re.compile(pattern), what, fix) for pattern, what, fix in _FORBIDDEN_GROUPS)
 
 
+# Of these, names that a region may give to functions of its own: whatever else it calls by them the object guard sees,
+# all but exit.
+OWN_WORDS = _WORDS - {"exit"}
+
+
 def forbidden(name: str, before: str, after: str) -> tuple[str, str] | None:
     """What is wrong with using `name` between two tokens, and the fix; None when it may be used."""
-    if name in _WORDS and (after not in ("(", ":") or before in (".", ">")):
+    if name in _WORDS and (after not in ("(", "::") or before in (".", ">")):
         return None
     if HARNESS.fullmatch(name):
         return "belongs to the harness", "Choose another name."

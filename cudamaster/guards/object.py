@@ -24,8 +24,7 @@ from cudamaster import keys
 from cudamaster.errors import DeviceError
 from cudamaster.guards.names import HARNESS_KERNELS
 from cudamaster.guards.refusal import Refusal
-from cudamaster.guards.storage import DeviceNames
-from cudamaster.guards.symbols import CONSTRUCTOR_ONLY, DUMMY_ONLY
+from cudamaster.guards.symbols import CONSTRUCTOR_ONLY
 
 _SECTIONS = re.compile(
     r"|\.(?:rela?\.)?(?:text|data|bss|rodata|tdata|tbss|init_array|gcc_except_table|eh_frame|debug_\w+|sframe)(?:\..*)?"
@@ -36,10 +35,6 @@ _SECTIONS = re.compile(
 _CONSTRUCTING = re.compile(r"\.(?:init_array|fini_array|preinit_array|ctors|dtors|init|fini)(?:\..*)?")
 _RESERVED = re.compile(
     r"main|_start|_init|_fini|_*mskb.*|_Z(?:n[wa]m|d[la]Pvm?)(?:RKSt9nothrow_t|St11align_val_t)*|__wrap_.*|__libc_.*"
-)
-_OPERATORS = (
-    "pl|mi|ml|dv|rm|an|or|eo|co|aS|pL|mI|mL|dV|rM|aN|oR|eO|ls|rs|lS|rS|eq|ne|"
-    "lt|gt|le|ge|ss|nt|aa|oo|pp|mm|cm|pm|pt|cl|ix|ps|ng|ad|de|cv"
 )
 _SHF_WRITE, _SHF_EXEC, _SHF_TLS = 0x1, 0x4, 0x400
 _ST_INFO, _STB_WEAK, _STB_GNU_UNIQUE = 4, 2, 10  # of a 64-bit symbol table
@@ -64,15 +59,14 @@ def check_object(
     *,
     constructors: Iterable[str] = (),
     state: Iterable[str] | None = None,
-    device: DeviceNames | None = None,
+    device: frozenset[str] = frozenset(),
 ) -> Refusal | None:
     """None when the object may be linked to the harness, else the first thing that forbids it.
 
     `allowed`, `constructors` and `state` are regular expressions, full match, of undefined symbols, of functions
     that run before main, and of writable variables. `device` (`device_names` of the source guard) tells the
-    shadows that nvcc makes of device code from the host's own. Without `state` writable variables are not judged.
+    shadows that nvcc makes of device variables from the host's own. Without `state` writable variables are not judged.
     """
-    device = device or DeviceNames()
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
@@ -85,8 +79,7 @@ def check_object(
                 or _check_wrapper(elf, symbols, wrapper)
                 or _check_names(symbols, wrapper, _full(allowed))
                 or _check_constructors(elf, symbols, _full(constructors))
-                or _check_confined(elf, symbols, DUMMY_ONLY, _dummies(symbols, device.functions))
-                or (_check_state(elf, symbols, _full(state), device.variables) if state is not None else None)
+                or (_check_state(elf, symbols, _full(state), device) if state is not None else None)
             )
     except (ELFError, OSError, ValueError) as error:
         return _refuse(f"the object cannot be read: {error}", "Compile the candidate again.")
@@ -228,17 +221,6 @@ def _check_constructors(elf: Any, symbols: list[_Symbol], constructors: re.Patte
                     )
                 constructing.append(target)
     return _check_confined(elf, symbols, CONSTRUCTOR_ONLY, constructing)
-
-
-def _dummies(symbols: list[_Symbol], functions: Iterable[str]) -> list[_Symbol]:
-    """The host's dummies of device functions, by mangled name; operators have no name in there to compare."""
-    plain = [re.escape(f"{len(name)}{name}") for name in functions if not name.startswith("operator")]
-    patterns = [rf"_Z.*(?<!\d)(?:{'|'.join(plain)}).*"] if plain else []
-    patterns += [rf"{re.escape(name)}(?:\..*)?" for name in functions]
-    if any(name.startswith("operator") for name in functions):
-        patterns.append(rf"_Z(?:NK?\w+?)?(?:{_OPERATORS})\w*(?:\..*)?")
-    known = _full(patterns)
-    return [symbol for symbol in symbols if symbol.kind == "STT_FUNC" and known.fullmatch(symbol.name)]
 
 
 def _check_confined(

@@ -21,7 +21,6 @@ from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, Undecided, canonical_type
 from cudamaster.guards.storage import (
     SYMBOL_CALLS,
-    DeviceNames,
     check_storage,
     declarators,
     device_variables,
@@ -92,16 +91,10 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
     return refused or _check_tree(parse(region), signature)
 
 
-def device_names(code: str, preprocessed: str | None) -> DeviceNames:
-    """What of the region lives on the device: nvcc leaves traces of it in the host's object, and `check_object`
+def device_names(code: str, preprocessed: str | None) -> frozenset[str]:
+    """The region's variables in device memory: nvcc leaves a shadow of each in the host's object, and `check_object`
     has to know them from the host's own."""
-    parsed = parse(_region(code, preprocessed))
-    functions: set[str] = set()
-    for node in walk(parsed.root):
-        if node.type in ("function_definition", "declaration") and parsed.on_device(node):
-            names = (name for name, chain in declarators(node) if is_function(chain))
-            functions.update(name.partition("<")[0].rpartition(":")[2] for name in names)
-    return DeviceNames(device_variables(parsed), frozenset(functions))
+    return device_variables(parse(_region(code, preprocessed)))
 
 
 def left_to_compiler(code: str, signature: Signature, preprocessed: str | None) -> tuple[Undecided, ...]:

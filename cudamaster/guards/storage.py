@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tree_sitter import Node
@@ -21,15 +21,16 @@ SYMBOL_CALLS = words(
 )
 _UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
+# What compilers compute themselves, as long as the region means nothing of its own by these names.
+_FOLDED = re.compile(
+    r"__builtin_(?:(?:inf|nan|huge_val)[fl]?|(?:clz|ctz|ffs|popcount)l{0,2})"
+    r"|(?:::)?(?P<limits>(?:cuda::)?std::numeric_limits)<[\w:]+>::\w+"
+    r"|(?:(?:::)?std::|::)?(?:min|max|(?:abs|fabs|sqrt|cbrt|exp|exp2|log|log2|log10|pow|sin|cos|tan|acos|asin|atan|tanh"
+    r"|floor|ceil|erf)f?)"
+)
+_NAMES = frozenset({"identifier", "type_identifier", "namespace_identifier", "field_identifier"})
+_USED = {"call_expression": "function", "qualified_identifier": "scope", "field_expression": "field"}
 _KEEP = "A call keeps nothing: use a local variable, a __device__ buffer, or constexpr."
-
-
-@dataclass(frozen=True)
-class DeviceNames:
-    """Source names of a region's variables in device memory and of its functions that exist on the device alone."""
-
-    variables: frozenset[str] = frozenset()
-    functions: frozenset[str] = frozenset()
 
 
 def check_storage(parsed: Parsed) -> Refusal | None:
@@ -59,6 +60,8 @@ def declarators(node: Node) -> Iterator[tuple[str, tuple[Node, ...]]]:
         current: Node | None = declarator
         while current is not None:
             chain.append(current)
+            if current.type == "operator_cast":
+                break
             inner = current.child_by_field_name("declarator")
             if inner is None and current.type in (
                 "parenthesized_declarator",
@@ -72,8 +75,17 @@ def declarators(node: Node) -> Iterator[tuple[str, tuple[Node, ...]]]:
 
 def is_function(chain: tuple[Node, ...]) -> bool:
     """Whether a chain of declarators declares a function, and not a pointer to one."""
+    if _converts(chain[-1]):
+        return True
     kinds = [node.type for node in chain[:-1] if node.type not in ("parenthesized_declarator", "init_declarator")]
     return bool(kinds) and kinds[-1] == "function_declarator"
+
+
+def _converts(declared: Node | None) -> bool:
+    """Whether a name is that of a class's conversion to another type, `S::operator bool() const`."""
+    while declared is not None and declared.type == "qualified_identifier":
+        declared = declared.child_by_field_name("name")
+    return declared is not None and declared.type == "operator_cast"
 
 
 def _declaration(parsed: Parsed, node: Node, constant: frozenset[str]) -> Refusal | None:
@@ -147,7 +159,7 @@ def _initialiser(
     for part in walk(value):
         called = part.child_by_field_name("function") if part.type == "call_expression" else None
         computed = (
-            (called is not None and text_of(called) not in _CONSTANT_CALLS | constant)
+            (called is not None and text_of(called) not in _CONSTANT_CALLS | constant and not _folded(parsed, called))
             or part.type in ("new_expression", "lambda_expression")
             or (part.type == "compound_literal_expression" and text_of(part).startswith("("))
             or (part.type == "identifier" and text_of(part) in locals_)
@@ -157,6 +169,30 @@ def _initialiser(
                 parsed, node, f"{text_of(chain[-1])} is computed once and kept", "Write constexpr, or drop static."
             )
     return None
+
+
+def _folded(parsed: Parsed, called: Node) -> bool:
+    """Whether a call gives a constant of constants. Where it does not, the object guard finds what it would keep."""
+    found = _FOLDED.fullmatch("".join(text_of(called).split()))
+    return found is not None and _taken(parsed.root).isdisjoint(re.findall(r"\w+", found["limits"] or found[0]))
+
+
+@lru_cache(maxsize=4)
+def _taken(root: Node) -> frozenset[str]:
+    """Names by which the region may mean something of its own: all that it does not merely call, or look into."""
+    names: set[str] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.type in _NAMES:
+            names.add(text_of(node))
+        used = node.child_by_field_name(_USED[node.type]) if node.type in _USED else None
+        for child in node.children:
+            merely = child == used and child.type in (*_NAMES, "qualified_identifier")
+            # A using-declaration names what is declared elsewhere.
+            if not merely and child.type != "using_declaration":
+                stack.append(child)
+    return frozenset(names)
 
 
 def _stray_words(parsed: Parsed) -> Refusal | None:

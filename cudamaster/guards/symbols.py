@@ -1,7 +1,7 @@
 """Which undefined symbols, constructors and variables a real nvcc object of a candidate may carry.
 
-Allow-lists, one line per group with its reason. What is missing is refused: getenv, open, dlopen, fork, exit,
-printf, time, pthread_create, cublas and everything that nobody thought of.
+Allow-lists, one line per group with its reason. What is missing is refused: getenv, open, dlopen, fork, printf,
+time, pthread_create, cublas and everything that nobody thought of.
 """
 
 from __future__ import annotations
@@ -81,7 +81,16 @@ _NVCC = (
 # Tensor maps are made on the host by the driver; the symbol is open so that no entry point need be.
 _TENSOR_MAP = r"cuTensorMap(?:EncodeTiled|EncodeIm2col|EncodeIm2colWide|ReplaceAddress)"
 
-CUDA_ALLOWED_SYMBOLS = HOST_SYMBOLS | {"|".join(_RUNTIME.split()), _NVCC, _TENSOR_MAP, "exit"}
+# nvcc gives every __device__ function of external linkage a body on the host that calls exit and is never called, and
+# such names come in too many forms to tell from the author's own: unnamed namespaces, operators, templates.
+_OF_DUMMIES = "exit"
+
+CUDA_ALLOWED_SYMBOLS = HOST_SYMBOLS | {"|".join(_RUNTIME.split()), _NVCC, _TENSOR_MAP, _OF_DUMMIES}
+
+# So it may be referred to, but cannot be reached: the source guard refuses its calls, and here is what `localise` puts
+# in its place. A call behind the guard's back, through a pointer, ends the candidate's process as abort does, which is
+# open to it anyway: the judge sees a process killed, and nothing that runs at a process's end has run.
+INSTEAD = {"exit": "abort"}
 
 # nvcc's one constructor per object, which registers the kernels.
 CUDA_CONSTRUCTORS = frozenset({r"_ZL24__sti____cudaRegisterAllv"})
@@ -89,11 +98,8 @@ CUDA_CONSTRUCTORS = frozenset({r"_ZL24__sti____cudaRegisterAllv"})
 # Symbols that nothing but those constructors may refer to: atexit would run the candidate's code after the verdict.
 CONSTRUCTOR_ONLY = frozenset({"atexit", "__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd"})
 
-# nvcc gives every __device__ function of external linkage a dummy on the host that calls exit and is never called.
-# Nothing but those dummies may refer to it.
-DUMMY_ONLY = frozenset({"exit"})
-
-# Writable variables that nvcc itself makes: the launch stubs' handles and the registration's bookkeeping.
+# Writable variables that nvcc itself makes: the launch stubs' handles, the registration's bookkeeping, and how a lambda
+# for host and device is called. Source code cannot name these either.
 CUDA_STATE = frozenset(
     {
         r"_Z(?:GV)?Z[A-Z0-9]*__device_stub__.*",
@@ -101,6 +107,7 @@ CUDA_STATE = frozenset(
         r"_Z(?:GV)?Z.*__wrapper__device_stub_.*",
         r"_ZL\d+__(?:fatDeviceText|cudaFatCubinHandle|nv_inited_managed_rt|nv_fatbinhandle_for_managed_rt)\w*",
         r"_ZZL\d+_+nv_(?:dummy_param_ref|cudaEntityRegisterCallback)PP?vE5__ref",
+        r"_ZN12_GLOBAL__N_115__nv_hdl_helperI.*E\d+fp_(?:noobject_caller|caller|copier|deleter)E",
         r"DW\.ref\.__gxx_personality_v0",
     }
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cudamaster.guards.headers import ALLOWED, does_the_task
 from cudamaster.guards.lexer import Directive, Kind, Text, Token, words
-from cudamaster.guards.names import CONDITION_MACROS, HARNESS, KEYWORDS, RESERVED_MACRO, forbidden
+from cudamaster.guards.names import CONDITION_MACROS, HARNESS, KEYWORDS, OWN_WORDS, RESERVED_MACRO, forbidden
 from cudamaster.guards.preprocess import Region
 from cudamaster.guards.refusal import Refusal
 
@@ -129,8 +129,10 @@ def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
             continue
         before = tokens[index - 1].text if index else ""
         after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if after == ":" and index + 2 < len(tokens):  # one is that of a label
+            after += tokens[index + 2].text
         said = forbidden(token.text, before, after)
-        if said:
+        if said and not (after == "(" and token.text in OWN_WORDS & own):
             return _refusal(f"{token.text} {said[0]}", token.line, said[1])
         known = token.text == baseline or token.text.endswith("_reference")
         if known and after == "(" and token.text not in own:
@@ -151,7 +153,7 @@ def _defined(tokens: Sequence[Token]) -> frozenset[str]:
     for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.text == "(":
             called.append(before if before.kind is Kind.NAME else None)
-        elif token.text == ")" and called and (name := called.pop()) is not None and after.text == "{":
+        elif token.text == ")" and called and (name := called.pop()) is not None and after.text in ("{", "const"):
             names.add(name.text)
     return frozenset(names)
 

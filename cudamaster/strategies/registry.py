@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any, Protocol
 
-from cudamaster.errors import UsageError
+from cudamaster.errors import UsageError, nearest
 from cudamaster.models.protocol import Model
 from cudamaster.strategies import contrastive, cudaforge, cudamaster, sample
 from cudamaster.strategies.protocol import Observer, Workbench
@@ -166,7 +166,8 @@ STRATEGIES = {
 def find(name: str) -> Strategy:
     """The strategy of that name. Raises UsageError for an unknown one."""
     if name not in STRATEGIES:
-        raise UsageError(f"There is no strategy {name!r}.", f"Take one of {', '.join(STRATEGIES)}.")
+        fix = nearest(name, STRATEGIES, f"Take one of {', '.join(STRATEGIES)}.")
+        raise UsageError(f"There is no strategy {name!r}.", fix)
     return STRATEGIES[name]
 
 

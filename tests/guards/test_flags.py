@@ -68,6 +68,7 @@ REFUSED = {
     "other standard": f"nvcc -std=c++11 {BUILD}",
     "keyword macro": f"nvcc -Dstatic= {BUILD}",
     "keyword macro plain": f"nvcc -Dconst {BUILD}",
+    "another compiler's macro": f"nvcc -D__HIPCC__ {BUILD}",
     "CUDA macro": f"nvcc -D__global__ {BUILD}",
     "runtime macro": f"nvcc -DcudaMalloc=f {BUILD}",
     "harness macro": f"nvcc -DMSKB_CHECK {BUILD}",

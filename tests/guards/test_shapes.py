@@ -47,6 +47,22 @@ SHAPES = {
     "macro kernel": region(
         "#define MAKE(T) __global__ void make_##T##_kernel_optimized(T* p) { p[0] = T(0); }\nMAKE(float)\nMAKE(int)\n"
     ),
+    "label named exit": region(
+        "__global__ void leave(float* y) { if (y[0] > 0) goto exit; y[0] = 0; exit: return; }",
+        "if (n < 0) goto kill; leave<<<1, 1>>>(y); kill: cudaGetLastError();",
+    ),
+    "own random": region(
+        "struct Random { unsigned s; __device__ unsigned random() { return s = s * 1664525u + 1; } }; "
+        "__device__ float raise(float v) { return v; } struct C { __device__ C clone() const { return {}; } }; "
+        "__global__ void draw(float* y) { Random r{1}; y[0] = raise(r.random()); }"
+    ),
+    "branch on other compilers": region(
+        "#if defined(_MSC_VER) || defined(__HIPCC__)\n#define FORCED __forceinline\n#else\n"
+        "#define FORCED __forceinline__\n#endif\n#ifndef __CUDACC_RTC__\n#include <cstdint>\n#endif\n"
+        "#ifdef __INTELLISENSE__\n#define LAUNCH(...)\n#else\n#define LAUNCH(...) <<<__VA_ARGS__>>>\n#endif\n"
+        "__device__ FORCED float same(float v) { return v; } __global__ void k(float* y) { y[0] = same(y[0]); }",
+        "k LAUNCH(1, 1)(y);",
+    ),
     "if 0 apostrophe": region("#if 0\n// don't\n#endif"),
     "attr order": region("__global__ __launch_bounds__(256) void q_kernel_optimized(float* __restrict p) {}"),
     "static inline dev": region(
@@ -95,6 +111,11 @@ SHAPES = {
         "__global__ void mask_kernel(float* p) {} __global__ void empty_kernel() {}"
     ),
     "kernel by a macro of names": region("#define K(n) __global__ void n##_k(float* p) {}\nK(a) K(b)"),
+    "conversions": region(
+        "namespace a { struct S { operator bool() const; operator float*(); template <class T> operator T&(); }; } "
+        "a::S::operator bool() const { return true; } a::S::operator float*() { return nullptr; } "
+        "template <class T> a::S::operator T&() { return *(T*)this; }"
+    ),
     "noexcept": region().replace("int n) {\n    \n", "int n) noexcept {\n", 1),
 }
 

@@ -47,10 +47,54 @@ CHEATS: dict[str, tuple[str, str]] = {
         region("__host__ __device__ int f() { static int v; return v++; }"),
         "keeps v",
     ),
+    "static local of a conversion": (
+        region("struct S { operator int() const; }; S::operator int() const { static int c; return c++; }"),
+        "keeps c",
+    ),
     "thread_local": (region(body="thread_local int calls; calls++;"), "keeps calls"),
     "static const of a parameter": (region(body="static const int first = n;"), "computed once"),
     "static const of a call": (
         region("int f(int);", "static const int first = f(3);"),
+        "computed once",
+    ),
+    "static const of one's own root": (
+        region("static float sqrtf(const float* x) { return x[0]; }", "static const float first = sqrtf(x);"),
+        "computed once",
+    ),
+    "static const of a root in a struct": (
+        region("struct S { float v; float sqrt() { static const float first = sqrt(); return v + first; } };"),
+        "computed once",
+    ),
+    "static const of limits of one's own": (
+        region(
+            "namespace a { struct std { template <class T> struct numeric_limits { static T max(); }; };\n"
+            "int f() { static const int first = std::numeric_limits<int>::max(); return first; } }"
+        ),
+        "computed once",
+    ),
+    "static const of limits of one's own type": (
+        region(
+            "#include <limits>\nstruct T {}; template <> struct std::numeric_limits<T> { static int max(); };\n"
+            "int f() { static const int first = std::numeric_limits<T>::max(); return first; }"
+        ),
+        "computed once",
+    ),
+    "static const of another namespace std": (
+        region("namespace a { int max(int); namespace std = ::a; static const int first = std::max(3); }"),
+        "computed once",
+    ),
+    "static const of a parameter's root": (
+        region(body="static const float first = sqrtf(x[0]);"),
+        "computed once",
+    ),
+    "static const of a template's parameter": (
+        region("template <class exp> int f() { static const int first = exp(3); return first; }"),
+        "computed once",
+    ),
+    "static const of a lambda": (
+        region(
+            body="auto g = [max = [](int v) { return v; }] { static const int first = max(3); return first; }; g();"
+        ),
         "computed once",
     ),
     "static data member": (region("struct S { static int v; }; int S::v = 0;"), "v is a static data member"),
@@ -116,6 +160,7 @@ CHEATS: dict[str, tuple[str, str]] = {
         "mutable global",
     ),
     "branch on the optimiser": (region("#ifdef __OPTIMIZE__\nint calls;\n#endif"), "__OPTIMIZE__"),
+    "another compiler's macro": (region("#define _WIN32 1\n#ifdef _WIN32\nint calls;\n#endif"), "belongs to the"),
     "branch on the device": (region("#ifdef MSKB_CPU_DEVICE\nint calls;\n#endif"), "MSKB_CPU_DEVICE"),
     "branch on the build": (region("#if CUDAMASTER_CPU_OBSERVED\nint calls;\n#endif"), "CUDAMASTER_CPU_OBSERVED"),
     "call of the CPU device": (region(body="cudamaster_cpu_yield();"), "belongs to the harness"),
@@ -171,6 +216,8 @@ CHEATS: dict[str, tuple[str, str]] = {
     "fopen": (region(body='fopen("/tmp/x", "w");'), "fopen"),
     "dlopen": (region(body='dlopen("libcublas.so", 1);'), "dlopen"),
     "fork": (region(body="fork();"), "fork"),
+    "library beside a function of its name": (region("int cub(int) { return 1; }", "cub::Sum();"), "cub"),
+    "exit beside one's own": (region("void exit(float) {}", "exit(0);"), "exit"),
     "system": (region(body='system("true");'), "system"),
     "exit": (region(body="exit(0);"), "exit"),
     "atexit": (region("void late() {}", "atexit(late);"), "atexit"),
@@ -185,6 +232,7 @@ CHEATS: dict[str, tuple[str, str]] = {
     "entry point": (region(body="cudaGetDriverEntryPoint(0, 0, 0, 0);"), "cudaGetDriverEntryPoint"),
     "registration": (region(body="__cudaRegisterFatBinary(0);"), "__cudaRegisterFatBinary"),
     "load of the host's processor": (region(body="auto v = __builtin_ia32_lddqu((const char*)x);"), "host's processor"),
+    "pointer of nvcc's own": (region(body="__nv_hdl_helper<int>::fp_caller = 0;"), "compiler's own"),
     "return address": (region(body="__builtin_return_address(0);"), "__builtin_return_address"),
     "library call": (region(body="cublasSgemm(0);"), "does the task"),
     "operator new": (region("void* operator new(size_t);"), "operator new"),
@@ -495,15 +543,52 @@ def test_wrapper_with_no_parameters() -> None:
     assert check_source(code, SIGNATURE, None) is not None
 
 
+# The object guard leaves them to this one: nvcc itself refers to exit (symbols.py). Through a pointer it can be called
+# all the same, and is then no exit any more.
+LEAVING = {
+    "plain": ("", "exit(0);"),
+    "global": ("", "::exit(0);"),
+    "of std": ("", "std::exit(0);"),
+    "spaced": ("", "std :: exit /* */ (0);"),
+    "continued": ("", "ex\\\nit(0);"),
+    "macro": ("#define LEAVE exit(0)", "LEAVE;"),
+    "macro of the name": ("#define LEAVE exit", "LEAVE(0);"),
+    "macro with a parameter": ("#define CALL(f) f(0)", "CALL(exit);"),
+    "pasted": ("#define CAT(a, b) a##b", "CAT(ex, it)(0);"),
+    "using": ("using std::exit;", "exit(0);"),
+    "using namespace": ("using namespace std;", "exit(0);"),
+    "declared": ('extern "C" void exit(int);', "exit(0);"),
+    "declared in a block": ('extern "C" { [[noreturn]] void exit(int) noexcept; }', ""),
+    "declared inside": ("", "void exit(int); exit(0);"),
+    "in a helper": ("template <class T> static void leave(T v) { if (v) exit(v); }", "leave(n);"),
+    "in a check": ("#define CHECK(c) do { if (c) { exit(EXIT_FAILURE); } } while (0)", "CHECK(cudaGetLastError());"),
+    "in a branch that is not taken": ("#if 0\nvoid f() { exit(0); }\n#endif", ""),
+    "at once": ("", "_exit(0);"),
+    "at once, of std": ("", "std::_Exit(0);"),
+    "quick": ("", "quick_exit(0);"),
+    "quick, by its address": ("", "auto f = &std::quick_exit; f(0);"),
+    "built in": ("", "__builtin_exit(0);"),
+    "by another name": ('void leave(int) __asm__("exit");', "leave(0);"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", [False, pytest.param(True, marks=needs_nvcc)])
+@pytest.mark.parametrize("name", LEAVING)
+def test_no_spelling_of_a_call_of_exit_passes(name: str, headers: bool) -> None:
+    """With the names of the real headers and without."""
+    before, body = LEAVING[name]
+    refusal = judge(region(f"#include <cstdlib>\n{before}\n", body), headers=headers)
+    assert refusal is not None
+    assert refusal.fix
+
+
 def test_device_names_are_found() -> None:
-    """What the object guard has to know: device variables, static locals of kernels, device functions."""
+    """What the object guard has to know: device variables, static locals of kernels."""
     code = region(
         "__device__ int a; namespace s { __constant__ float b[2]; } __device__ int f() { static int c; return c; }"
     )
     names = device_names(code, None)
-    assert {"a", "b", "c"} <= names.variables
-    assert "f" in names.functions
-    assert "task_optimized" not in names.functions
+    assert names == {"a", "b", "c"}
 
 
 def test_preprocessor_errors_are_refusals() -> None:

@@ -351,6 +351,12 @@ def test_the_command_records_replays_and_resumes(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "hinge_loss  fp32" in ran.stdout
     assert "modelled" in ran.stdout
+    assert f"report {again}" in ran.stdout.splitlines()[-1]
+    shown = subprocess.run(
+        [sys.executable, "-m", "cudamaster", "show", str(again)], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "hinge_loss  fp32       done" in shown.stdout
 
     next((record / "hinge_loss_fp32" / "exchanges").glob("*.json")).write_text("{")
     ran = cli("--precision", "both", "--replay", str(record), "--record", str(tmp_path / "third"))

@@ -80,6 +80,7 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
 
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout; of the last run.
 inline int run(int argc, char** argv) {
+    Queues::usual();
     const std::vector<Options> runs = parse_options(argc, argv);
     const Options& first = runs.front();
     std::vector<std::vector<Row>> rows;
@@ -125,6 +126,10 @@ inline int run(int argc, char** argv) {
             helpers.settle(); // where workers come up
             workers.start(options);
             run_on(first.core);
+            if (memory) { // the candidate before is gone, and so is what it left there
+                MSKB_CUDA(cudaMemset(memory->base(), 0, memory->bytes()));
+                MSKB_CUDA(cudaDeviceSynchronize());
+            }
         }
         report_begin(*report, options, task().name(), task().precision());
         if (!memory)

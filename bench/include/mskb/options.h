@@ -154,8 +154,8 @@ inline void read_options(Options& o, const char* program, const std::vector<std:
 }
 
 // The options of each run: those of the command line; or, with --batch, these and what its file adds to them, a word each
-// line and an empty line behind each run. The command line is overwritten where it holds the seed: others can read it, and
-// the seed is nobody else's.
+// line and an empty line behind each run. Seeds are nobody else's: the command line is overwritten where it holds one, and
+// the file is removed.
 inline std::vector<Options> parse_options(int argc, char** argv) {
     Options common;
     std::random_device entropy;
@@ -178,9 +178,13 @@ inline std::vector<Options> parse_options(int argc, char** argv) {
         read_options(runs.back(), argv[0], words);
         words.clear();
     }
-    if (runs.empty() || !words.empty()) {
-        std::fprintf(stderr, "%s: %s does not hold the options of whole runs\n", argv[0],
-                     common.batch.c_str());
+    std::remove(common.batch.c_str());
+    bool alike = true; // baselines are kept, and made for being timed or not
+    for (const Options& run : runs)
+        alike = alike && (run.calls == 0) == (runs.front().calls == 0);
+    if (runs.empty() || !words.empty() || !alike) {
+        std::fprintf(stderr, "%s: %s does not hold the options of whole runs that are all timed, or none\n",
+                     argv[0], common.batch.c_str());
         std::exit(64);
     }
     return runs;

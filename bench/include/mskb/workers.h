@@ -31,7 +31,8 @@ constexpr int kTimeoutExit = 75;
 class Queues {
   public:
     explicit Queues(int count) { setenv(kName, std::to_string(count).c_str(), 1); }
-    ~Queues() { unsetenv(kName); }
+    ~Queues() { usual(); }
+    static void usual() { unsetenv(kName); } // eight
     Queues(const Queues&) = delete;
     Queues& operator=(const Queues&) = delete;
 

@@ -1,0 +1,59 @@
+"""What `tasks NAME --skeleton` prints is a start: guards and compiler take it, and the harness finds it wrong."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cudamaster import cards, harness
+from cudamaster.cli import main
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.evaluation import Workbench
+from cudamaster.guards.flags import Flags, parse_command
+from cudamaster.guards.source import check_source
+from cudamaster.values import Candidate, Precision, Status
+
+
+class Plain(CpuDevice):
+    """The CPU device without its memory checker."""
+
+    has_debug_build = False
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_the_guards_let_the_skeleton_of_every_task_through(precision: Precision) -> None:
+    device = Plain()
+    flags = parse_command(device.default_command)
+    assert isinstance(flags, Flags)
+    for name in cards.names():
+        card = cards.load(name)
+        builder = Workbench(card, precision, device)._builder
+        code = harness.skeleton(card, precision)
+        expanded = builder._expand(Candidate(name, precision, code, device.default_command), flags)
+        assert isinstance(expanded, str), f"{name}: {expanded}"
+        assert check_source(code, builder._signature(), expanded) is None, name
+
+
+@pytest.mark.parametrize(
+    ("task", "precision"),
+    [("max_pooling_2d", Precision.FP32), ("conv_1d", Precision.BF16), ("spmv_csr", Precision.BF16)],
+)
+def test_it_is_built_and_wrong(task: str, precision: Precision, tmp_path: Path) -> None:
+    """Also where the number of results follows from more than one of the wrapper's sizes."""
+    printed = CliRunner().invoke(main, ["tasks", task, "--skeleton", "--precision", precision.value])
+    assert printed.exit_code == 0, printed.output
+    bench = Workbench(cards.load(task), precision, Plain())
+    verdict = bench.evaluate(Candidate(task, precision, printed.output, bench.baseline.command), check_only=True)
+    assert verdict.status is Status.WRONG, verdict.detail
+    assert "zero" in verdict.detail
+
+
+def test_a_card_says_what_a_kernel_has_to_declare() -> None:
+    shown = CliRunner().invoke(main, ["tasks", "spmv_csr"]).output
+    assert "void spmv_csr_optimized(" in shown
+    assert "void spmv_csr_bf16_optimized(" in shown
+    assert "cols is always 2048, and is not passed" in shown
+    assert "e+0" not in shown
+    nameless = CliRunner().invoke(main, ["tasks", "--skeleton"])
+    assert nameless.exit_code != 0
+    assert "is for one task" in nameless.output
