@@ -25,7 +25,7 @@ class Recorder:
     """Numbers the exchanges of one run across all roles."""
 
     def __init__(self, folder: RunFolder, spending: Spending, observer: Observer) -> None:
-        """`observer` is told of each pause before a failing call is tried again."""
+        """`observer` is told of each pause before a failing call is tried again, and of replies of no use."""
         self.folder = folder
         self._spending = spending
         self._observer = observer
@@ -43,6 +43,8 @@ class Recorder:
         """
         self._asked += 1
         stored = self.folder.exchange(self._asked)
+        if "misfit" in request.facts:
+            self._observer.trying_again(request.role, 0.0, f"its reply cannot be used: {request.facts['misfit']}")
         if stored is None:
             self._spending.allow()
             if isinstance(inner, TriesAgain):

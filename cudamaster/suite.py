@@ -117,6 +117,7 @@ class _Running:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._views: dict[str, Running] = {}
+        self._again: list[str] = []
         # Of each entry by its name: seconds of earlier sessions, steps that are done, and seconds that they took.
         self._earlier = {entry.name: _spent_by(folder.path / entry.name).seconds for entry in suite.entries}
         self._steps = {entry.name: entry.rounds + 1 for entry in suite.entries if entry.state is State.DONE}
@@ -136,9 +137,9 @@ class _Running:
 
     def work(self) -> None:
         """What one thread does: take the next task until there is none or nothing more may begin."""
-        # A terminal's Ctrl-C goes to every process: a compiler that it ended would look like code that does not
-        # compile. What a thread starts inherits this.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # A terminal's Ctrl-C, and what a job queue sends, can go to every process: a compiler that it ended would look
+        # like code that does not compile. What a thread starts inherits this.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         while self._budget.why_stopped is None and (view := self._next()) is not None:
             ended = self._searched(view)
             with self._lock:
@@ -171,7 +172,9 @@ class _Running:
         result: Result | None = None
         note = error = trace = None
         try:
-            result = self._search(entry, self._folder.path / entry.name, entry.unit, Watch(view), self._budget)
+            result = self._search(
+                entry, self._folder.path / entry.name, entry.unit, Watch(view, self._again), self._budget
+            )
             state, note = State.STOPPED if result.stopped else State.DONE, result.note
         except BudgetSpent as stopped:
             state, note = State.STOPPED, stopped.reason
@@ -235,6 +238,7 @@ class _Running:
             use=usage(self._budget.holds, self._units),
             session_s=now - self._began,
             left_s=left_s(entries, steps, seconds, steps_each=self._suite.settings.rounds + 1, jobs=self._jobs),
+            again=tuple(self._again),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cudamaster.budget import Limits, Spent
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Silent, asked_again
 from cudamaster.strategies.result import Round
 from cudamaster.suitefolder import Entry, State, UnitUse
 from cudamaster.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
@@ -17,7 +17,7 @@ class Running:
     """A task that runs, as its observer sees it: what it waits for, and what it came to so far.
 
     `began` is on the monotonic clock. `steps` are the baseline and the rounds that are done, those of earlier sessions
-    too. `pauses` are those before a model is asked again, with the reason, in words.
+    too.
     """
 
     entry: Entry
@@ -29,7 +29,6 @@ class Running:
     score: float | None = None
     emulated: bool = False
     modelled: GpuModel | None = None
-    pauses: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
@@ -39,7 +38,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Board:
-    """How far a suite is. `left_s` is None while nothing tells how long a step takes."""
+    """How far a suite is. `left_s` is None while nothing tells how long a step takes.
+
+    `again` tells of each time that a model was asked again, with the reason, since the suite was begun or resumed.
+    """
 
     entries: tuple[Entry, ...]
     running: tuple[Running, ...]
@@ -48,6 +50,7 @@ class Board:
     use: tuple[UnitUse, ...]
     session_s: float
     left_s: float | None
+    again: tuple[str, ...] = ()
 
     def count(self, state: State) -> int:
         """How many tasks are in a state."""
@@ -57,8 +60,10 @@ class Board:
 class Watch(Silent):
     """Keeps the view of a running task up to date."""
 
-    def __init__(self, view: Running) -> None:
+    def __init__(self, view: Running, again: list[str]) -> None:
+        """`again` gets a line for each time that a model is asked again, which outlasts the view."""
         self._view = view
+        self._again = again
 
     def asking(self, role: Role, model: str) -> None:
         """What it waits for."""
@@ -66,7 +71,7 @@ class Watch(Silent):
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
         """Why it waits, and for how long."""
-        self._view.pauses += (f"the {role.value} is asked again in {pause_s:.0f} s: {why}",)
+        self._again.append(f"{self._view.entry.name}: {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """What it waits for."""

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -44,7 +45,7 @@ Exit codes:
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
   3  a task card cannot be used      7  a budget was spent before the baseline was measured
-                                     130  interrupted or terminated; 141 whoever read the output went away
+  130  interrupted, or ended by SIGTERM or SIGHUP; 141  whoever read the output went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
@@ -88,7 +89,7 @@ class _Group(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
         try:
-            with _terminated_as_interrupted():
+            with _ended_as_interrupted():
                 result = super().invoke(ctx)
             sys.stdout.flush()
             return result
@@ -113,6 +114,7 @@ class _Group(click.Group):
             raise
         except OSError as error:
             # A full disk or a folder that may not be written, wherever it shows first.
+            _let_go_of_terminal()
             _mute()
             where = f" ({error.filename})" if error.filename else _full_disks(error)
             report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
@@ -120,17 +122,33 @@ class _Group(click.Group):
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, with what is done written down, and the line to resume."""
+def _ended_as_interrupted() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end a command as Ctrl-C does, with the line to resume.
+
+    One that whoever started us ignores stays ignored, as `nohup` has it.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        _let_go_of_terminal()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in ending}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _let_go_of_terminal() -> None:
+    """Send what is still to be said nowhere where the terminal is gone: an error of that would hide how we ended."""
+    for stream in (1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _full_disks(error: OSError) -> str:

@@ -118,6 +118,8 @@ def optimize(
     earlier = read_record(resumed) if resumed is not None else None
     sessions = earlier.sessions if earlier is not None else ()
     limits = budget.limits(sessions[-1].limits if sessions else None)
+    if earlier is not None and not earlier.finished:
+        sources.models_must_be_usable(settings)
     bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
     asked = sources.models(settings, path, limits)
     must_be_priced(asked, limits)
@@ -179,7 +181,9 @@ class Progress:
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
         """Say why nothing comes, and for how long."""
-        self._out.print(f"  the {role.value} is asked again in {pause_s:.0f} s: {why}")
+        from cudamaster.strategies.protocol import asked_again
+
+        self._out.print(f"  {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""

@@ -91,6 +91,8 @@ def suite(
         must_leave_to_resume("suite")
         path, plan = resumed, read(resumed)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
+        if any(entry.state is not State.DONE for entry in plan.entries):
+            sources.models_must_be_usable(plan.settings)
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
@@ -232,22 +234,23 @@ def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
 
 
 class _AsTheyEnd:
-    """Prints a line for each pause and each task that ended since it was last called, then shows the rest."""
+    """Prints a line for each time that a model is asked again and each task that ended since it was last called, then
+    shows the rest.
+    """
 
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
         self._then = then
         self._told: set[str] | None = None
-        self._pauses: dict[str, int] = {}  # of each task that were told
+        self._again = 0
 
     def __call__(self, board: Board) -> None:
         ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
         if self._told is None:
             self._told = set(ended)  # in earlier sessions
-        for view in board.running:
-            for pause in view.pauses[self._pauses.get(view.entry.name, 0) :]:
-                self._out.print(f"{view.entry.name}: {pause}")
-            self._pauses[view.entry.name] = len(view.pauses)
+        for line in board.again[self._again :]:
+            self._out.print(line)
+        self._again = len(board.again)
         for name in ended.keys() - self._told:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""

@@ -61,6 +61,7 @@ _CUT_BY = {
     "content_filter": "the provider's filter stopped it (finish_reason: content_filter)",
 }
 _LONGEST_PAUSE_S = 120.0
+_NO_LIMIT_S = 1e6  # of a socket: LiteLLM takes none for ten minutes, and a system's clocks do not count much further
 _MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
@@ -175,7 +176,7 @@ class LiteLLMModel:
             model=self._name,
             messages=self._messages(litellm, request),
             base_url=self._base_url,
-            timeout=self._timeout_s,
+            timeout=min(self._timeout_s or _NO_LIMIT_S, _NO_LIMIT_S),
             num_retries=0,
             max_retries=0,
             drop_params=True,
@@ -367,10 +368,13 @@ def _cached_tokens(response: Any, prompt: int | None) -> int | None:
 def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception) -> ModelError:
     kind = _kind(error)
     said = message_without_keys(str(error))
-    if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
+    if _is_missing_key(error) or kind == "AuthenticationError":
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
         return _key_error(litellm, name, base_url, f"{why} ({_first_line(said)})")
-    if _is_without_quota(error):
+    if kind == "PermissionDeniedError":
+        why = "the key has no access there"
+        fix = f"Name a model that it may use, or set another: {_key_names(litellm, name)}."
+    elif _is_without_quota(error):
         why, fix = "the account's quota is used up", "Add credit there, or use another model; --resume goes on."
     elif kind == "RateLimitError":
         why, fix = "the rate limit outlasted all retries", "Wait, or use another model; --resume goes on."
@@ -419,11 +423,14 @@ def _kind(error: Exception) -> str:
         return "Timeout"
     if kind == "APIError" and isinstance(status, int) and (status == 200 or status >= 500):
         return "InternalServerError"  # with 200: what came is no reply
+    if kind == "APIError" and status == 403:
+        return "PermissionDeniedError"
     return kind
 
 
 def _is_without_quota(error: Exception) -> bool:
-    return _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
+    """Whether an account is out of money. Some say so by 402, OpenAI by a rate limit with a code of its own."""
+    return getattr(error, "status_code", None) == 402 or _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
 
 
 def _key_names(litellm: Any, name: str) -> str:
