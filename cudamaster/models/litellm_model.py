@@ -28,6 +28,11 @@ _MISSING_KEY = re.compile(
     r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
 )
 
+# LiteLLM's words, and those of the JSON reader, for a reply that is none.
+_NO_REPLY = re.compile(
+    r"Expecting value: line|invalid response from LLM endpoint|provider returned .*(?:no 'choices'|'choices' that is)"
+)
+
 # What is worth another try: the server is busy, slow, or was gone for a moment.
 _UNREACHABLE = "it cannot be reached"
 _FAILS = "its server fails"
@@ -38,6 +43,7 @@ _PASSING = {
     "InternalServerError": _FAILS,
     "BadGatewayError": _FAILS,
     "APIConnectionError": "the call failed",
+    "NoReply": "what came is no reply",
 }
 # How the variables of providers begin that answer nobody without a key; those of the second are asked all the same
 # where a server of one's own stands in for them.
@@ -373,7 +379,7 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
         return _key_error(litellm, name, base_url, f"{why} ({_first_line(said)})")
     if kind == "PermissionDeniedError":
         why = "the key has no access there"
-        fix = f"Name a model that it may use, or set another: {_key_names(litellm, name)}."
+        fix = f"Name a model that it may use, or set another in {_key_names(litellm, name)}."
     elif _is_without_quota(error):
         why, fix = "the account's quota is used up", "Add credit there, or use another model; --resume goes on."
     elif kind == "RateLimitError":
@@ -390,6 +396,8 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
         why, fix = _UNREACHABLE, "Check network and base URL, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
+    elif kind == "NoReply":
+        why, fix = "what came is no reply", "Check that the base URL is that of an API, and go on with --resume."
     elif _may_pass(error):
         why, fix = "the server keeps failing", "Try again later with --resume, or use another model."
     else:
@@ -421,10 +429,12 @@ def _kind(error: Exception) -> str:
     kind, status = type(error).__name__, getattr(error, "status_code", None)
     if isinstance(error, OutOfTime):
         return "Timeout"
-    if kind == "APIError" and isinstance(status, int) and (status == 200 or status >= 500):
-        return "InternalServerError"  # with 200: what came is no reply
+    if kind in ("APIError", "InternalServerError") and (status == 200 or _NO_REPLY.search(str(error))):
+        return "NoReply"  # a proxy's page, say
     if kind == "APIError" and status == 403:
         return "PermissionDeniedError"
+    if kind == "APIError" and isinstance(status, int) and status >= 500:
+        return "InternalServerError"
     return kind
 
 
@@ -461,6 +471,6 @@ def _first_line(text: str) -> str:
         "",
         text.strip().splitlines()[0] if text.strip() else "no reason given",
     )
-    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback follows.
-    line = line.removesuffix(" Traceback (most recent call last):")
+    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback or objects follow.
+    line = line.removesuffix(" Traceback (most recent call last):").partition(", Received response - <")[0]
     return line if len(line) <= 300 else f"{line[:300]}..."

@@ -288,19 +288,33 @@ def test_the_command_stops_at_a_limit_keeps_it_and_lifts_it(tmp_path: Path) -> N
 
 
 def test_the_command_holds_a_reply_to_its_seconds(tmp_path: Path) -> None:
-    """--model-timeout as it is given, and as --resume keeps it; each further try is a line with reason and pause."""
+    """--model-timeout as it is given, and as --resume keeps it; each further try is a line with reason and pause.
+
+    SIGTERM meanwhile ends it with the line to resume, which finds a missing key before anything else.
+    """
+    ourselves = [sys.executable, "-m", "cudamaster", "optimize"]
+    environment = {**os.environ, "OPENAI_API_KEY": "dummy-key-5f2a9c"}
     with DrippingServer() as server:
-        command = [sys.executable, "-u", "-m", "cudamaster", "optimize", "hinge_loss", "-R", "1", "-D", "0",
-                   "--device", "cpu", "--out", str(tmp_path), "--model", "openai/x", "--base-url", server.url,
-                   "--model-timeout", "0.5"]  # fmt: skip
-        environment = {**os.environ, "OPENAI_API_KEY": "dummy-key-5f2a9c"}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        command = [*ourselves, "hinge_loss", "-R", "1", "-D", "0", "--device", "cpu", "--out", str(tmp_path),
+                   "--model", "openai/x", "--base-url", server.url, "--model-timeout", "0.5"]  # fmt: skip
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
             assert process.stdout is not None
             line = next(line for line in process.stdout if "asked again" in line)
-            process.kill()
+            process.terminate()
+            _, said = process.communicate(timeout=30)
     assert re.search(r"planner is asked again in 1 s: it did not answer in time \(no whole reply within 0\.5 s\)", line)
     (path,) = tmp_path.iterdir()
-    assert [session.limits.reply_seconds for session in read_record(path).sessions] == [0.5]
+    assert process.returncode == 130
+    assert f"optimize --resume {path}\ninterrupted\n" in said
+    (session,) = read_record(path).sessions
+    assert (session.limits.reply_seconds, session.ended) == (0.5, "interrupted")
+    del environment["OPENAI_API_KEY"]
+    ran = subprocess.run([*ourselves, "--resume", str(path)], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 5
+    assert ran.stderr.startswith(f"error: Model openai/x at {server.url}: no key was given.")
+    assert read_record(path).sessions == (session,)
 
 
 def test_limits_of_before_hold_until_others_are_given() -> None:

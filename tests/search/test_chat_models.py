@@ -28,6 +28,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import BudgetSpent, ModelError, UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.models import choose
+from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Message, Model, Request, Sampling
@@ -178,7 +179,7 @@ def test_what_is_no_reply_is_asked_for_again(name: str, body: bytes) -> None:
         assert server.asked == 2
     ((pause_s, why),) = told
     assert pause_s == 1.0
-    assert why
+    assert why.startswith("the call failed (Invalid" if (name, body) == ("hosted_vllm/x", b"[]") else "what came is no")
 
 
 def test_a_pause_is_told_with_its_reason() -> None:
@@ -309,10 +310,19 @@ def test_a_missing_key_is_known_before_a_call(
         assert wanted in error.value.fix
 
 
-def test_the_command_finds_a_missing_key_before_it_measures(tmp_path: Path) -> None:
-    """No run folder is made."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["optimize", "hinge_loss", "--model", "openai/x"],
+        ["optimize", "hinge_loss", "--coder-model", "openai/x"],
+        ["optimize", "hinge_loss", "--strategy", "cudaforge", "--judge-model", "openai/x"],
+        ["suite", "--tasks", "h*", "--debug-model", "openai/x"],
+    ],
+)
+def test_the_command_finds_a_missing_key_before_it_measures(tmp_path: Path, words: list[str]) -> None:
+    """No run folder is made, whichever role it is missing for."""
     environment = {name: value for name, value in os.environ.items() if "KEY" not in name}
-    command = [sys.executable, "-m", "cudamaster", "optimize", "hinge_loss", "--device", "cpu", "--model", "openai/x"]
+    command = [sys.executable, "-m", "cudamaster", *words, "--device", "cpu"]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (5, "")
     assert ran.stderr.startswith("error: Model openai/x: no key was given. Set the provider's key")
@@ -335,16 +345,18 @@ def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_pa
         ran = command("optimize", "hinge_loss", *common, "--out", "runs")
         assert ran.returncode == 5, ran.stderr
         assert re.search(r"error: No round came to a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
-        assert "no complete JSON object" in ran.stdout
+        again = "the planner is asked again: its reply cannot be used: there is no complete JSON object"
+        assert ran.stdout.count(again) == 1
         (run,) = (tmp_path / "runs").iterdir()
-        again = command("optimize", "--resume", str(run), "--json")
-        assert again.returncode == 5
-        assert json.loads(again.stdout)["error"]["exit_code"] == 5
+        resumed = command("optimize", "--resume", str(run), "--json")
+        assert resumed.returncode == 5
+        assert json.loads(resumed.stdout)["error"]["exit_code"] == 5
         busy.append((429, "slow down"))
         ran = command("suite", "--tasks", "hinge_loss", *common, "--record", "suite")
         assert ran.returncode == 1, ran.stderr
         told = r"hinge_loss_fp32: the planner is asked again in [12] s: its rate limit is reached \(slow down\)"
         assert len(re.findall(told, ran.stdout)) == 1
+        assert ran.stdout.count(f"hinge_loss_fp32: {again}") == 1
         assert "hinge_loss_fp32 failed: No round came to a kernel" in ran.stdout
 
 
@@ -371,6 +383,37 @@ def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
         assert server.asked == 2
         assert server.left.wait(5.0)
     assert "--model-timeout" in error.value.fix
+
+
+def test_no_limit_is_none_of_litellm_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes None for ten minutes, and a socket takes no number of any size."""
+    given: list[float] = []
+
+    def never(*, timeout: float, **_: Any) -> None:
+        given.append(timeout)
+        raise ValueError("no")
+
+    monkeypatch.setattr("litellm.completion", never)
+    for limit_s in (None, 1e300, 5.0):
+        with pytest.raises(ModelError):
+            LiteLLMModel("openai/x", timeout_s=limit_s).ask(REQUEST)
+    assert given == [1e6, 1e6, 5.0]
+
+
+def test_a_call_that_was_given_up_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its thread is gone with its next step, and prints nothing on the terminal."""
+
+    def for_ever() -> None:
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(OutOfTime, match=r"within 0\.1 s"):
+        in_time(for_ever, 0.1)
+    until = time.monotonic() + 10
+    while any(thread.name == "call" for thread in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "call"]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_call_that_is_out_can_be_ended() -> None:
