@@ -72,8 +72,8 @@ def optimize(
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
     A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
-    one in which no reply of a model led to a kernel ends with 5. Ctrl-C and SIGTERM end it with 130 and the line to
-    resume.
+    one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
+    and the line to resume.
     """
     from cudamaster import cards, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
