@@ -76,8 +76,8 @@ def suite(
 
     While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. What is
     spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
-    keeps its settings and tries again what failed. Exits with 1 when a task failed; a spent budget is no failure. Ctrl-C,
-    SIGTERM and a closed terminal end it with 130 and the line to resume.
+    keeps its settings and tries again what failed. Exits with 1 when a task failed; a spent budget is no failure.
+    Ctrl-C, SIGTERM and a closed terminal end it with 130 and the line to resume.
     """
     from cudamaster import cards, sources
     from cudamaster import suite as suites

@@ -15,7 +15,7 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from cudamaster.errors import CudaMasterError, ModelError
@@ -68,9 +68,14 @@ _CUT_BY = {
 }
 _LONGEST_PAUSE_S = 120.0
 _NO_LIMIT_S = 1e6  # of a socket: LiteLLM takes none for ten minutes, and a system's clocks do not count much further
+_MOST_BYTES = 128 << 20  # of a reply, hundreds of times what a model writes
 _MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
+
+
+class _Endless(BaseException):
+    """A reply goes on beyond what any model writes. No `except Exception` takes it for a connection that failed."""
 
 
 class LiteLLMModel:
@@ -194,6 +199,11 @@ class LiteLLMModel:
                 return in_time(call, self._timeout_s, self.while_asking)
             except CudaMasterError:
                 raise  # of `while_asking`
+            except _Endless:
+                raise ModelError(
+                    f"Model {self._name}{_where(self._base_url)}: its reply goes on beyond {_MOST_BYTES >> 20} MiB.",
+                    "Check the server and the base URL, or use another model; --resume goes on.",
+                ) from None
             except Exception as error:
                 # LiteLLM maps providers' errors to classes of its own, but not all of them: anything that it
                 # raises is an answer that cannot be had.
@@ -277,12 +287,31 @@ def _imported() -> Any:
 
     # Of a reply out of form, which is then an error, or is read all the same.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
+    _bound_replies()
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False  # what a model does not take is left out by us, and said
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return litellm
+
+
+@functools.cache
+def _bound_replies() -> None:
+    """Have the HTTP client, which reads whole replies into memory, end one that could fill it within its time."""
+    import httpx
+
+    read = httpx.Response.iter_bytes
+
+    def bounded(response: httpx.Response, chunk_size: int | None = None) -> Iterator[bytes]:
+        length = 0
+        for chunk in read(response, chunk_size):
+            length += len(chunk)
+            if length > _MOST_BYTES:
+                raise _Endless
+            yield chunk
+
+    setattr(httpx.Response, "iter_bytes", bounded)  # noqa: B010
 
 
 def _takes(litellm: Any, name: str, options: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -291,6 +292,26 @@ class DrippingServer(BadServer):
             while True:
                 handler.wfile.write(b" ")
                 time.sleep(0.05)
+        except OSError:
+            self.left.set()  # whoever asked has closed the connection
+
+
+class FloodingServer(BadServer):
+    """Answers every request with a reply that has no end, as fast as it is read; with `packed` in gzip's form."""
+
+    def __init__(self, packed: bool = False) -> None:
+        super().__init__()
+        self.left = threading.Event()
+        self._packed = packed
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        packer = zlib.compressobj(wbits=31)
+        begun = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        handler.wfile.write(begun + (b"Content-Encoding: gzip\r\n\r\n" if self._packed else b"\r\n"))
+        try:
+            while True:
+                part = b" " * (1 << 20)
+                handler.wfile.write(packer.compress(part) if self._packed else part)
         except OSError:
             self.left.set()  # whoever asked has closed the connection
 

@@ -9,6 +9,7 @@ import email.utils
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -21,7 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, DrippingServer, RawServer, code, dot_product, fix, plan
+from search_stand_ins import (
+    COMMAND,
+    ChatServer,
+    DrippingServer,
+    FloodingServer,
+    RawServer,
+    code,
+    dot_product,
+    fix,
+    plan,
+)
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
@@ -383,6 +394,19 @@ def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
         assert server.asked == 2
         assert server.left.wait(5.0)
     assert "--model-timeout" in error.value.fix
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_a_reply_without_end_fills_no_memory(name: str, packed: bool) -> None:
+    """It is given up at 128 MiB, unpacked, and not asked for again."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with FloodingServer(packed) as server:
+        with pytest.raises(ModelError, match="its reply goes on beyond 128 MiB"):
+            LiteLLMModel(name, server.url, timeout_s=120).ask(REQUEST)
+        assert server.left.wait(5.0)
+        assert server.asked == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
 
 
 def test_no_limit_is_none_of_litellm_either(monkeypatch: pytest.MonkeyPatch) -> None:
