@@ -387,9 +387,11 @@ def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
     The connection is closed then, so that the server need not go on.
     """
     with DrippingServer(headers=headers) as server:
+        model = LiteLLMModel("openai/test-model", server.url, timeout_s=0.5, retries=1, sleep=lambda _: None)
+        assert model.known  # LiteLLM is imported, which takes seconds
         began = time.monotonic()
         with pytest.raises(ModelError, match="did not answer in time") as error:
-            LiteLLMModel("openai/test-model", server.url, timeout_s=0.5, retries=1, sleep=lambda _: None).ask(REQUEST)
+            model.ask(REQUEST)
         assert 1.0 <= time.monotonic() - began < 5.0
         assert server.asked == 2
         assert server.left.wait(5.0)
