@@ -174,7 +174,7 @@ def test_minutes_end_a_call_that_is_out(tmp_path: Path, monkeypatch: pytest.Monk
             tmp_path / "run", HoldingWorkbench(), models, settings, budget=Budget(Limits(minutes=1.5 / 60))
         )
         assert time.monotonic() - began < 5.0
-        assert server.asked == 1
+        assert server.asked <= 1
     assert (result.stopped, result.score) == (True, 1.0)
     assert "minutes is spent" in str(result.note)
 
