@@ -2,7 +2,8 @@
 
     run.json                     what is run: task, settings, device, versions; there before anything else
     lock                         held by the one process that works on the run
-    exchanges/0001_planner.json  request, reply and cost of each model call, in order
+    exchanges/0001_planner.json  request, reply and cost of each model call, in order; of a reply that is longer than
+                                 LONGEST_REPLY (models/protocol.py) the head, length and digest
     candidates/<id>.cu           text of the region; the command is beside it in <id>.command
     builds/<id>.log              what compiler and linker said
     verdicts/<id>.json           status, checks and raw timings of a candidate

@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -26,6 +28,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import baseline_region
+from cudamaster.runrecord import read_record
 from cudamaster.values import Precision, Status, Verdict
 
 
@@ -586,8 +589,9 @@ def test_sizes_of_a_card_are_exact() -> None:
     assert " 1048576 " in run("tasks", "dot_product").stdout
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C ends a run with 130 and the command that carries it on."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, what a job queue sends and a lost connection end a run with 130 and the command that carries it on."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -595,12 +599,45 @@ def test_interrupted(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     (folder,) = tmp_path.glob("runs/*")
     assert f"--resume {folder.relative_to(tmp_path)}" in said
+
+
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """The run ends as by Ctrl-C, though there is nobody left to tell."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        program = [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"]
+        os.execv(sys.executable, program)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    (folder,) = tmp_path.glob("runs/*")
+    assert [session.ended for session in read_record(folder).sessions] == ["interrupted"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_signal_that_our_caller_ignores_ends_nothing(number: signal.Signals, ignored: bool) -> None:
+    """`nohup cudamaster ...` outlives its terminal."""
+    script = (
+        "import os, signal\n"
+        f"if {ignored}: signal.signal({number.value}, signal.SIG_IGN)\n"
+        "import cudamaster.cli as cli\n"
+        f"cli.main.commands['tasks'].callback = lambda **_: (os.kill(os.getpid(), {number.value}), print('went on'))\n"
+        "cli.main(['tasks'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    expected = (0, "went on\n", "") if ignored else (130, "", "interrupted\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == expected
 
 
 def test_interrupted_within_an_import() -> None:

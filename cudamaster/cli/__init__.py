@@ -7,9 +7,13 @@ import errno
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import termios
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -41,7 +45,8 @@ Exit codes:
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
   2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
      a place that cannot be written  7  a budget was spent before the baseline was measured
-  3  a task card cannot be used      130  interrupted; 141 whoever read the output went away
+  3  a task card cannot be used
+  130  interrupted, or ended by SIGTERM or SIGHUP; 141  whoever read the output went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
@@ -86,7 +91,8 @@ class _Group(click.Group):
                 stream.reconfigure(errors="replace")
         tell_of_builds()
         try:
-            result = super().invoke(ctx)
+            with _ended_as_interrupted():
+                result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except click.exceptions.Exit:
@@ -110,6 +116,7 @@ class _Group(click.Group):
             raise
         except OSError as error:
             # A full disk or a folder that may not be written, wherever it shows first.
+            _let_go_of_terminal()
             _mute()
             where = f" ({error.filename})" if error.filename else _full_disks(error)
             report_error(DeviceError(f"{error.strerror or error}{where}.", _fix_of(error)))
@@ -124,6 +131,36 @@ def _fix_of(error: OSError) -> str:
     if error.filename and Path(os.fsdecode(error.filename)).is_relative_to(cache):
         return f"Make room or give access, or remove the cache, {cache}: all that is there can be built again."
     return "Make room or give access, and try again."
+
+
+@contextlib.contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end a command as Ctrl-C does, with the line to resume.
+
+    One that whoever started us ignores stays ignored, as `nohup` has it.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _let_go_of_terminal()
+        raise KeyboardInterrupt
+
+    ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in ending}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _let_go_of_terminal() -> None:
+    """Send what is still to be said nowhere where the terminal is gone: an error of that would hide how we ended."""
+    for stream in (1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _full_disks(error: OSError) -> str:

@@ -81,7 +81,9 @@ def optimize(
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
-    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
+    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
+    one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
+    and the line to resume.
     """
     from cudamaster import cards, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
@@ -126,8 +128,10 @@ def optimize(
     earlier = read_record(resumed) if resumed is not None else None
     sessions = earlier.sessions if earlier is not None else ()
     limits = budget.limits(sessions[-1].limits if sessions else None)
+    if earlier is not None and not earlier.finished:
+        sources.models_must_be_usable(settings)
     bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = sources.models(settings, path)
+    asked = sources.models(settings, path, limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
@@ -155,10 +159,11 @@ def optimize(
     finally:
         if isinstance(observer, Progress):
             observer.close()
+    if not as_json:
+        _conclude(shown, result, path, settings)
+    optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
-    else:
-        _conclude(shown, result, path, settings)
 
 
 class Progress:
@@ -183,6 +188,12 @@ class Progress:
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
         self._wait(f"asking the {role.value} ({model})")
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Say why nothing comes, and for how long."""
+        from cudamaster.strategies.protocol import asked_again
+
+        self._out.print(f"  {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""
