@@ -11,7 +11,7 @@ import cudamaster
 from cudamaster import carrying, worked_examples
 from cudamaster.budget import Budget
 from cudamaster.carrying import More
-from cudamaster.errors import BudgetSpent, RunFolderError
+from cudamaster.errors import BudgetSpent, ModelError, RunFolderError
 from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
@@ -68,6 +68,15 @@ def resume(
         return _search(folder, workbench, models, observer or Silent(), budget or Budget())
 
 
+def must_make_sense(path: Path, result: Result) -> None:
+    """Raise ModelError where no round of the run in `path` came to a kernel. What was said is in the folder."""
+    if result.senseless is not None:
+        raise ModelError(
+            f"No round came to a kernel: {result.senseless.rstrip('.')}.",
+            f"What was answered is in {path / 'exchanges'}; start a fresh run with another model.",
+        )
+
+
 def _search(
     folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer, budget: Budget
 ) -> Result:
@@ -75,7 +84,7 @@ def _search(
         meter = Meter(lambda role, model: None, tuple(models))
         run = folder.manifest
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
-        recorded = worked_examples.shown(Recorder(folder, spending).models(models), examples)
+        recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
         seen = _KeepsBest(folder, observer)
         try:
             result = registry.run(
@@ -165,6 +174,7 @@ class _KeepsBest:
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
         self.asking = inner.asking
+        self.trying_again = inner.trying_again
         self.evaluating = inner.evaluating
         self.round_started = inner.round_started
         self.planned = inner.planned

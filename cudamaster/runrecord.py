@@ -57,8 +57,8 @@ class Settings:
     are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
     of its draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and
     `jump_above` say which score is too good to be taken on trust (strategies/scrutiny.py). `examples` is how many
-    kernels of other tasks the Coder is shown (worked_examples). `earlier` is what it had before each time that it was
-    carried on.
+    kernels of other tasks the Coder is shown (worked_examples). A modelled score is a new best above the best so far by
+    more than `tie`, a part of 1; older runs have none. `earlier` is what it had each time it was carried on.
     """
 
     strategy: str
@@ -77,6 +77,7 @@ class Settings:
     replay: Replay | None = None
     jump_factor: float = 2.0
     jump_above: float = 8.0
+    tie: float = field(default=0.0, metadata=LATER)
     earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
 
     def tries_in(self, number: int) -> int:

@@ -18,7 +18,17 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table, why_incomplete
+from cudamaster.cli.output import (
+    Waiting,
+    console,
+    ourselves,
+    print_json,
+    score_column,
+    speed,
+    styled,
+    table,
+    why_incomplete,
+)
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchCommand,
@@ -73,7 +83,9 @@ def optimize(
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
     which keeps the settings the run was started with; with a larger -R or -D a finished run goes on, too, and pays for
     nothing again. A run folder is also a record: a replay goes by its settings.
-    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
+    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
+    one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
+    and the line to resume.
     """
     from cudamaster import cards, carrying, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
@@ -119,13 +131,15 @@ def optimize(
     earlier = read_record(resumed) if resumed is not None else None
     sessions = earlier.sessions if earlier is not None else ()
     limits = budget.limits(sessions[-1].limits if sessions else None)
+    nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
+    if earlier is not None and not nothing_to_do:
+        sources.models_must_be_usable(settings)
     bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = sources.models(settings, path)
+    asked = sources.models(settings, path, limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
     before = path.exists()
-    nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
     account = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
@@ -149,10 +163,11 @@ def optimize(
     finally:
         if isinstance(observer, Progress):
             observer.close()
+    if not as_json:
+        _conclude(shown, result, path, settings)
+    optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
-    else:
-        _conclude(shown, result, path, settings)
     if nothing_to_do:
         _tell_finished(result, path, settings)
 
@@ -182,11 +197,17 @@ class Progress:
         if self._waiting is None:
             self._waiting = self._out.status(text)
             self._waiting.start()
-        self._waiting.update(text)
+        self._waiting.update(Waiting(text))
 
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
         self._wait(f"asking the {role.value} ({model})")
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Say why nothing comes, and for how long."""
+        from cudamaster.strategies.protocol import asked_again
+
+        self._out.print(f"  {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""

@@ -121,12 +121,12 @@ def _write_files(
 
 
 def _written(place: Path, write: Callable[[], T], option: str) -> T:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
 
     try:
         return write()
     except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}.", f"Name another one with {option}.") from error
+        raise unwritable(place, error, f"Name another one with {option}.") from error
 
 
 def _tell(out: Console, loaded: Report, *, every: bool) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,7 +83,8 @@ def suite(
     While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. What is
     spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
     keeps its settings and tries again what failed; with a larger -R finished tasks go on, too. Exits with 1 when a
-    task failed; a spent budget is no failure.
+    task failed; a spent budget is no failure. Ctrl-C, SIGTERM and a closed terminal end it with 130 and the line to
+    resume.
     """
     from cudamaster import cards, sources
     from cudamaster import suite as suites
@@ -101,6 +100,8 @@ def suite(
         path, plan = resumed, read(resumed)
         plan = _given_more(plan, path, search)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
+        if any(entry.state is not State.DONE for entry in plan.entries):
+            sources.models_must_be_usable(plan.settings)
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
@@ -114,7 +115,7 @@ def suite(
         first = plan.entries[0]
         sources.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
-        asked = sources.models(settings, path)
+        asked = sources.models(settings, path, limits)
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
@@ -124,7 +125,7 @@ def suite(
         _introduce(shown, plan, path, places, at_once, limits)
     kept = f"What was done until here is kept: {ourselves('suite', '--resume', str(path))}"
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
-    with opened as folder, _terminated_as_interrupted():
+    with opened as folder:
         try:
             with _shown(shown, hidden=as_json) as tell:
                 ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
@@ -208,7 +209,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
         more = carrying.as_in_suite(path, settings) if resumed else None
         own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
         bench = sources.workbench(own, cards.load(entry.task), entry.precision, unit)
-        models = sources.models(own, path)
+        models = sources.models(own, path, budget.limits)
         if resumed:
             result = optimization.resume(path, bench, models, observer, budget, more)
         else:
@@ -216,6 +217,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
         record = sources.whole_record_of(own)
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
+        optimization.must_make_sense(path, result)
         return result
 
     return search
@@ -240,20 +242,6 @@ def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the suite as Ctrl-C does, with what is done written down."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
     """Tells how a suite stands: on a terminal all the time, elsewhere a line for each task that ends."""
     if hidden:
@@ -268,17 +256,23 @@ def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
 
 
 class _AsTheyEnd:
-    """Prints a line for each task that ended since it was last called, then shows the rest."""
+    """Prints a line for each time that a model is asked again and each task that ended since it was last called, then
+    shows the rest.
+    """
 
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
         self._then = then
         self._told: set[str] | None = None
+        self._again = 0
 
     def __call__(self, board: Board) -> None:
         ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
         if self._told is None:
             self._told = set(ended)  # in earlier sessions
+        for line in board.again[self._again :]:
+            self._out.print(line)
+        self._again = len(board.again)
         for name in ended.keys() - self._told:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""

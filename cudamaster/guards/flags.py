@@ -17,7 +17,7 @@ from cudamaster.guards.refusal import Refusal
 SOURCE = "candidate.cu"
 OBJECT = "candidate.o"
 
-_LIMIT = 4096
+LONGEST_COMMAND = 4096
 _SHELL = re.compile(r"[;|&$`<>(){}!*?~^#\n\r\x00\\]")
 _ODD = re.compile(r"[^\x20-\x7e\t\n\r\x00]")
 _SHAPE = "Write: nvcc <flags> -c candidate.cu -o candidate.o"
@@ -140,7 +140,7 @@ def parse_command(command: str) -> Flags | Refusal:
 
 def _words(command: str) -> list[str] | Refusal:
     command = command.strip()
-    if not command or len(command) > _LIMIT:
+    if not command or len(command) > LONGEST_COMMAND:
         return _refuse("the command is empty or too long", _SHAPE)
     odd = _ODD.search(command)  # Python would take digits of every script for numbers
     if odd:

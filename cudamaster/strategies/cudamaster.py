@@ -33,6 +33,8 @@ def optimize(
     rounds: int,
     debug_tries: int | Callable[[int], int],
     observer: Observer | None = None,
+    *,
+    tie: float = 0.0,
 ) -> Result:
     """Run algorithm 1 with R = `rounds` and D = `debug_tries`, one model per role. D may be another in each round.
 
@@ -46,7 +48,7 @@ def optimize(
             f"R = {rounds} and D = {tries_in(rounds)} make no search.",
             "Give at least one round, and no fewer than 0 debug tries.",
         )
-    frame = Frame(workbench, models, ROLES, observer)
+    frame = Frame(workbench, models, ROLES, observer, tie=tie)
     frame.measure_baseline()  # lines 1 and 2: C*, S*, pi* and P* = 1
     for number in range(1, rounds + 1):  # line 3
         frame.observer.round_started(number, rounds)

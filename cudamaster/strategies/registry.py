@@ -82,6 +82,11 @@ class SearchSettings(Protocol):
         ...
 
     @property
+    def tie(self) -> float:
+        """By what part of 1 a modelled score has to be above the best so far, to be one."""
+        ...
+
+    @property
     def examples(self) -> int:
         """How many kernels of other tasks the Coder is shown."""
         ...
@@ -123,25 +128,27 @@ class Strategy:
 def _cudamaster(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
-    return cudamaster.optimize(workbench, models, settings.rounds, settings.tries_in, observer)
+    return cudamaster.optimize(workbench, models, settings.rounds, settings.tries_in, observer, tie=settings.tie)
 
 
 def _cudaforge(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
     options = options_of(find(cudaforge.NAME), settings.options)
-    return cudaforge.optimize(workbench, models, settings.rounds, options, observer)
+    return cudaforge.optimize(workbench, models, settings.rounds, options, observer, tie=settings.tie)
 
 
 def _sample(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    return sample.optimize(workbench, models, settings.rounds, observer)
+    return sample.optimize(workbench, models, settings.rounds, observer, tie=settings.tie)
 
 
 def _contrastive(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
     options = options_of(find(contrastive.NAME), settings.options)
-    return contrastive.optimize(workbench, models, settings.rounds, options, settings.search_seed, observer)
+    return contrastive.optimize(
+        workbench, models, settings.rounds, options, settings.search_seed, observer, tie=settings.tie
+    )
 
 
 STRATEGIES = {
