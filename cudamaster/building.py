@@ -222,11 +222,10 @@ class Builder:
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
-            if not local.is_file():
+            if not caching.kept(local):
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
-            caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def traced_worker(self, candidate: Candidate) -> Build:
@@ -327,8 +326,7 @@ class Builder:
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
-            if final.is_file():
-                caching.used(final)
+            if caching.kept(final):
                 return final
             with parts.workshop(final) as folder:
                 built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
@@ -345,8 +343,7 @@ class Builder:
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
         with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
-            if executable.is_file():
-                caching.used(executable)
+            if caching.kept(executable):
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
             built = self.device.link(objects, linking, debug=debug, libraries=libraries)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
-from cudamaster import keys, resources
+from cudamaster import caching, keys, resources
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
@@ -230,28 +230,28 @@ def redirect_command(target: Path) -> list[str]:
     return ["objcopy", *renames, str(target)]
 
 
-@cache
 def _prelude(path: str, flags: tuple[str, ...]) -> str:
     """The header that every source begins with: cuda_runtime.h, where possible compiled with the same flags.
 
     Reading it takes half of a small kernel's compilation. The compiled one is made at the first call and kept in the
-    cache folder; where g++ finds that it does not fit, it takes the text beside it.
+    cache folder; where g++ finds that it does not fit, it takes the text beside it. That text names no folder: another
+    checkout with the same sources may have made it, and be gone.
     """
     ours = ("-DMSKB_", "-DCUDAMASTER_")
     if "clang" in _version(path) or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
         return "cuda_runtime.h"
     key = hashlib.sha256("\0".join([fingerprint(), *flags]).encode()).hexdigest()[:16]
-    home = resources.cache() / "cpu-runtime" / f"prelude-{key}"
-    header, target = home / "prelude.h", home / "prelude.h.gch"
-    if target.is_file():
+    header = resources.cache() / "cpu-runtime" / f"prelude-{key}.h"
+    target = header.with_suffix(".h.gch")
+    if caching.kept(target):
         return str(header)
-    home.mkdir(parents=True, exist_ok=True)
-    with parts.alone(home / "lock", "a header"):
-        if target.is_file():
+    header.parent.mkdir(parents=True, exist_ok=True)
+    with parts.alone(header.with_suffix(".lock"), "a header"):
+        if caching.kept(target):
             return str(header)
         with parts.workshop(target) as building:
             made, text = building / target.name, building / header.name
-            text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
+            text.write_text("#include <cuda_runtime.h>\n")
             text.replace(header)
             command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
             if run_limited(command, _BUILD_LIMIT_S).exit_code != 0:
@@ -274,11 +274,11 @@ def link_command(
 def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     target = runtime_place(debug=debug, observer=observer)
-    if target.is_file():
+    if caching.kept(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with parts.alone(target.with_suffix(".lock"), "the executor"):
-        if not target.is_file():
+        if not caching.kept(target):
             with parts.workshop(target) as building:
                 _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
     return target
