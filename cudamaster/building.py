@@ -395,7 +395,7 @@ class Builder:
                     "source",
                     "the text depends on how it is compiled",
                     line,
-                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and their like.",
+                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and the like.",
                 )
         return None
 
