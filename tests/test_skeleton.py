@@ -1,5 +1,6 @@
 """What `tasks NAME --skeleton` prints is a start: guards and compiler take it, and the harness finds it wrong."""
 
+import json
 from pathlib import Path
 
 import pytest
