@@ -85,7 +85,7 @@ class Builder:
 
     @cached_property
     def _reference(self) -> str:
-        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
+        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text(encoding="utf-8")
 
     def build(
         self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
@@ -423,7 +423,7 @@ def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str
 
 @cache
 def _harness_source(name: str) -> str:
-    return (resources.bench() / "harness" / f"{name}.cu").read_text()
+    return (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
 
 
 def _sources() -> list[str]:
@@ -434,7 +434,7 @@ def _sources() -> list[str]:
 def _headers_hash() -> str:
     folder = resources.bench()
     headers: Sequence[Path] = sorted(folder.glob("include/**/*.h"))
-    return content_hash(*(path.read_text() for path in headers))
+    return content_hash(*(path.read_text(encoding="utf-8") for path in headers))
 
 
 @cache
@@ -446,7 +446,7 @@ def _ledger_hash() -> str:
 def _redirected() -> Mapping[str, str]:
     """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open, and
     those in whose place it reaches others."""
-    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text()
+    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text(encoding="utf-8")
     ledger = {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
     return {**INSTEAD, **ledger}
 

@@ -264,6 +264,21 @@ def plain(requirement: str) -> str:
     return re.split(r"[<>=!~;\[ ]", requirement)[0].lower().replace("_", "-")
 
 
+def test_files_are_of_one_encoding() -> None:
+    """Left to itself Python takes the locale's, which may have no letter for what a kernel's comment says."""
+    calls = [
+        (name, node.lineno, node.func.attr, bool(node.args), {keyword.arg for keyword in node.keywords})
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    assert [
+        (name, line)
+        for name, line, called_as, has_arguments, given in calls
+        if (called_as == "write_text" or (called_as == "read_text" and not has_arguments)) and "encoding" not in given
+    ] == []
+
+
 def test_agents_touch_no_disk_and_start_no_process() -> None:
     barred = {"os", "io", "pathlib", "subprocess", "shutil", "tempfile", "socket", "urllib", "http", "multiprocessing"}
     for name, tree in MODULES.items():

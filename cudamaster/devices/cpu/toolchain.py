@@ -251,7 +251,7 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
             return str(header)
         with parts.workshop(target) as building:
             made, text = building / target.name, building / header.name
-            text.write_text("#include <cuda_runtime.h>\n")
+            text.write_text("#include <cuda_runtime.h>\n", encoding="utf-8")
             text.replace(header)
             command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
             if run_limited(command, _BUILD_LIMIT_S).exit_code != 0:
@@ -300,7 +300,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
         sources += sorted((RUNTIME / observer).glob("*.cpp"))
     # All sources at once: most of the time goes into the standard library's headers, which they share.
     together = target.with_suffix(".cpp")
-    together.write_text("".join(f'#include "{source}"\n' for source in sources))
+    together.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
     built = run_limited(
         [
             compiler(),
@@ -339,7 +339,7 @@ def _own_sources() -> str:
 def processor() -> str:
     """The processor as the system names it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -361,7 +361,7 @@ def _machine() -> str:
 def _features() -> frozenset[str]:
     """What the processor can do, as Linux names it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset()
     found = (line.split(":", 1)[1] for line in lines if line.lower().startswith(("flags", "features")))
