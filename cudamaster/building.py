@@ -190,7 +190,7 @@ class Builder:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         folder = self._folder(candidate)
         worker, log = self.executable(candidate), folder / _LOG_FILE
-        if not worker.is_file():
+        if not parts.whole(worker):
             return self.build(candidate)
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
@@ -222,7 +222,7 @@ class Builder:
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
-            if not local.is_file():
+            if not parts.whole(local):
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
@@ -250,7 +250,7 @@ class Builder:
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
             with parts.alone(folder / "lock", f"kernel {candidate.id}"):
-                if not executable.is_file():
+                if not parts.whole(executable):
                     compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
                     if compiled.object is None:
                         status = Status.COMPILE_ERROR if compiled.unsupported is None else Status.UNSUPPORTED
@@ -315,7 +315,7 @@ class Builder:
         return self.card.wrapper(self.precision)
 
     def _part(self, text: _Text) -> Part:
-        return Part(text.part, self._place(text).is_file, partial(self._object, text))
+        return Part(text.part, partial(parts.whole, self._place(text)), partial(self._object, text))
 
     def _place(self, text: _Text) -> Path:
         """Where the object file of a text is kept."""
@@ -327,7 +327,7 @@ class Builder:
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
-            if final.is_file():
+            if parts.whole(final):
                 caching.used(final)
                 return final
             with parts.workshop(final) as folder:
@@ -345,7 +345,7 @@ class Builder:
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
         with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
-            if executable.is_file():
+            if parts.whole(executable):
                 caching.used(executable)
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
