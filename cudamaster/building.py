@@ -190,7 +190,7 @@ class Builder:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         folder = self._folder(candidate)
         worker, log = self.executable(candidate), folder / _LOG_FILE
-        if not worker.is_file():
+        if not parts.whole(worker):
             return self.build(candidate)
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
@@ -222,7 +222,7 @@ class Builder:
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
-            if not caching.kept(local):
+            if not (parts.whole(local) and caching.kept(local)):
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
@@ -249,7 +249,7 @@ class Builder:
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
             with parts.alone(folder / "lock", f"kernel {candidate.id}"):
-                if not executable.is_file():
+                if not parts.whole(executable):
                     compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
                     if compiled.object is None:
                         status = Status.COMPILE_ERROR if compiled.unsupported is None else Status.UNSUPPORTED
@@ -314,7 +314,7 @@ class Builder:
         return self.card.wrapper(self.precision)
 
     def _part(self, text: _Text) -> Part:
-        return Part(text.part, self._place(text).is_file, partial(self._object, text))
+        return Part(text.part, partial(parts.whole, self._place(text)), partial(self._object, text))
 
     def _place(self, text: _Text) -> Path:
         """Where the object file of a text is kept."""
@@ -326,7 +326,7 @@ class Builder:
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
-            if caching.kept(final):
+            if parts.whole(final) and caching.kept(final):
                 return final
             with parts.workshop(final) as folder:
                 built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
@@ -343,7 +343,7 @@ class Builder:
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
         with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
-            if caching.kept(executable):
+            if parts.whole(executable) and caching.kept(executable):
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
             built = self.device.link(objects, linking, debug=debug, libraries=libraries)

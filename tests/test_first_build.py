@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
+from cudamaster import cards, resources
+from cudamaster.building import Builder
 from cudamaster.cli.output import Waiting
 from cudamaster.devices import parts
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.parts import Part
+from cudamaster.values import Precision
 
 KERNEL = resources.package() / "playbook" / "dot_product" / "fp32" / "1_shuffle_reduction.cu"
 
@@ -213,3 +215,20 @@ def test_nothing_more_is_begun_once_a_part_cannot_be_made(monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="no room"):
         parts.build([Part(str(number), never, partial(fails, number)) for number in range(9)])
     assert len(begun) < 4
+
+
+@pytest.mark.parametrize("left", [0, 3, 1000])
+def test_what_is_there_by_half_is_built_again(left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut can leave that. A linker took an empty file for one without symbols, and a good kernel was blamed."""
+    monkeypatch.setattr(resources, "cache", lambda: tmp_path)
+    builder = Builder(cards.load("dot_product"), Precision.FP32, CpuDevice())
+    part = builder._part(builder._call_text(debug=False))
+    part.make()
+    assert part.there()
+    [built] = tmp_path.glob("cpu/*/harnesses/*.o")
+    before = built.stat().st_size
+    os.truncate(built, left)
+    assert not part.there()
+    part.make()
+    assert part.there()
+    assert built.stat().st_size == before

@@ -23,7 +23,7 @@ from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
-from cudamaster.devices.parts import Part
+from cudamaster.devices.parts import Part, whole
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -180,7 +180,7 @@ class CpuDevice:
         executors = [
             Part(
                 name,
-                toolchain.runtime_place(debug=debug, observer=observer).is_file,
+                partial(whole, toolchain.runtime_place(debug=debug, observer=observer)),
                 partial(toolchain.runtime_object, debug=debug, observer=observer),
             )
             for name, debug, observer in kinds

@@ -274,11 +274,11 @@ def link_command(
 def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     target = runtime_place(debug=debug, observer=observer)
-    if caching.kept(target):
+    if parts.whole(target) and caching.kept(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with parts.alone(target.with_suffix(".lock"), "the executor"):
-        if not caching.kept(target):
+        if not (parts.whole(target) and caching.kept(target)):
             with parts.workshop(target) as building:
                 _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
     return target
