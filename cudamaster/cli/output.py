@@ -68,6 +68,12 @@ def console() -> Console:
     return Quiet(highlight=False, markup=False, soft_wrap=True, width=None if "COLUMNS" in os.environ else 120)
 
 
+def print_to_copy(out: Console, *lines: str) -> None:
+    """Lines with a command or a path: a terminal breaks them itself, so that what is copied has no line ends in it."""
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
 class Waiting:
     """What is waited for, for a spinner: while parts are built for the first time it says how far they are."""
 
