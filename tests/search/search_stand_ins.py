@@ -53,6 +53,9 @@ class FakeCard:
         return f"DESCRIPTION of {self.name} in {precision.value}"
 
 
+ESCAPES = "<escapes>"
+
+
 def kernel(status: str = "correct", score: float | None = None, tag: str = "") -> str:
     """Code whose verdict the scripted workbench reads from its first line."""
     return (
@@ -79,6 +82,7 @@ class ScriptedWorkbench:
         self.evaluated.append(candidate.id)
         self._delay()
         _, status, score, tag = candidate.code.split("\n", 1)[0].split(" ", 3)
+        tag = tag.replace(ESCAPES, "\x1b[2J\u202e")  # code cannot hold them, what a program prints can
         timing = Timing((2.0, 4.0), (1.0, 2.0))
         return Verdict(
             candidate=candidate.id,
