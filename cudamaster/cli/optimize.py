@@ -256,7 +256,7 @@ class Progress:
         """Announce a new best."""
         self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}", style="green")
         if findings.bottleneck is not None:
-            self._out.print(f"    {findings_line(findings)}", style="dim")
+            self._aside(findings_line(findings))
         self._findings(findings)
 
     def _findings(self, findings: Findings) -> None:
@@ -268,8 +268,11 @@ class Progress:
         kept = ", ".join(f"{name} {value:.3g} {findings.units.get(name, '')}".rstrip()
                          for name, value in findings.metrics.items())  # fmt: skip
         for told in (*breakdown_lines(findings.breakdown), f"findings: {kept}" if kept else ""):
-            for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
-                self._out.print(f"    {line}", style="dim")
+            self._aside(told)
+
+    def _aside(self, told: str) -> None:
+        for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
+            self._out.print(f"    {line}", style="dim")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""
@@ -363,8 +366,8 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         )
         out.print(f"\nThis ran on the CPU device: results are proven there, {said}")
         print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
-        out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc; what is missing is said by")
-        print_to_copy(out, f"{ourselves('doctor')}")
+        out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
+        print_to_copy(out, f"What is missing for that: {ourselves('doctor')}")
     if only_playbook:
         out.print(
             "The kernels came from the built-in playbook, which is no language model.\n"
