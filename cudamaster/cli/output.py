@@ -206,12 +206,13 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     rows: list[list[str | Text]] = []
     for case in sweep:
         times, comparison = case.times_us, case.speed
+        label = case.label.replace(",", ", ")  # a narrow table breaks it there, not within a name
         if times is None or comparison is None:
             left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
-            rows.append([case.label, why, *["-"] * (len(columns) - 1)])
+            rows.append([label, why, *["-"] * (len(columns) - 1)])
             continue
-        row: list[str | Text] = [case.label, _pair(*times)]
+        row: list[str | Text] = [label, _pair(*times)]
         # How far the model may be off is the same for all; the line on P says it.
         reach = "" if modelled else f" ({_interval(comparison)})"
         row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]
