@@ -85,7 +85,7 @@ class Builder:
 
     @cached_property
     def _reference(self) -> str:
-        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
+        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text(encoding="utf-8")
 
     def build(
         self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
@@ -222,11 +222,10 @@ class Builder:
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
-            if not local.is_file():
+            if not caching.kept(local):
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
-            caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def traced_worker(self, candidate: Candidate) -> Build:
@@ -327,8 +326,7 @@ class Builder:
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
-            if final.is_file():
-                caching.used(final)
+            if caching.kept(final):
                 return final
             with parts.workshop(final) as folder:
                 built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
@@ -345,8 +343,7 @@ class Builder:
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
         with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
-            if executable.is_file():
-                caching.used(executable)
+            if caching.kept(executable):
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
             built = self.device.link(objects, linking, debug=debug, libraries=libraries)
@@ -398,7 +395,7 @@ class Builder:
                     "source",
                     "the text depends on how it is compiled",
                     line,
-                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and their like.",
+                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and the like.",
                 )
         return None
 
@@ -426,7 +423,7 @@ def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str
 
 @cache
 def _harness_source(name: str) -> str:
-    return (resources.bench() / "harness" / f"{name}.cu").read_text()
+    return (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
 
 
 def _sources() -> list[str]:
@@ -437,7 +434,7 @@ def _sources() -> list[str]:
 def _headers_hash() -> str:
     folder = resources.bench()
     headers: Sequence[Path] = sorted(folder.glob("include/**/*.h"))
-    return content_hash(*(path.read_text() for path in headers))
+    return content_hash(*(path.read_text(encoding="utf-8") for path in headers))
 
 
 @cache
@@ -449,7 +446,7 @@ def _ledger_hash() -> str:
 def _redirected() -> Mapping[str, str]:
     """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open, and
     those in whose place it reaches others."""
-    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text()
+    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text(encoding="utf-8")
     ledger = {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
     return {**INSTEAD, **ledger}
 

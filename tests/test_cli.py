@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudamaster import cards, resources
-from cudamaster.cli import main
+from cudamaster.cli import kernel_file, main
 from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import examine
 from cudamaster.cli.kernel_file import read_kernel
@@ -212,7 +212,7 @@ def test_help_is_not_cut_and_tells_of_the_strategies() -> None:
     assert all(strategy.summary in told for strategy in STRATEGIES.values())
 
 
-def test_a_kernel_out_of_a_pipe(tmp_path: Path) -> None:
+def test_a_kernel_out_of_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard input, a pipe with a writer, and one without, which is no reason to wait for ever."""
     command = [sys.executable, "-m", "cudamaster", "harness", "relu", "--region"]
     text = baseline_region(cards.load("relu"), Precision.FP32)
@@ -223,8 +223,12 @@ def test_a_kernel_out_of_a_pipe(tmp_path: Path) -> None:
     writing.start()
     assert read_kernel(pipe, card, "fp32") == text
     writing.join()
+    monkeypatch.setattr(kernel_file, "_PIPE_LIMIT_S", 0.1)
     with pytest.raises(UsageError, match="nobody wrote into this pipe"):
         read_kernel(pipe, card, "fp32")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="standard input is closed"):
+        read_kernel(Path("-"), card, "fp32")
     told = subprocess.run([*command, "-"], input=text, capture_output=True, text=True, check=False)
     assert "relu_optimized" in told.stdout, told.stderr
 

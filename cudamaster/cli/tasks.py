@@ -30,7 +30,11 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     if skeleton:
         if name is None:
             raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
-        click.echo(harness.skeleton(cards.load(name), Precision(precision)), nl=False)
+        text = harness.skeleton(cards.load(name), Precision(precision))
+        if as_json:
+            print_json({"task": name, "precision": precision, "skeleton": text})
+        else:
+            click.echo(text, nl=False)
         return
     if name is not None:
         _show(cards.load(name), as_json)

@@ -101,7 +101,7 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shown, log, time.monotonic() - start, str(error))
-        rewritten.write_text(f'#line 1 "{name}.cu"\n{text}')
+        rewritten.write_text(f'#line 1 "{name}.cu"\n{text}', encoding="utf-8")
         ok, log = _call(command)
         if ok and not debug:
             too_much = _static_shared_excess(target)
@@ -141,7 +141,7 @@ class CpuDevice:
             with threads(1) as pool:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
                 compiled = self._compile_observed(command, rewritten, text, observer)
-                (folder / f"{name}.ptxas").write_text(asked.result())
+                (folder / f"{name}.ptxas").write_text(asked.result(), encoding="utf-8")
             if compiled[0]:
                 compiled = _call(toolchain.redirect_command(target))
         else:
@@ -156,7 +156,7 @@ class CpuDevice:
         ok, log = False, ""
         # g++ says no where its own pragma stands before something else than a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
-            rewritten.write_text(f'#line 1 "{rewritten.stem}.cu"\n{tried}')
+            rewritten.write_text(f'#line 1 "{rewritten.stem}.cu"\n{tried}', encoding="utf-8")
             ok, log = _call(command)
             if ok:
                 break
