@@ -143,8 +143,8 @@ def _show(card: object, as_json: bool) -> None:
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
     out.print(
-        "The timed cases. Read and written: the least that a call has to in fp32; in bf16 elements of type T take "
-        "half. Operations: the fewest known.\n"
+        "The timed cases. Weight T: what a size counts in P. Read and written: the least that a call has to in fp32; "
+        "in bf16, elements of __nv_bfloat16 take half. Operations: the fewest known.\n"
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
