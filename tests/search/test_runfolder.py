@@ -1,4 +1,4 @@
-"""Holds runfolder.py and recording.py to refusing what is damaged, foreign or in use, with the file and the fix."""
+"""Holds folder.py and recording.py to refusing what is damaged, foreign or in use, with the file and the fix."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from search_stand_ins import (
     plan,
 )
 
-from cudamaster.errors import ModelError, RunFolderError
+from cudamaster.core.errors import ModelError, RunFolderError
+from cudamaster.core.values import Candidate, Precision, Role, Verdict
 from cudamaster.models.protocol import Reply, Request
-from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import RunFolder, fresh_path
-from cudamaster.runrecord import Settings, read_manifest, unusable
+from cudamaster.runs.folder import RunFolder, fresh_path
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_manifest, unusable
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Candidate, Precision, Role, Verdict
 
 SETTINGS = Settings("cudamaster", 1, 1, "stand-in", dict.fromkeys(ROLES, "scripted"), seed=7)
 SCRIPT = [
