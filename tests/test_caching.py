@@ -1,4 +1,4 @@
-"""Holds build/caching.py to its limit: the oldest goes first, and what somebody uses stays, also in other processes."""
+"""Holds core/caching.py to its limit: the oldest goes first, and what somebody uses stays, also in other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from small_cards import small_card
 
-from cudamaster.build import caching
+from cudamaster.core import caching
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.cpu import CpuDevice

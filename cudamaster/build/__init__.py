@@ -1,1 +1,1 @@
-"""From a candidate to executables, and the cache they lie in."""
+"""From a candidate to executables."""

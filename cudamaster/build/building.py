@@ -17,8 +17,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from time import monotonic
 
-from cudamaster.build import caching
-from cudamaster.core import resources
+from cudamaster.core import caching, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import without_folders
 from cudamaster.core.values import Candidate, Precision, Status, content_hash

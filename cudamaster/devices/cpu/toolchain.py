@@ -12,8 +12,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
-from cudamaster.build import caching
-from cudamaster.core import keys, resources
+from cudamaster.core import caching, keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
