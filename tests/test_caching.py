@@ -92,7 +92,7 @@ def test_what_another_process_uses_stays_until_that_is_gone(tmp_path: Path) -> N
     script = f"""
 import time
 from pathlib import Path
-from cudamaster import caching
+from cudamaster.core import caching
 with caching.using(Path({str(folder)!r})):
     print("here", flush=True)
     time.sleep(60)

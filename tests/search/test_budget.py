@@ -244,7 +244,7 @@ import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import time
 from pathlib import Path
 from test_budget import SCRIPT, SETTINGS, HoldingWorkbench, ScriptedModel
-from cudamaster.optimization import optimize
+from cudamaster.runs.optimization import optimize
 
 class Slow(HoldingWorkbench):
     def evaluate(self, candidate, *, to_beat=None):

@@ -35,7 +35,7 @@ MARK = "7f3a9c51"  # in all of them
 # The command line, on a task with one small timed case.
 PROGRAM = """
 import sys
-from cudamaster import cards
+from cudamaster.tasks import cards
 from cudamaster.cli import main
 from small_cards import small_card
 
