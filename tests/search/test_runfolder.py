@@ -185,7 +185,8 @@ def test_what_a_kill_left_half_written_is_removed(finished: Path) -> None:
 def test_a_folder_in_use_is_left_alone(finished: Path) -> None:
     """The lock is seen from another process and freed with its holder, however it ends."""
     script = (
-        f"from pathlib import Path; from cudamaster.runs.folder import RunFolder; RunFolder.open(Path({str(finished)!r}))"
+        "from pathlib import Path; from cudamaster.runs.folder import RunFolder; "
+        f"RunFolder.open(Path({str(finished)!r}))"
     )
     with RunFolder.open(finished):
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
