@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -447,6 +448,38 @@ def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
         assert server.asked == 2
         assert server.left.wait(5.0)
     assert "--model-timeout" in error.value.fix
+
+
+_STOPPED = """
+import sys, time
+from cudamaster.models.in_time import in_time
+
+def look():
+    if time.monotonic() > until:
+        raise TimeoutError("the minutes are over")
+
+until = time.monotonic() + float(sys.argv[2])
+print("asked", flush=True)
+print(in_time(sys.stdin.readline, float(sys.argv[1]), look))
+"""
+
+
+@pytest.mark.parametrize(("limit", "minutes"), [("1", "60"), ("60", "1")])
+def test_a_reply_that_came_while_the_process_was_stopped_is_taken(limit: str, minutes: str) -> None:
+    """Ctrl-Z and fg: it is paid for, and would be asked for again."""
+    command = [sys.executable, "-c", _STOPPED, limit, minutes]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(0.3)  # until it waits
+        process.send_signal(signal.SIGSTOP)
+        process.stdin.write("fine\n")
+        process.stdin.flush()
+        time.sleep(2.5)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "fine\n"
+        assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
