@@ -189,7 +189,7 @@ class _Teller:
         for told in run.rounds:
             status = styled(told.status) if told.status is not None else "-"
             score = "-" if told.score is None else f"{told.score:.2f}"
-            rows.append([str(told.number), visible(_title(told)), status, score, f"{told.best_score:.2f}"])
+            rows.append([str(told.number), visible(told.title), status, score, f"{told.best_score:.2f}"])
         p = score_column(run.mark)
         if rows:
             self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
@@ -202,7 +202,7 @@ class _Teller:
 
     def _round(self, told: RoundAccount, run: RunAccount) -> None:
         self._out.print()
-        self._prose(f"Round {told.number}: {_title(told)}", 0, "bold")
+        self._prose(f"Round {told.number}: {told.title}", 0, "bold")
         if told.plan is not None:
             self._prose(told.plan.text, 2)
         for attempt in told.attempts:
@@ -313,6 +313,7 @@ class _Teller:
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
+        from cudamaster.core.numerals import plain
         from cudamaster.runs.digest import breakdown_lines
         from cudamaster.runs.summary import change
 
@@ -321,8 +322,8 @@ class _Teller:
             for line in breakdown_lines(profile.breakdown):
                 self._prose(line, indent + 2, hang=2)
         for metric in profile.metrics:
-            before = "" if metric.before is None else f"{metric.before:.4g} → "
-            after = "not measured" if metric.after is None else f"{metric.after:.4g}"
+            before = "" if metric.before is None else f"{plain(metric.before)} → "
+            after = "not measured" if metric.after is None else plain(metric.after)
             unit = "" if metric.unit is None or metric.after is None else f" {metric.unit}"
             relative = "" if metric.relative is None else f" ({change(metric.relative)})"
             self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
@@ -391,10 +392,6 @@ def change_of(attempt: AttemptAccount) -> str:
 
 def _flags(attempt: AttemptAccount) -> str:
     return ", ".join([*(f"+ {flag}" for flag in attempt.flags_added), *(f"- {flag}" for flag in attempt.flags_removed)])
-
-
-def _title(told: RoundAccount) -> str:
-    return "(no plan)" if told.plan is None else told.plan.idea
 
 
 def _next(run: RunAccount, *, alone: bool) -> str:
