@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from cudamaster.core.speed import Comparison
     from cudamaster.core.values import GpuModel, Seconds, Verdict
 
+# What a person calls the parts of `Seconds`.
+_SECONDS = {
+    "build": "building",
+    "start": "starting processes",
+    "check": "checking",
+    "timing": "timing",
+    "modelling": "modelling times",
+    "waiting": "waiting for the device",
+    "command": "loading this program",
+    "rest": "all else",
+}
+
 # Until here Python has done nothing but compute.
 _STARTED = time.monotonic() - time.process_time()
 _LONG_S = 3.0  # a spinner counts seconds from here on
@@ -262,7 +274,8 @@ def say_seconds(seconds: Seconds) -> str:
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
-    return ", ".join(f"{name} {getattr(seconds, name):.1f} s" for name in named)
+    told = ", ".join(f"{_SECONDS[name]} {getattr(seconds, name):.1f} s" for name in named)
+    return f"Took {seconds.total:.1f} s: {told}"
 
 
 def seconds_since_start() -> float:
