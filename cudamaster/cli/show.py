@@ -38,13 +38,20 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="RUN")
 @click.option("--round", "number", type=click.IntRange(1), metavar="N", help="One round alone, in full.")
 @click.option("--diff", "with_diff", is_flag=True, help="What each attempt changed in the code [default].")
 @click.option("--no-diff", "without_diff", is_flag=True, help="Leave that out.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the whole run as one HTML page.")
 @options.as_json
-def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, html: Path | None, as_json: bool) -> None:
+def show(
+    runs: tuple[Path, ...],
+    number: int | None,
+    with_diff: bool,
+    without_diff: bool,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
 
     Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed. Of a suite's folder
@@ -53,6 +60,13 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.runs.reading import read
 
+    run = runs[0]
+    if len(runs) > 1:  # a shell's pattern fits all runs of a task
+        latest = max(runs, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
+        raise UsageError(
+            f"{len(runs)} runs are named, and one is shown at a time.",
+            f"Name one of them; the latest is {ourselves('show', str(latest))}",
+        )
     if (run / "suite.json").is_file():
         _show_suite(run, number, html, as_json=as_json)
         return
