@@ -73,7 +73,7 @@ def test_declaration(precision: Precision, expected: str) -> None:
     [
         ({"weight": "rows * unknown"}, "unknown"),
         ({"colour": "red"}, "colour"),
-        ({"id": 51}, "id"),
+        ({"id": 0}, "id"),
         ({"inputs": ["uniform(nothing, -1, 1)"]}, "nothing"),
         ({"sweep": []}, "no timed case"),
         ({"inputs": ["unheard_of(x)"]}, "unheard_of"),

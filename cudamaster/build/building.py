@@ -85,7 +85,7 @@ class Builder:
 
     @cached_property
     def _reference(self) -> str:
-        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text(encoding="utf-8")
+        return self.card.reference()
 
     def build(
         self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None

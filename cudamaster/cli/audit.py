@@ -52,7 +52,7 @@ def audit(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Try a corpus of dishonest candidates on TASKS, all fifty by default, and honest but unusual ones.
+    """Try a corpus of dishonest candidates on TASKS, MSKernelBench's fifty by default, and honest but unusual ones.
 
     Says what was let through, what was refused and by which check. Kinds to which a task makes no difference are
     tried on five varied tasks. An audit that was stopped goes on when it is started again. Exits with 1 when a

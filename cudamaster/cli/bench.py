@@ -47,7 +47,7 @@ def baselines(
 ) -> None:
     """Hold baselines against their double-precision references, and time them with --calls.
 
-    Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
+    Without TASKS, those of MSKernelBench. On a GPU every case is run, on the CPU device the verification cases, under a memory
     checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError

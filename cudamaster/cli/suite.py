@@ -48,7 +48,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 @click.command(cls=SearchCommand)
 @click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
-              help="Tasks by name, all fifty by default; can be repeated.")  # fmt: skip
+              help="Tasks by name, your own too; can be repeated.  [default: MSKernelBench, all fifty]")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
@@ -175,7 +175,7 @@ def _planned(
     if precision is None:
         precision = "both" if records.source is not None else Precision.FP32.value
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    known = cards.names()
+    known = [*cards.names(), *cards.own_names()] if patterns else cards.names()
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import platformdirs
 
-from cudamaster.core.errors import DeviceError
+from cudamaster.core.errors import DeviceError, UsageError
 
 CACHE = "CUDAMASTER_CACHE"
+TASKS = "CUDAMASTER_TASKS"
 _NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -30,6 +31,26 @@ def root() -> Path:
 def bench() -> Path:
     """The benchmark: tasks/, fp32/, bf16/, reference/, include/."""
     return root() / "bench"
+
+
+def own_tasks() -> Path | None:
+    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS. None where it is not set.
+
+    Raises as `task_folder`.
+    """
+    chosen = os.environ.get(TASKS)
+    return task_folder(Path(os.path.expanduser(chosen))) if chosen else None  # noqa: PTH111
+
+
+def task_folder(place: Path) -> Path:
+    """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
+    place = place.absolute()
+    fix = f"Name a folder with tasks/, fp32/, bf16/ and reference/, or unset {TASKS} where that is what names it."
+    if (why := _why_no_place(place)) is not None:
+        raise UsageError(f"The tasks in {place} cannot be used: {why}.", fix)
+    if not (place / "tasks").is_dir():
+        raise UsageError(f"There are no tasks in {place}: it has no folder tasks/.", fix)
+    return place
 
 
 def templates() -> Path:

@@ -2,6 +2,8 @@
 
     cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
 
+For a user's own tasks it is the folder playbook/ beside theirs ($CUDAMASTER_TASKS), where there is one.
+
 Each file opens with a header of comments, and goes through the same pipeline as any model's code:
 
     // idea: <title on one line>
@@ -37,10 +39,12 @@ class Step:
 
 
 class PlaybookModel:
-    """Answers from the playbook in `library`, the shipped one by default."""
+    """Answers from the playbook in `library`; by default from the shipped one, and from that of a user's own tasks."""
 
     def __init__(self, library: Path | None = None) -> None:
-        self._library = library or resources.package() / "playbook"
+        own = resources.own_tasks() if library is None else None
+        shipped = library or resources.package() / "playbook"
+        self._libraries = [shipped, *([own / "playbook"] if own is not None else [])]
 
     @property
     def name(self) -> str:
@@ -71,12 +75,14 @@ class PlaybookModel:
 
     def steps(self, task: str, precision: str) -> tuple[Step, ...]:
         """The steps for a task, in order of their numbers. Raises as `ask` does."""
-        folder = self._library / task / precision
+        folders = [library / task / precision for library in self._libraries]
+        folder = next((each for each in folders if each.is_dir()), folders[-1])
         paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
         if not paths:
             raise UsageError(
                 f"The built-in playbook has nothing for {task} in {precision}.",
-                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL.",
+                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. For a task of your own, kernels in "
+                "playbook/ beside it will do.",
             )
         paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
         steps = tuple(read_step(path) for path in paths)

@@ -80,6 +80,7 @@ class _Reading:
         self.disagreements: list[Disagreement] = []
         self.found = 0
         self._seen: set[Path] = set()
+        self._benchmark = benchmark()
         self._runs: dict[tuple[str, str, str, str], _Place] = {}
 
     def problem(self, path: Path, what: str, fix: str, *, serious: bool = True) -> None:
@@ -140,6 +141,8 @@ class _Reading:
                 "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
+        if told.task not in self._benchmark:
+            told = _told_apart(told)
         self._keep(told, live=told.source != "kept")
         return told
 
@@ -266,6 +269,12 @@ def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) ->
         if not any((one.name, kind) in there for kind in kinds):
             told.setdefault((one.name, one.emulated), one)
     return tuple(sorted(told.values(), key=lambda one: one.name))
+
+
+def _told_apart(result: TaskResult) -> TaskResult:
+    """The result of a user's own task as one of another configuration: it has no part in the benchmark's numbers."""
+    described = f"{result.configuration.described}, tasks of one's own"
+    return changed(result, configuration=changed(result.configuration, described=described))
 
 
 def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
