@@ -1,4 +1,4 @@
-"""A task outside MSKernelBench: the worked example of docs/adding.md goes through the commands as any other task does."""
+"""A task outside MSKernelBench: the worked example of docs/adding.md goes through the commands as any other does."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def baselines(
 ) -> None:
     """Hold baselines against their double-precision references, and time them with --calls.
 
-    Without TASKS, those of MSKernelBench. On a GPU every case is run, on the CPU device the verification cases, under a memory
-    checker. Exits with 1 when one fails.
+    Without TASKS, those of MSKernelBench. On a GPU every case is run, on the CPU device the verification cases, under
+    a memory checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision

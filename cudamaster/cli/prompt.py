@@ -15,7 +15,7 @@ from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Request
-    from cudamaster.strategies.registry import Strategy
+    from cudamaster.strategies.strategy import Strategy
 
 
 @click.command()
@@ -82,7 +82,9 @@ def _asking(role: Role, strategy: str | None) -> Strategy:
     from cudamaster.core.errors import UsageError
     from cudamaster.strategies import registry
 
-    search = registry.find(strategy or ("cudaforge" if role is Role.JUDGE else "cudamaster"))
+    if strategy is None:
+        strategy = next((name for name, each in registry.STRATEGIES.items() if role in each.roles), "cudamaster")
+    search = registry.find(strategy)
     if role not in (*search.roles, Role.REVIEWER):
         raise UsageError(
             f"The strategy {search.name} asks no {role.value} agent.",

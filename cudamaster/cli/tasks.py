@@ -78,9 +78,9 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     _list(out, of_benchmark, footprints)
     timed_cases = sum(case.sweep for card in of_benchmark for case in card.cases)
     out.print(
-        f"{cards.MSKERNELBENCH}: {len(of_benchmark)} tasks, {timed_cases} timed cases in each precision. Timed cases are "
-        "scored, the checked ones are further ones that have to be right; largest: all buffers of the largest case in "
-        "fp32."
+        f"{cards.MSKERNELBENCH}: {len(of_benchmark)} tasks, {timed_cases} timed cases in each precision. Timed cases "
+        "are scored, the checked ones are further ones that have to be right; largest: all buffers of the largest case "
+        "in fp32."
     )
     if own:
         out.print(f"\nTasks of your own, in {own[0].folder}:")

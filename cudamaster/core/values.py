@@ -29,7 +29,7 @@ class Precision(StrEnum):
 
 
 class Role(StrEnum):
-    """Who is asked. A strategy names those that it needs; the list is closed."""
+    """Who is asked. A strategy names those that it needs; a role that is not here cannot be asked."""
 
     PLANNER = "planner"
     CODER = "coder"

@@ -81,8 +81,8 @@ class PlaybookModel:
         if not paths:
             raise UsageError(
                 f"The built-in playbook has nothing for {task} in {precision}.",
-                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. For a task of your own, kernels in "
-                "playbook/ beside it will do.",
+                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. Of a task of your own, "
+                "kernels can be put in playbook/ beside it.",
             )
         paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
         steps = tuple(read_step(path) for path in paths)

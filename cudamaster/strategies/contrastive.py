@@ -26,14 +26,16 @@ from random import Random
 
 from cudamaster.agents import contrast
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar, Improvement
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Plan, Role
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.exemplars import Islands, Pool, Selection
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "contrastive"
 ROLES = (Role.CODER, Role.COMPILER)
@@ -129,3 +131,29 @@ def _try(
 
 def _senseless(name: str, value: float, wanted: str) -> UsageError:
     return UsageError(f"{name} is {value}, which makes no contrastive search.", f"Make it {wanted}.")
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    options = options_of(STRATEGY, settings.options)
+    return optimize(workbench, models, settings.rounds, options, settings.search_seed, observer, tie=settings.tie)
+
+
+def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> object:
+    shown = [Exemplar(baseline, verdict, 1.0, is_baseline=True)]
+    if candidate.id != baseline.id:
+        if not verdict.correct or verdict.score is None:
+            raise UsageError(f"The strategy {NAME} shows no kernel without a score.", "Take another kernel.")
+        shown.append(Exemplar(candidate, verdict, verdict.score))
+    return contrast.improve(model, brief, sorted(shown, key=lambda exemplar: exemplar.score), [])
+
+
+STRATEGY = Strategy(
+    NAME,
+    "CUDA-L1 with fixed weights: R kernels, each written from earlier ones and their scores",
+    ROLES,
+    _run,
+    rounds=10,
+    shows_profile=lambda options: False,
+    options=Options,
+    coder=_ask_coder,
+)

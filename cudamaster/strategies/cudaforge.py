@@ -25,12 +25,15 @@ from dataclasses import dataclass
 
 from cudamaster.agents import judge, lone_coder
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Plan, Role, Verdict
+from cudamaster.core.values import Candidate, Plan, ProfileMode, Role, Verdict
 from cudamaster.models.protocol import Model
+from cudamaster.strategies import other_agents
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "cudaforge"
 ROLES = (Role.CODER, Role.JUDGE)
@@ -147,3 +150,29 @@ class _Advised:
     def _planned(self, plan: Plan) -> None:
         self.plan = plan
         self._frame.observer.planned(self._number, plan)
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    options = options_of(STRATEGY, settings.options)
+    return optimize(workbench, models, settings.rounds, options, observer, tie=settings.tie)
+
+
+def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
+    if candidate.id == baseline.id:
+        return lone_coder.write(model, brief, baseline.code)
+    if verdict.correct:
+        return lone_coder.optimize(model, brief, candidate, verdict, other_agents.OPTIMIZATION, None)
+    return lone_coder.correct(model, brief, candidate, verdict, other_agents.CORRECTION)
+
+
+STRATEGY = Strategy(
+    NAME,
+    "CudaForge: Coder and Judge over R rounds, with 24 metrics",
+    ROLES,
+    _run,
+    rounds=10,
+    profile=ProfileMode.CUDAFORGE24,
+    shows_profile=lambda options: options.judge != CORRECTION,
+    options=Options,
+    coder=_ask_coder,
+)

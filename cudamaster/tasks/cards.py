@@ -106,8 +106,8 @@ class Case(_Strict):
 class TaskCard(_Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
-    `id` is its place in lists. `held_out` and `held_out_large` are how further cases are drawn for every evaluation: small ones, and such as are
-    near the largest timed one. tasks/held_out.py says how they are written.
+    `id` is its place in lists. `held_out` and `held_out_large` are how further cases are drawn for every evaluation:
+    small ones, and such as are near the largest timed one. tasks/held_out.py says how they are written.
     """
 
     id: int = Field(ge=1)
