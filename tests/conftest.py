@@ -9,8 +9,12 @@ import pytest
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run behind it so, and it is inherited
+# Whoever runs the tests in the background ignores signals, and every program that is started here inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
