@@ -17,11 +17,29 @@ for _number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(_number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, saying why."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test` asks for."""
+    parser.addoption("--quick", action="store_true", help="leave out tests marked slow; at least one of a kind stays")
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a test is marked slow, and none of the few of its function that stay: `slow(but=[ids])`."""
+    mark = item.get_closest_marker("slow")
+    if mark is None:
+        return False
+    call = getattr(item, "callspec", None)
+    return call is None or call.id not in mark.kwargs.get("but", ())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow where that is asked for, and skip what this machine cannot run, saying why."""
     from cudamaster.devices.choose import why_not_cuda
     from cudamaster.devices.cuda import find_nvcc
 
+    if config.getoption("--quick"):
+        slow = [item for item in items if is_slow(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not is_slow(item)]
     reasons = {"gpu": why_not_cuda(), "nvcc": None if find_nvcc() else "nvcc is not installed"}
     for item in items:
         for mark, reason in reasons.items():
