@@ -1,4 +1,4 @@
-"""The pages' example of a strategy with an agent: its files, and the two lines that docs/adding.md names, are enough."""
+"""The example of a strategy with an agent on docs/adding.md: its files, and two lines, are enough."""
 
 from __future__ import annotations
 

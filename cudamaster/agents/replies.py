@@ -111,8 +111,7 @@ def command_line(text: str, program: str) -> str:
     """
     text = re.sub(r"\s*\\\r?\n\s*", " ", _without_thoughts(text))
     lines = [re.sub(r"^[$>]\s+", "", line.strip().strip("`").strip()) for line in text.splitlines()]
-    names = {program, "nvcc"}
-    found = list(dict.fromkeys(line for line in lines if line.split(" ", 1)[0] in names and " " in line))
+    found = list(dict.fromkeys(line for line in lines if line.startswith(f"{program} ")))
     if not found:
         raise Misfit(f"there is no line that starts with `{program}`.")
     if len(found) > 1:

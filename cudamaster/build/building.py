@@ -22,11 +22,10 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import without_folders
 from cudamaster.core.values import Candidate, Precision, Status, content_hash
 from cudamaster.devices import parts
-from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
-from cudamaster.guards.flags import Flags, parse_command
+from cudamaster.guards.flags import Flags
 from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
@@ -108,7 +107,7 @@ class Builder:
         return self._folder(candidate) / ("debug" if debug else "run")
 
     def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
-        flags = parse_command(candidate.command)
+        flags = self.device.parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
         expanded = self._expand(candidate, flags)
@@ -240,7 +239,7 @@ class Builder:
         device = self.device
         if not isinstance(device, Observing):
             raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")
-        flags = parse_command(candidate.command)
+        flags = self.device.parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
         started = monotonic()
@@ -401,14 +400,14 @@ class Builder:
 
     def _expand(self, candidate: Candidate, flags: Flags, more: Sequence[str] = ()) -> str | Refusal:
         """The region after the preprocessor, which gets nothing that is no plain text."""
-        toolchain.version()  # a compiler that does not run is no fault of the region
+        by = self.device.preprocessor()
         return check_characters(candidate.code) or preprocess(
             candidate.code,
-            toolchain.compiler(),
-            self.device.include_folders(),
-            [*self.device.predefined(), *flags.defines],
+            by.compiler,
+            by.folders,
+            [*by.defines, *flags.defines],
             standard=flags.standard,
-            prelude=("cuda_runtime.h",),
+            prelude=by.first,
             flags=more,
         )
 

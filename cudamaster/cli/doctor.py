@@ -76,8 +76,9 @@ def examine(*, self_test: bool = False) -> list[Finding]:
     """Look for everything; nothing is changed but that the cache is there, and what is remembered of a self-test."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import toolchain
-    from cudamaster.devices.cuda import find_gpu, find_nvcc
+    from cudamaster.devices.cuda import find_gpu
     from cudamaster.devices.ncu import find_ncu
+    from cudamaster.devices.nvcc import find_nvcc
     from cudamaster.faults import compute_sanitizer
     from cudamaster.profiling.sass import find_cuobjdump
 

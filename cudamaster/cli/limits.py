@@ -24,13 +24,13 @@ def limits(device: str, again: bool, as_json: bool) -> None:
     """
     from cudamaster.core.errors import DeviceError, UsageError
     from cudamaster.devices.choose import choose, why_not_cuda
-    from cudamaster.devices.cuda import CudaDevice
+    from cudamaster.devices.protocol import Limited
     from cudamaster.workbench import floors
 
     if device == "cpu":
         raise UsageError("The CPU device has no limits: its times are emulated.", "Leave out --device cpu.")
     chosen = choose(device)
-    if not isinstance(chosen, CudaDevice):
+    if not isinstance(chosen, Limited):
         raise DeviceError(
             f"Limits cannot be measured here: {why_not_cuda()}.",
             "Run this on a machine with an NVIDIA GPU and nvcc; `cudamaster doctor` says what is missing.",

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from cudamaster import devices
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 precision: Decorator = click.option(
@@ -15,7 +17,7 @@ precision: Decorator = click.option(
 )
 device: Decorator = click.option(
     "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
+    type=click.Choice(["auto", *devices.NAMES]),
     default="auto",
     show_default=True,
     help="Where to build and run; auto takes a GPU if there is one.",

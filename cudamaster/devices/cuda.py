@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,8 +21,10 @@ from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Hardware, Hold, Profile, content_hash
 from cudamaster.devices import ncu, smi
+from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.ncu import NoProfile
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
@@ -33,14 +32,16 @@ from cudamaster.devices.protocol import (
     Compiled,
     MeasuringProtocol,
     ObjectRules,
+    Preprocessor,
     Ran,
     baseline_alone,
     linker_options,
 )
+from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.preprocess import NVCC_DEFINES
+from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
 
-_COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
 _TENSOR_MAP = b"cuTensorMap"  # as a symbol's name begins
@@ -67,44 +68,6 @@ class Gpu:
     def architecture(self) -> str:
         """Target of nvcc, e.g. "sm_90"."""
         return "sm_" + self.compute_capability.replace(".", "")
-
-
-@functools.cache
-def find_nvcc() -> Path | None:
-    """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
-    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
-
-
-def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
-    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
-    nvcc = find_nvcc()
-    if nvcc is None:
-        return ""
-    if any("sm_90a" in flag for flag in flags):
-        architecture = "sm_90a"
-    kept = [flag for flag in flags if not flag.startswith(("-arch=", "-gencode="))]
-    with tempfile.TemporaryDirectory(dir=folder) as building:
-        (Path(building) / f"{name}.cu").write_text(source, encoding="utf-8")
-        command = [
-            str(nvcc),
-            *kept,
-            f"-arch={architecture}",
-            "-Xptxas=-v",
-            "-cubin",
-            f"{name}.cu",
-            "-o",
-            f"{name}.cubin",
-        ]
-        ran = run_limited(command, _COMPILE_LIMIT_S, folder=Path(building))
-    return ran.stderr if ran.exit_code == 0 else ""
-
-
-def _packaged_nvcc() -> str | None:
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = sorted(path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
-    return str(found[-1]) if found else None
 
 
 def find_gpu() -> Gpu | None:
@@ -238,9 +201,18 @@ class CudaDevice:
         named = [Path(folder).resolve() for row in rows for folder in re.findall(r'"(?:-I)?(/[^"]+)"', row)]
         return tuple(dict.fromkeys(folder for folder in named if folder.is_dir()))
 
-    def predefined(self) -> tuple[str, ...]:
-        """What nvcc defines in its host pass."""
-        return NVCC_DEFINES
+    def preprocessor(self) -> Preprocessor:
+        """The host's compiler, which is told that it is nvcc in its host pass."""
+        return Preprocessor(toolchain.working_compiler(), self.include_folders(), NVCC_DEFINES, ("cuda_runtime.h",))
+
+    def parse_command(self, command: str) -> Flags | Refusal:
+        """The flags of an nvcc command."""
+        return parse_command(command)
+
+    def limits_flags(self) -> tuple[str, ...]:
+        """wgmma is in a build for sm_90a alone; other GPUs get the device's own target."""
+        target = ("-gencode=arch=compute_90a,code=sm_90a",) if self.gpu.compute_capability == "9.0" else ()
+        return ("-O2", "-std=c++17", *target)
 
     def object_rules(self) -> ObjectRules:
         """The CUDA runtime, memory and math functions, and what nvcc itself puts into an object."""
@@ -383,9 +355,9 @@ class CudaDevice:
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()
         product.unlink(missing_ok=True)
-        ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
+        ran = run_limited(command, COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
         require_room(ran)
-        log = f"nvcc was stopped after {_COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
+        log = f"nvcc was stopped after {COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
         return Compiled(
             object=product if ran.exit_code == 0 and product.is_file() else None,
             command=" ".join(command),

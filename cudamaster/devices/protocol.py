@@ -14,6 +14,8 @@ from cudamaster.devices.parts import Part
 
 if TYPE_CHECKING:
     from cudamaster.devices.ncu import NoProfile
+    from cudamaster.guards.flags import Flags
+    from cudamaster.guards.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,17 @@ class ObjectRules:
     state: frozenset[str] | None
 
 
+@dataclass(frozen=True)
+class Preprocessor:
+    """How the source guard sees a region: a compiler of the host, its folders of headers, what the device's compiler
+    predefines (NAME or NAME=VALUE), and the headers that it includes first."""
+
+    compiler: str
+    folders: tuple[Path, ...]
+    defines: tuple[str, ...]
+    first: tuple[str, ...]
+
+
 def linker_options(libraries: Sequence[Path]) -> list[str]:
     """The linker's options for shared libraries, by their paths: it finds them there again when it is run.
 
@@ -124,6 +137,34 @@ class Observing(Protocol):
 
     def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a linked harness; what the observer has to say goes to `notes`, which it may read first."""
+        ...
+
+
+class Unit(Protocol):
+    """One GPU, as far as what is measured of it has to be known again."""
+
+    @property
+    def uuid(self) -> str:
+        """Names it among all GPUs."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """Version of the driver."""
+        ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A device whose limits can be measured by bench/harness/limits.cu: a GPU. Others have no floor under a time."""
+
+    @property
+    def gpu(self) -> Unit:
+        """The GPU that the limits are of."""
+        ...
+
+    def limits_flags(self) -> tuple[str, ...]:
+        """Flags that limits.cu is compiled with."""
         ...
 
 
@@ -193,11 +234,15 @@ class Device(Protocol):
         ...
 
     def include_folders(self) -> tuple[Path, ...]:
-        """Folders of the CUDA headers that candidates see, for the preprocessing of the source guard."""
+        """Folders of the headers that candidates see beside the host's own."""
         ...
 
-    def predefined(self) -> tuple[str, ...]:
-        """Macros, as NAME or NAME=VALUE, that the device's compiler predefines beyond a host compiler's."""
+    def preprocessor(self) -> Preprocessor:
+        """What expands a region for the source guard. Raises DeviceError where that does not run: no region's fault."""
+        ...
+
+    def parse_command(self, command: str) -> Flags | Refusal:
+        """The flags of a candidate's compile command that are allowed here, or why it is refused. Raises nothing."""
         ...
 
     def object_rules(self) -> ObjectRules:

@@ -24,8 +24,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.records import to_json
 from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
-from cudamaster.devices.cuda import CudaDevice, Gpu
-from cudamaster.devices.protocol import Device
+from cudamaster.devices.protocol import Device, Limited, Unit
 from cudamaster.tasks.cards import Case, TaskCard
 
 # Limits are measured: another kernel may do a few percent more than the best of ours.
@@ -247,7 +246,7 @@ def hold_on(
     held = hold(verdict, card, precision, known, rivalled=rivalled)
     if held.correct or not verdict.correct:
         return held
-    assert isinstance(device, CudaDevice)  # others have no limits
+    assert isinstance(device, Limited)
     measured = measure(device)
     again = hold(verdict, card, precision, measured, rivalled=rivalled)
     if not again.correct:
@@ -259,10 +258,10 @@ def hold_on(
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
     """The limits kept for the GPU of a device; measured and kept where there are none that count, or `again`.
 
-    None for a device that is emulated. `say` is told why something kept is measured again. Raises DeviceError when
-    measuring fails.
+    None for a device that has none: its times are emulated. `say` is told why something kept is measured again. Raises
+    DeviceError when measuring fails.
     """
-    if not isinstance(device, CudaDevice):
+    if not isinstance(device, Limited):
         return None
     path = place(device.gpu)
     if not again and path.is_file():
@@ -275,12 +274,12 @@ def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = 
     return measured
 
 
-def place(gpu: Gpu) -> Path:
+def place(gpu: Unit) -> Path:
     """Where the limits of a GPU are kept."""
     return resources.cache() / "limits" / f"{gpu.uuid}.json"
 
 
-def read(path: Path, gpu: Gpu) -> Limits | str:
+def read(path: Path, gpu: Unit) -> Limits | str:
     """The limits in a file, or why they do not count for this GPU, its driver and the present source of limits.cu."""
     try:
         kept = _LIMITS.validate_json(path.read_bytes())
@@ -301,18 +300,13 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_flags(compute_capability: str) -> tuple[str, ...]:
-    """Flags for limits.cu: wgmma is in a build for sm_90a alone; other GPUs get the device's own target."""
-    target = ("-gencode=arch=compute_90a,code=sm_90a",) if compute_capability == "9.0" else ()
-    return ("-O2", "-std=c++17", *target)
-
-
-def measure(device: CudaDevice) -> Limits:
+def measure(device: Device) -> Limits:
     """Build and run bench/harness/limits.cu, which takes seconds. Raises DeviceError when that fails."""
+    assert isinstance(device, Limited)  # others have no limits
     source = (resources.bench() / "harness" / "limits.cu").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
         folder = Path(name)
-        built = device.compile(source, compile_flags(device.gpu.compute_capability), "limits", folder)
+        built = device.compile(source, device.limits_flags(), "limits", folder)
         if built.object is not None:
             built = device.link([built.object], folder / "limits")
         if built.object is None:
