@@ -81,6 +81,9 @@ def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     told = run("report", "runs").stdout
     assert "tasks of one's own" in " ".join(told.split())
     assert "unknown" not in told
+    again = run("suite", "--replay", str(folder.parent), "--out", "again")
+    assert again.exit_code == 0, again.output
+    assert "axpby" in again.output
     monkeypatch.delenv(resources.TASKS)
     assert run("show", str(folder)).exit_code == 0
     refused = run("optimize", "--resume", str(folder), "-R", "2")

@@ -173,7 +173,8 @@ def _planned(
     if precision is None:
         precision = "both" if records.source is not None else Precision.FP32.value
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    known = [*cards.names(), *cards.own_names()] if patterns else cards.names()
+    # A record says by itself which tasks it is of.
+    known = [*cards.names(), *(cards.own_names() if patterns or records.source is not None else ())]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")
