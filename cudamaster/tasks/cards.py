@@ -113,7 +113,7 @@ class TaskCard(_Strict):
     id: int = Field(ge=1)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     title: _Line
-    category: Literal["dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"]
+    category: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     summary: str
     formula: _Line
     sizes: Mapping[_Name, Number | str | None]
