@@ -1,7 +1,7 @@
 """How Sphinx makes the site of README.md, docs/ and the tables in results/: `make docs` builds it in site/.
 
-The root of the checkout is the source folder, so that a link between two files leads to the same place on the site as it
-does where the files are read as they lie, on GitHub or in an editor.
+The root of the checkout is the source folder, so that a link between two files leads to the same place on the site as
+it does on GitHub or in an editor.
 """
 
 project = "CUDAMaster and MSKernelBench"
