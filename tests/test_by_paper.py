@@ -28,6 +28,7 @@ def bench(task: str, precision: Precision = Precision.FP32) -> Workbench:
     return Workbench(small_card(task), precision, choose(), calls=20)
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", ["spmv_csr", "sorting"])
 def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
     """Here the baseline itself, so that its outputs are the baseline's but for the order of its sums."""
@@ -40,6 +41,7 @@ def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
     assert paper.score is not None
 
 
+@pytest.mark.slow
 def test_what_our_checks_allow_may_be_further_than_an_absolute_limit() -> None:
     """A sum that is off by some units in its last place is right; by 1e-5 of a sum of thousands it is not."""
     where = bench("dot_product")
@@ -67,6 +69,7 @@ def test_a_wrong_kernel_has_no_score() -> None:
 ODD = "    if (N % 2 != 0)\n        {0};\n"
 
 
+@pytest.mark.slow(but=["fault"])
 @pytest.mark.parametrize(
     ("wrong", "status"),
     [("return", Status.WRONG), ("cudaMemset(out - (1 << 20), 0, 1 << 12)", Status.FAULT)],
@@ -99,6 +102,7 @@ def test_what_is_wrong_at_one_listed_size_is_named() -> None:
     assert paper.score is None
 
 
+@pytest.mark.slow(but=["False"])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
     """The exit code is ours."""

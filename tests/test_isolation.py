@@ -127,6 +127,7 @@ def attack(
     return Seen(judge(lines, ran, rows), list(lines), ran)
 
 
+@pytest.mark.slow
 def test_an_attack_that_does_nothing_is_a_candidate_like_others(builder: Builder, tmp_path: Path) -> None:
     """Without an attack the candidate is right: what the tests below see is the attack's doing."""
     seen = attack(builder, tmp_path, 'std::fprintf(stderr, "call by %d\\n", getpid());', calls=10)
@@ -196,6 +197,7 @@ def test_what_a_worker_may_not_do(forbidden: Seen, name: str) -> None:
     assert forbidden.judgement.status is Status.CORRECT, forbidden.judgement.detail
 
 
+@pytest.mark.slow
 def test_a_worker_reaches_no_server(builder: Builder, tmp_path: Path) -> None:
     """A server on this machine hears nothing of a candidate that would post its inputs."""
     heard = []
@@ -338,6 +340,7 @@ if (N == 65536 && ++number > 3) {
 """
 
 
+@pytest.mark.slow
 def test_a_result_may_not_come_late(builder: Builder, tmp_path: Path) -> None:
     """Every third call delivers nothing, and the call after it delivers both: the seal of the first is broken."""
     if not builder.device.emulated:
@@ -351,6 +354,7 @@ def test_a_result_may_not_come_late(builder: Builder, tmp_path: Path) -> None:
     assert "changed by calls after them" in found
 
 
+@pytest.mark.slow
 def test_a_call_may_not_rest(builder: Builder, tmp_path: Path) -> None:
     """One call in twelve does nothing: what each timed call left is held against the baseline's."""
     body = "static int number; if (N == 65536 && ++number > 3 && number % 12 == 0) return;"
@@ -373,6 +377,7 @@ def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
     assert "answered before it was asked" in seen.judgement.detail
 
 
+@pytest.mark.slow(but=["std::abort();-fault-signal 6|abort"])
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
@@ -401,6 +406,7 @@ def test_a_crash_of_host_code_says_where(builder: Builder, tmp_path: Path) -> No
     assert "host code crashed: signal 11 on address 0x8, a fault, at 0x" in seen.judgement.log
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Path) -> None:
     """Workers end with their judge, also one that hangs."""
     body = 'std::fprintf(stderr, "worker %d\\n", getpid()); for (;;) pause();'
@@ -441,6 +447,7 @@ def test_what_the_system_could_not_take_away_is_noted(text: str, noted: bool) ->
     assert bool(judged.notes) == noted
 
 
+@pytest.mark.slow
 def test_host_memory_has_a_limit(builder: Builder, tmp_path: Path) -> None:
     """A candidate that fills the host's memory is stopped, and says so."""
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30:

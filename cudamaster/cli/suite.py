@@ -189,8 +189,9 @@ def _planned(
         return suites.new(search.settings(models), tasks)
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
     if not tasks:
+        wanted = " or ".join(map(repr, patterns)) or "any task"
         raise UsageError(
-            f"{records.source} holds no record of {' or '.join(patterns) or 'any task'} in {' or '.join(precisions)}.",
+            f"{records.source} holds no record of {wanted} in {' or '.join(precisions)}.",
             "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
         )
     first = records.source / replaying.folder_name(*tasks[0])

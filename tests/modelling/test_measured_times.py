@@ -177,6 +177,7 @@ def test_what_was_fitted_is_what_is_validated_next(
         constants.shipped.cache_clear()
 
 
+@pytest.mark.slow(but=["words0-Give TASK-PRECISION: relu-fp32 or relu-bf16."])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
