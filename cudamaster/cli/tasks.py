@@ -15,14 +15,14 @@ from cudamaster.core.errors import CudaMasterError
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from: it builds, its result is wrong."
+    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from. It builds; its result is wrong."
 )
 @click.option(
     "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Of the skeleton."
 )
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
-    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
+    """List the tasks, or show the card of one: what its kernel gets, declares and computes, at which sizes."""
     from cudamaster.core.errors import CardError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.tasks import cards, harness
@@ -82,7 +82,7 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
 
 
 def _leave_out(unusable: Sequence[CudaMasterError]) -> None:
-    """Say which cards are not in the list, and end with the code of the first."""
+    """Name the cards that cannot be listed, and end with the code of the first."""
     for error in unusable:
         click.echo(f"error: {error}", err=True)
     if unusable:
@@ -120,11 +120,11 @@ def _show(card: object, as_json: bool) -> None:
     out.print(f"{card.title} ({card.name}, {card.category}, task {card.id} of 50)\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
-    out.print("A kernel file defines one of these, and whatever it launches. Pointers are of device memory.\n")
+    out.print("A kernel file defines one of these, and the kernels that it launches. Pointers are to device memory.\n")
     for precision in Precision:
         out.print(card.declaration(precision) + ";")
     for name in card.fixed:
-        out.print(f"{name} is always {card.sizes[name]}, and is not passed.")
+        out.print(f"{name} is always {card.sizes[name]} and is not a parameter.")
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],

@@ -373,7 +373,7 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
     again = cli("dot_product", "--replay", str(record.parent), "--record", str(tmp_path))
     assert again.exit_code == 6
     assert "exists already" in again.output
-    assert "What was done until here" not in again.output, "nothing was done"
+    assert "Everything so far is kept" not in again.output, "nothing was done"
 
 
 @pytest.mark.parametrize(

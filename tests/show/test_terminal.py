@@ -30,7 +30,7 @@ def test_the_terminal_shows_each_event(kept: Path) -> None:
         "DRAM Throughput: 20 → 40 (+100%)",
         "Accepted: the new best, P = 3.00 (emulated).",
         "Not kept: speedup 0.500, where the best so far has 2.000",
-        "Reply 16, of the coder agent, was no use: there is no fenced code block in it.",
+        "Reply 16, of the coder agent, could not be used: there is no fenced code block in it.",
         "The Debug agent offered no fix. Not kept: it ends with fault",
         "(judged in an earlier attempt)",
         "note: NOTE of the device",
