@@ -396,7 +396,7 @@ def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
         capture_output=True, text=True, env={**environment, "HOME": str(tmp_path / "home")}, check=False,
     )  # fmt: skip
     assert done.returncode == 4
-    assert f"{tmp_path / 'home'} is no folder. Mend that, or set CUDAMASTER_CACHE to a folder" in done.stderr
+    assert f"{tmp_path / 'home'} is no folder. Fix that, or set CUDAMASTER_CACHE to a folder" in done.stderr
 
 
 def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
