@@ -20,6 +20,7 @@ from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.judging.paper_protocol import ALLOWED, PaperCase, PaperScore
+from cudamaster.judging.report_lines import Time, of
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
@@ -131,7 +132,7 @@ def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
     body = 'std::fprintf(stderr, "call of %d\\n", N);'
     seen = attack(builder, tmp_path, body, calls=20, more=["--paper", "--warmups", "3", "--pairs", "1"])
     assert seen.judgement.status is Status.CORRECT, seen.judgement.log
-    assert [line["event"] for line in seen.lines].count("time") == 0
+    assert not of(Time, seen.lines)
     checks = 3
     assert len(re.findall("call of 65536\n", seen.ran.stderr)) == checks + 3 + 20 + 1
 
