@@ -1,4 +1,4 @@
-"""Which device: the one asked for, or a GPU if there is one, else the CPU."""
+"""Chooses the device: the one asked for, otherwise a GPU if there is one, otherwise the CPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cudamaster.devices.protocol import Device
 
 
 def choose(name: str = "auto", unit: str | None = None) -> Device:
-    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
+    """The device `name`: auto, cuda or cpu. Raises DeviceError if it does not exist or has no usable cache.
 
-    Of several GPUs the one whose UUID is `unit`, else the first.
+    Of several GPUs, the one with the UUID `unit`, otherwise the first.
     """
     resources.cache()
     if _is_cuda(name):
@@ -20,7 +20,7 @@ def choose(name: str = "auto", unit: str | None = None) -> Device:
 
 
 def units(name: str = "auto") -> tuple[str, ...]:
-    """All that `choose` can be asked for by `unit`: the UUIDs of the GPUs, or the one CPU device."""
+    """All values of `unit` that `choose` takes: the UUIDs of the GPUs, or that of the one CPU device."""
     return tuple(gpu.uuid for gpu in find_gpus()) if _is_cuda(name) else (CpuDevice.unit,)
 
 

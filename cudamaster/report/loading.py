@@ -169,7 +169,7 @@ class _Reading:
             self.problem(path, error.reason, error.fix)
             return
         if not told:
-            self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
+            self.problem(path, f"{path} is emulated or empty, so it says nothing about a library.", "", serious=False)
         self._measured(told)
 
     def _tables(self, path: Path) -> None:

@@ -45,7 +45,7 @@ class Pool:
             self.add(member)
 
     def add(self, exemplar: Exemplar) -> bool:
-        """Take an exemplar in, and say whether it was: one that is wrong, has no usable score or is there is not.
+        """Add an exemplar; returns whether it was added. A wrong one, one without a usable score or a copy is not.
 
         A second copy of a kernel would make it twice as likely to be drawn.
         """
