@@ -37,7 +37,7 @@ class Selection:
 
 
 class Pool:
-    """The correct kernels of a search, or of one of its islands, in the order in which they came."""
+    """The correct kernels of a search, or of one of its islands, in the order of arrival."""
 
     def __init__(self, members: Sequence[Exemplar] = ()) -> None:
         self.members: tuple[Exemplar, ...] = ()

@@ -71,7 +71,7 @@ class Frame:
 
     @property
     def history(self) -> list[Outcome]:
-        """What came of every round so far."""
+        """The result of every round so far."""
         return [done.outcome for done in self.rounds]
 
     def measure_baseline(self) -> Best:
@@ -149,7 +149,7 @@ class Frame:
         self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:
-        """End a round that came to nothing because a role gave no usable reply."""
+        """End a round without a result because a role gave no usable reply."""
         self._end(Outcome(number, plan, Status.REJECTED, None, False, reason), attempts)
 
     def _end(self, outcome: Outcome, attempts: Sequence[Attempt]) -> None:
@@ -157,7 +157,7 @@ class Frame:
         self.observer.round_ended(self.rounds[-1])
 
     def result(self, note: str | None = None) -> Result:
-        """What the search came to; `note` says why it ended before its last round."""
+        """The search's result; `note` says why it ended before its last round."""
         return Result(
             self.baseline.candidate,
             self.baseline.verdict,

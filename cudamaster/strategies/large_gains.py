@@ -62,7 +62,7 @@ class JumpRule:
 
 
 class Scrutiny:
-    """A workbench that takes no jump on trust. `usage` is what its reviewer cost."""
+    """A workbench that checks every jump. `usage` is what its reviewer cost."""
 
     def __init__(self, inner: RemeasuringWorkbench, rule: JumpRule, model: Model | None, observer: Observer) -> None:
         """`model` is the reviewer, None where none is to be asked."""
@@ -100,11 +100,11 @@ class Scrutiny:
         return self._inner.hardware
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate."""
+        """What the profile filter says about a correct candidate."""
         return self._inner.findings(candidate, verdict)
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """The verdict that counts: the workbench's own, or what scrutiny made of it."""
+        """The verdict that counts: the workbench's own, or the one after the check of a jump."""
         if candidate.id not in self._told:
             verdict = self._inner.evaluate(candidate, to_beat=to_beat)
             if candidate.id != self._inner.baseline.id:
@@ -142,7 +142,7 @@ class Scrutiny:
 
 
 def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
-    """What two measurements of one candidate come to: the lower of them, or what is wrong with the second.
+    """The result of two measurements of one candidate: the lower score, or the second's failure.
 
     `why` says what made the second one necessary.
     """

@@ -76,7 +76,7 @@ class Workbench(Protocol):
         ...
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate."""
+        """What the profile filter says about a correct candidate."""
         ...
 
 
@@ -98,7 +98,7 @@ class ReportsBuilds(Protocol):
 
 @runtime_checkable
 class ReportsHolds(Protocol):
-    """A workbench that tells each time in which it held the device, once that is free again."""
+    """A workbench that reports each period in which it held the device, after it is free again."""
 
     on_hold: Callable[[Hold], None] | None
 

@@ -1,4 +1,4 @@
-"""The strategies by name: what each is, what it asks for, and the one way to run it."""
+"""The strategies by name: what each is, what it needs, and the one function that runs it."""
 
 from __future__ import annotations
 
