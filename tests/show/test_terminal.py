@@ -85,5 +85,5 @@ def test_of_several_runs_the_latest_is_named(tmp_path: Path) -> None:
     os.utime(first, (0, 0))
     ran = show(first, second)
     assert ran.exit_code == 2
-    assert "2 runs are named" in ran.output
+    assert "2 runs were given" in ran.output
     assert ran.output.rstrip().endswith(f"show {second}")
