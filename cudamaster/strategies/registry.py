@@ -21,7 +21,7 @@ _LARGEST = 2**63  # what a run's settings keep is below
 
 
 class EarlierStage(Protocol):
-    """The part of a stage of a run that is told (runrecord.Stage)."""
+    """The part of a run's stage that is needed here (runs.record.Stage)."""
 
     @property
     def rounds(self) -> int:
@@ -35,7 +35,7 @@ class EarlierStage(Protocol):
 
 
 class SearchSettings(Protocol):
-    """The part of a run's settings that a search goes by (runrecord.Settings)."""
+    """The part of a run's settings that a search uses (runs.record.Settings)."""
 
     @property
     def strategy(self) -> str:
@@ -53,7 +53,7 @@ class SearchSettings(Protocol):
         ...
 
     def tries_in(self, number: int) -> int:
-        """D of that round, which is another one where the run was given more since."""
+        """D of that round, which differs between rounds if the run got more since."""
         ...
 
     @property
@@ -63,12 +63,12 @@ class SearchSettings(Protocol):
 
     @property
     def earlier(self) -> Sequence[EarlierStage]:
-        """What the run had before each time that it was carried on."""
+        """What the run had each time before it was continued."""
         ...
 
     @property
     def models(self) -> Mapping[Role, str]:
-        """Who is asked: the roles of the strategy, and the reviewer where one is wanted."""
+        """Who is asked: the roles of the strategy, and the reviewer if there is one."""
         ...
 
     @property
@@ -83,12 +83,12 @@ class SearchSettings(Protocol):
 
     @property
     def tie(self) -> float:
-        """By what part of 1 a modelled score has to be above the best so far, to be one."""
+        """By what fraction a modelled score has to exceed the best so far."""
         ...
 
     @property
     def examples(self) -> int:
-        """How many kernels of other tasks the Coder is shown."""
+        """How many kernels of other tasks the Coder sees."""
         ...
 
     @property
@@ -242,7 +242,7 @@ def debug_tries_of(strategy: Strategy, given: int | None) -> int:
 
 
 def profile_of(strategy: Strategy, given: str | None, options: Mapping[str, Option]) -> ProfileMode:
-    """The profile as given or by default. Raises UsageError where one is given that no agent is told of."""
+    """The profile as given or by default. Raises UsageError if one is given that no agent sees."""
     mode = strategy.profile if given is None else ProfileMode(given)
     if given is None or mode is ProfileMode.NONE or strategy.shows_profile(options_of(strategy, options)):
         return mode
