@@ -146,10 +146,10 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
 def test_the_walk_sees_the_blocks() -> None:
     found = [block for page in PAGES for block in blocks_of(page)]
     assert len([block for block in found if not block.shown_only]) > 8
-    comments = [
-        line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines() if "shown only" in line
-    ]
-    assert len([block for block in found if block.shown_only]) == len(comments)
+    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    assert len([block for block in found if block.shown_only]) == len(
+        [line for line in lines if _SHOWN_ONLY.match(line)]
+    )
 
 
 def test_the_readme_shows_what_comes_out(tmp_path: Path) -> None:
