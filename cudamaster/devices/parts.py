@@ -101,7 +101,7 @@ def progress() -> Progress | None:
 
 
 def shown() -> None:
-    """Note that somebody shows `progress`, and will again in a moment: no lines are needed."""
+    """Note that a spinner shows `progress` and will do so again in a moment, so no lines are needed."""
     _board.shown = time.monotonic()
 
 

@@ -89,7 +89,7 @@ class FaultFinder:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
         of its own, what that says.
 
-        Raises DeviceError where there is no such tool, and UsageError for a candidate that does not build.
+        Raises DeviceError if there is no such tool, and UsageError for a candidate that does not build.
         """
         path = compute_sanitizer.find()
         looks = isinstance(self._device, Observing)
