@@ -400,8 +400,8 @@ class Builder:
         return None
 
     def _expand(self, candidate: Candidate, flags: Flags, more: Sequence[str] = ()) -> str | Refusal:
-        """The region after the preprocessor; only plain text is given to it."""
-        toolchain.version()  # the region is not to blame for a compiler that does not run
+        """The region after the preprocessor, which gets nothing that is no plain text."""
+        toolchain.version()  # a compiler that does not run is no fault of the region
         return check_characters(candidate.code) or preprocess(
             candidate.code,
             toolchain.compiler(),

@@ -52,7 +52,7 @@ def audit(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Try dishonest candidates, and honest but unusual ones, on TASKS (all fifty by default).
+    """Try a corpus of dishonest candidates on TASKS, all fifty by default, and honest but unusual ones.
 
     Shows which passed, which were refused, and by which check. Kinds that do not depend on the task are tried on five
     varied tasks. To continue a stopped audit, start it again. Exits with 1 if a cheat passed or gained anything, or if

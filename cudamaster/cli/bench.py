@@ -47,8 +47,8 @@ def baselines(
 ) -> None:
     """Check baselines against their double-precision references; with --calls, time them.
 
-    Without TASKS, checks all of them. On a GPU every case runs; on the CPU device the verification cases run, under a
-    memory checker. Exits with 1 if one fails.
+    Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
+    checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision

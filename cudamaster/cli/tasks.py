@@ -22,7 +22,7 @@ from cudamaster.core.errors import CudaMasterError
 )
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
-    """List the tasks, or show the card of one: what its kernel gets, declares and computes, at which sizes."""
+    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
     from cudamaster.core.errors import CardError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.tasks import cards, harness

@@ -29,7 +29,7 @@ class Precision(StrEnum):
 
 
 class Role(StrEnum):
-    """The roles of agents. A strategy names those that it needs; the list is closed."""
+    """Who is asked. A strategy names those that it needs; the list is closed."""
 
     PLANNER = "planner"
     CODER = "coder"

@@ -20,7 +20,7 @@ def choose(name: str = "auto", unit: str | None = None) -> Device:
 
 
 def units(name: str = "auto") -> tuple[str, ...]:
-    """All values of `unit` that `choose` takes: the UUIDs of the GPUs, or that of the one CPU device."""
+    """All that `choose` can be asked for by `unit`: the UUIDs of the GPUs, or the one CPU device."""
     return tuple(gpu.uuid for gpu in find_gpus()) if _is_cuda(name) else (CpuDevice.unit,)
 
 

@@ -77,7 +77,7 @@ def find_nvcc() -> Path | None:
 
 
 def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
-    """What ptxas says about a text's kernels, for a GPU that need not exist here. Empty without nvcc or on an error."""
+    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
     nvcc = find_nvcc()
     if nvcc is None:
         return ""

@@ -21,7 +21,7 @@ _LARGEST = 2**63  # what a run's settings keep is below
 
 
 class EarlierStage(Protocol):
-    """The part of a run's stage that is needed here (runs.record.Stage)."""
+    """The part of a stage of a run that is told (runrecord.Stage)."""
 
     @property
     def rounds(self) -> int:
@@ -35,7 +35,7 @@ class EarlierStage(Protocol):
 
 
 class SearchSettings(Protocol):
-    """The part of a run's settings that a search uses (runs.record.Settings)."""
+    """The part of a run's settings that a search goes by (runrecord.Settings)."""
 
     @property
     def strategy(self) -> str:
@@ -53,7 +53,7 @@ class SearchSettings(Protocol):
         ...
 
     def tries_in(self, number: int) -> int:
-        """D of that round, which differs between rounds if the run got more since."""
+        """D of that round, which is another one where the run was given more since."""
         ...
 
     @property
@@ -63,12 +63,12 @@ class SearchSettings(Protocol):
 
     @property
     def earlier(self) -> Sequence[EarlierStage]:
-        """What the run had each time before it was continued."""
+        """What the run had before each time that it was carried on."""
         ...
 
     @property
     def models(self) -> Mapping[Role, str]:
-        """Who is asked: the roles of the strategy, and the reviewer if there is one."""
+        """Who is asked: the roles of the strategy, and the reviewer where one is wanted."""
         ...
 
     @property
@@ -83,12 +83,12 @@ class SearchSettings(Protocol):
 
     @property
     def tie(self) -> float:
-        """By what fraction a modelled score has to exceed the best so far."""
+        """By what part of 1 a modelled score has to be above the best so far, to be one."""
         ...
 
     @property
     def examples(self) -> int:
-        """How many kernels of other tasks the Coder sees."""
+        """How many kernels of other tasks the Coder is shown."""
         ...
 
     @property

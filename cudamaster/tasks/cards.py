@@ -314,7 +314,7 @@ class TaskCard(_Strict):
 
 
 def names() -> list[str]:
-    """Names of all tasks that have a card, ordered by id; those with an unusable card come last."""
+    """Names of all tasks that have a card, in the order of their ids; those whose card cannot be used come last."""
     stems = [path.stem for path in (resources.bench() / "tasks").glob("*.yaml")]
     return sorted(stems, key=lambda name: (_id(name), name))
 

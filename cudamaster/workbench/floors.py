@@ -260,7 +260,7 @@ def hold_on(
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
     """The saved limits of a device's GPU; measured and saved if there are no valid ones, or with `again`.
 
-    None for an emulated device. `say` gets the reason why saved limits are measured again. Raises DeviceError if
+    None for a device that is emulated. `say` is told why something kept is measured again. Raises DeviceError when
     measuring fails.
     """
     if not isinstance(device, CudaDevice):
@@ -277,12 +277,12 @@ def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = 
 
 
 def place(gpu: Gpu) -> Path:
-    """The file with the saved limits of a GPU."""
+    """Where the limits of a GPU are kept."""
     return resources.cache() / "limits" / f"{gpu.uuid}.json"
 
 
 def read(path: Path, gpu: Gpu) -> Limits | str:
-    """The limits in a file, or why they do not apply to this GPU, its driver and the current source of limits.cu."""
+    """The limits in a file, or why they do not count for this GPU, its driver and the present source of limits.cu."""
     try:
         kept = _LIMITS.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
