@@ -1,4 +1,4 @@
-"""Chooses the device: the one asked for, otherwise a GPU if there is one, otherwise the CPU."""
+"""Which device: the one asked for, or a GPU if there is one, else the CPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cudamaster.devices.protocol import Device
 
 
 def choose(name: str = "auto", unit: str | None = None) -> Device:
-    """The device `name`: auto, cuda or cpu. Raises DeviceError if it does not exist or has no usable cache.
+    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
 
-    Of several GPUs, the one with the UUID `unit`, otherwise the first.
+    Of several GPUs the one whose UUID is `unit`, else the first.
     """
     resources.cache()
     if _is_cuda(name):
