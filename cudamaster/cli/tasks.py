@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from: it builds, its result is wrong."
+    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from. It builds; its result is wrong."
 )
 @click.option(
     "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Of the skeleton."
@@ -102,7 +102,7 @@ def _list(out: Console, listed: Sequence[TaskCard], footprints: Mapping[str, int
 
 
 def _leave_out(unusable: Sequence[CudaMasterError]) -> None:
-    """Say which cards are not in the list, and end with the code of the first."""
+    """Name the cards that cannot be listed, and end with the code of the first."""
     for error in unusable:
         click.echo(f"error: {error}", err=True)
     if unusable:
@@ -140,11 +140,11 @@ def _show(card: TaskCard, as_json: bool) -> None:
     out.print(f"{card.title} ({card.name}, {card.category}, {place})\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
-    out.print("A kernel file defines one of these, and whatever it launches. Pointers are of device memory.\n")
+    out.print("A kernel file defines one of these, and the kernels that it launches. Pointers are to device memory.\n")
     for precision in Precision:
         out.print(card.declaration(precision) + ";")
     for name in card.fixed:
-        out.print(f"{name} is always {card.sizes[name]}, and is not passed.")
+        out.print(f"{name} is always {card.sizes[name]} and is not a parameter.")
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],

@@ -172,7 +172,7 @@ class _Reading:
             self.problem(path, error.reason, error.fix)
             return
         if not told:
-            self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
+            self.problem(path, f"{path} is emulated or empty, so it says nothing about a library.", "", serious=False)
         self._measured(told)
 
     def _tables(self, path: Path) -> None:
@@ -196,7 +196,7 @@ class _Reading:
         self.problems += [problem for problem in report.problems if problem.serious]
 
     def _measured(self, found: Sequence[Authority]) -> None:
-        """Libraries' measurements, unless they are there already: a report holds those of a vendor.json beside it."""
+        """Libraries' measurements, unless already read: a saved report includes those of the vendor.json beside it."""
         self.authorities += [one for one in found if one not in self.authorities]
 
     def _suite(self, path: Path) -> None:
@@ -232,7 +232,7 @@ def _which(result: TaskResult) -> tuple[str, str, str, str]:
 
 
 def _read(path: Path, source: str) -> TaskResult | Missing:
-    """A folder by what it is: a run of this format, or something to be read leniently."""
+    """Read a folder by its kind: a run of this format, or something to read leniently."""
     if not (path / "run.json").is_file():
         raise UsageError(f"{path} is damaged: its run.json is missing.", "Restore it from a copy, or leave it out.")
     run = read_json(path / "run.json")
@@ -243,7 +243,7 @@ def _read(path: Path, source: str) -> TaskResult | Missing:
 
 
 def _emulated(suite: Suite) -> bool | None:
-    """Whether a suite's tasks are measured on the CPU device, as far as it tells."""
+    """Whether a suite's tasks are measured on the CPU device, as far as it says so."""
     if suite.settings.device in ("cpu", "cuda"):
         return suite.settings.device == "cpu"
     judged = [entry.emulated for entry in suite.entries if entry.score is not None]

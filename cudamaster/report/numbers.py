@@ -62,7 +62,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Average:
-    """A cost per run: mean and sum over the `known` of `of` runs. Both are None where it is known of none."""
+    """A cost per run: mean and sum over the `known` of `of` runs. Both are None if it is known for no run."""
 
     mean: float | None
     total: float | None
@@ -171,7 +171,7 @@ def by_task(results: Sequence[TaskResult]) -> dict[str, tuple[TaskResult, ...]]:
 
 
 def exceeds(result: TaskResult, tau: float) -> bool:
-    """Whether a result counts as a success at tau. Written so that a score that is no number does not."""
+    """Whether a result counts as a success at tau. Written so that a NaN score does not."""
     if not result.correct:
         return False
     return tau <= 0 or (result.score is not None and result.score > tau)

@@ -1,7 +1,7 @@
-"""What a model would be asked: the messages of a role, overheard from the agents themselves and never written twice.
+"""What a model would be asked: the messages of a role, captured from the agents and never written twice.
 
-Either of a kernel at hand, or of a recorded run, where the search runs again on the record, with the prompts as they
-are now. No model is asked.
+They are about a given kernel, or from a recorded run. For the latter the search runs again on the record with today's
+prompts. No model is asked.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def of_kernel(
     findings: Findings,
     strategy: str = "cudamaster",
 ) -> Request:
-    """What `role` would be asked about a candidate with that verdict, the first after the baseline or that itself.
+    """What `role` would be asked about a candidate with that verdict: the baseline, or the first one after it.
 
-    The Coder is that of `strategy`; the other roles are asked the same wherever they are asked.
-    Raises UsageError where the role is not asked about a candidate of that status.
+    The Coder is that of `strategy`; the other roles get the same prompts in every strategy. Raises UsageError if the
+    role is not asked about a candidate of that status.
     """
     if role is Role.PLANNER:
         if not verdict.correct:
@@ -88,8 +88,9 @@ def of_kernel(
 
 
 def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | None]:
-    """Every request of a recorded run in order, the one that has no reply yet too; and why they end, where they
-    end before the search did.
+    """Every request of a recorded run in order, and the reason if they end before the search does.
+
+    The last one may have no reply yet.
 
     Raises RunFolderError when the task card or the baseline are not those of the run.
     """
@@ -137,7 +138,7 @@ class _Passing:
 
 
 class _Heard(Exception):
-    """Carries a request out of an agent that waits for its reply."""
+    """Raised to carry a request out of an agent that waits for its reply."""
 
     def __init__(self, request: Request) -> None:
         super().__init__()

@@ -1,14 +1,14 @@
 """CUDA-L1 with fixed weights: in each round the model compares earlier kernels by their scores and writes a better one.
 
-The CUDA-L1 paper trains its model on this loop; what is left without training it calls "fixed-parameter solution
-optimization" (section 2.4), and "evolve" where it measures it (section 4.4). A round is:
+The CUDA-L1 paper trains its model on this loop. Without training it calls the loop "fixed-parameter solution
+optimization" (section 2.4), and "evolve" in its measurements (section 4.4). A round is:
 
     exemplars = N kernels out of distinct buckets of score    section 2.4.3, and exemplars.py
     analysis, algorithm, code = model(exemplars)              section 2.4.2, and agents/contrast.py
     verdict = build, check and time it
     a correct kernel joins the exemplars with its score       section 2.4
 
-What the paper leaves open is settled here:
+What the paper leaves open is decided here:
 - The exemplars start with the baseline, whose score is 1 by definition; the first round sees it alone.
 - What fails joins nothing: there is no debugging, and no later prompt tells of it. Its status and its log stay in the
   round's record. The same goes for a reply that does not fit its form when it is asked again either.
@@ -44,7 +44,7 @@ NO_PLAN = Plan("(no plan)", "The model gave no usable reply.")
 
 @dataclass(frozen=True)
 class Options:
-    """N, tau, and the factor between buckets, as in exemplars.Selection; and the islands, of which one is none.
+    """N, tau, and the factor between buckets, as in exemplars.Selection; and the number of islands (1: no islands).
 
     Every `migration_interval` rounds the inferior half of the islands is replaced by copies.
     """
@@ -80,7 +80,7 @@ def optimize(
     *,
     tie: float = 0.0,
 ) -> Result:
-    """Write one kernel in each of `rounds`; `seed` is that of the draws, and has nothing to do with the inputs' seed.
+    """Write one kernel in each of `rounds`; `seed` is for the draws, and is unrelated to the inputs' seed.
 
     Raises UsageError for fewer than one round, DeviceError when the baseline itself does not pass, and ModelError when
     a model cannot be reached. Given the same replies and verdicts it does the same, its draws included, which is what

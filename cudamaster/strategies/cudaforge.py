@@ -8,12 +8,12 @@
                   Judge(device, baseline, kernel, metrics) -> one optimisation
                   kernel = Coder(device, kernel, optimisation)      appendix D.3, optimisation
 
-Every round goes on from the latest kernel, not from the best one; after N rounds the fastest correct one is taken. No
-agent is told of earlier rounds or of scores. The compile command is always the default one.
+Every round continues from the latest kernel, not from the best one; after N rounds the fastest correct one is taken. No
+agent sees earlier rounds or scores. The compile command is always the default one.
 
-The ablations of section 3.2 take the Judge's word away, all of it or in one of the two cases: `judge` says where it
-speaks. What the Coder sees without it stays as appendix D.3 has it, the log of a failure included. Only where there is
-no Judge at all (self-refinement) does the Coder get the metrics: "given hardware feedback", in the paper's words.
+The ablations of section 3.2 remove the Judge's advice, completely or in one of the two cases; `judge` says where there
+is advice. Without it the Coder still sees what appendix D.3 shows, including the log of a failure. Only without any
+Judge (self-refinement) does the Coder get the metrics: "given hardware feedback", in the paper's words.
 
 Here a Judge may say that nothing is left to gain, which ends the search, as an idle Planner does in algorithm 1.
 """
@@ -87,7 +87,7 @@ def optimize(
         try:
             code = advised.first(baseline) if latest is None else advised.next(baseline, latest)
         except ReplyMisfit as misfit:
-            # The next round goes on from the same kernel.
+            # The next round continues from the same kernel.
             frame.lost(number, advised.plan, attempts, str(misfit))
             continue
         if code is None:

@@ -5,7 +5,7 @@ Line numbers in comments are those of the paper's listing. It departs from the l
 line 10 hands the Debug agent C* and its profile, the paper's text (section 4.3, appendix B.4) hands it the
 failing kernel with its log, and so does this; a second try starts from the first try's code.
 
-A role that twice gives no usable reply costs the round, but the Compiler: the default command does its job.
+A role that twice gives no usable reply costs the round, except the Compiler: the default command replaces its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The strategies by name: what each is, what it asks for, and the one way to run it."""
+"""The strategies by name: what each is, what it needs, and the one function that runs it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def debug_tries_of(strategy: Strategy, given: int | None) -> int:
 
 
 def profile_of(strategy: Strategy, given: str | None, options: Mapping[str, Option]) -> ProfileMode:
-    """The profile as given or by default. Raises UsageError where one is given that no agent is told of."""
+    """The profile as given or by default. Raises UsageError if one is given that no agent sees."""
     mode = strategy.profile if given is None else ProfileMode(given)
     if given is None or mode is ProfileMode.NONE or strategy.shows_profile(options_of(strategy, options)):
         return mode

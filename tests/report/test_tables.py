@@ -263,7 +263,7 @@ def test_a_mean_over_next_to_nothing_is_no_percentage() -> None:
     ((*_, mean, deviation, median, quartiles),) = metrics.rows
     assert (mean, deviation, median) == ("> 10 x", "-", "+0%")
     assert quartiles.endswith("to > 10 x")
-    assert "next to nothing" in metrics.note
+    assert "close to nothing" in metrics.note
 
 
 def test_what_is_missing_is_counted_as_it_is_listed() -> None:
