@@ -17,8 +17,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from cudamaster import keys, resources
-from cudamaster.devices.cpu import selftest, symbols, toolchain
-from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
+from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
+from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
@@ -99,7 +99,10 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shown, log, time.monotonic() - start, str(error))
-        rewritten.write_text(f'#line 1 "{name}.cu"\n{text}')
+        except PtxError as error:
+            log = f"{name}.cu:{error.line}: error: {error.message}"
+            return Compiled(None, shown, log, time.monotonic() - start)
+        rewritten.write_text(_with_head(text, name))
         ok, log = _call(command)
         if ok and not debug:
             too_much = _static_shared_excess(target)
@@ -135,6 +138,9 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shlex.join(command), log, time.monotonic() - start, str(error))
+        except PtxError as error:
+            log = f"{name}.cu:{error.line}: error: {error.message}"
+            return Compiled(None, shlex.join(command), log, time.monotonic() - start)
         if observer == "trace":
             with threads(1) as pool:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
@@ -154,7 +160,7 @@ class CpuDevice:
         ok, log = False, ""
         # g++ says no where its own pragma stands before something else than a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
-            rewritten.write_text(f'#line 1 "{rewritten.stem}.cu"\n{tried}')
+            rewritten.write_text(_with_head(tried, rewritten.stem))
             ok, log = _call(command)
             if ok:
                 break
@@ -250,6 +256,12 @@ class CpuDevice:
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
+
+
+def _with_head(text: str, name: str) -> str:
+    """A rewritten text as the compiler is given it: errors name the source's lines, and what inline PTX needs is there."""
+    include = '#include "cudamaster_cpu/ptx.h"\n' if ptx.NAMESPACE in text else ""
+    return f'{include}#line 1 "{name}.cu"\n{text}'
 
 
 def _unrolled(text: str) -> str:

@@ -26,6 +26,8 @@ void thread_exits(Worker& self) {
         complete_without_exited(self, warp);
     if (__builtin_expect(self.barrier.arrived != 0, 0) && barrier_complete(self))
         release_barrier(self);
+    if (__builtin_expect(self.numbered_used, 0))
+        release_numbered_without_exited(self);
 }
 
 // `number` counts the threads in the order in which they start.
@@ -41,6 +43,8 @@ void abandon_threads(Worker& self) {
     self.ready = {};
     self.asking = {};
     self.barrier = {};
+    for (NumberedBarrier& barrier : self.numbered)
+        barrier = {};
     self.idle = nullptr;
     for (auto& fibre : self.fibres) {
         reset_fibre(*fibre);
@@ -121,6 +125,7 @@ void run_block(Worker& self, unsigned long long block) {
         abandon_threads(self);
         self.block_failed = false;
     }
+    drop_copies(self);
     free_exact_shared(self);
 }
 

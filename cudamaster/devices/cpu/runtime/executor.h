@@ -25,7 +25,7 @@ constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kOptInShared = 227 << 10;
 constexpr int kFaultExitCode = 70;
 
-enum class Wait : unsigned char { kNone, kBarrier, kWarp, kActiveMask };
+enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kWarp, kActiveMask };
 
 // One stack, and the device thread that is suspended on it.
 struct Fibre {
@@ -38,7 +38,7 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
-    unsigned active_mask = 0;
+    unsigned active_mask = 0; // or what a numbered barrier gives back
     char* stack = nullptr;
     char* top = nullptr;
 };
@@ -99,6 +99,31 @@ struct Barrier {
     FibreList waiting;
 };
 
+// A barrier with a number. It may be for some of the block's threads, and some may come without waiting.
+struct NumberedBarrier {
+    unsigned expected = 0; // threads; 0 are all
+    unsigned arrived = 0;
+    int kind = CUDAMASTER_CPU_ARRIVE; // of those who wait
+    int count = 0;
+    FibreList waiting;
+    unsigned members[kMaxThreads / kWarp] = {}; // who has come, by warp and lane
+    unsigned takers[kMaxThreads / kWarp] = {};  // who waits
+};
+constexpr unsigned kNumberedBarriers = 16;
+
+// An asynchronous copy into shared memory: it takes place when its thread waits for it, and not before.
+struct Copy {
+    char* target;
+    const char* source;
+    unsigned bytes;
+    unsigned from_source; // the rest becomes zero
+    const void* site;
+};
+struct Copies {
+    std::vector<Copy> pending;
+    std::vector<size_t> groups; // where each committed group ends in `pending`
+};
+
 // One launch as its workers share it.
 struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
@@ -132,7 +157,10 @@ struct Worker {
     bool running = false;
     bool block_failed = false;
     Barrier barrier;
-    FibreList asking; // threads in __activemask
+    NumberedBarrier numbered[kNumberedBarriers];
+    bool numbered_used = false;
+    std::vector<Copies> copies; // by thread, where any has made one
+    FibreList asking;           // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
     void* home = nullptr; // the worker's own stack while a block runs
     void* home_sanitizer_stack = nullptr;
@@ -140,6 +168,8 @@ struct Worker {
     size_t home_bytes = 0;
     std::vector<std::unique_ptr<Fibre>> fibres;
     char* shared_arena = nullptr;
+    uintptr_t variables = 0; // thread-local ones, shared variables among them
+    size_t variable_bytes = 0;
     struct ExactShared {
         const void* key;
         void* memory;
@@ -170,6 +200,10 @@ inline bool barrier_complete(const Worker& self) {
 }
 void release_barrier(Worker& self);
 void leave_grid(Job& job);
+void release_numbered_without_exited(Worker& self);
+
+// copies.cpp
+void drop_copies(Worker& self);
 
 // warp.cpp
 void complete_without_exited(Worker& self, Warp& warp);

@@ -52,6 +52,14 @@ CUDAMASTER_CPU_HOOK(void barrier_completes([[maybe_unused]] Worker& self, [[mayb
 CUDAMASTER_CPU_HOOK(void warp_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned mask))
 CUDAMASTER_CPU_HOOK(void warp_completes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                         [[maybe_unused]] unsigned arrived))
+// A barrier of some threads is complete: `members` came, `takers` of them waited; both by warp.
+CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self, [[maybe_unused]] const unsigned* members,
+                                            [[maybe_unused]] const unsigned* takers))
+// It starts an asynchronous copy; the copy is made, and its thread knows.
+CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+// It does something that an observer who counts has no way to count.
+CUDAMASTER_CPU_HOOK(void uncounted([[maybe_unused]] const char* what))
 // It lets others run, for it may be waiting.
 CUDAMASTER_CPU_HOOK(void yields([[maybe_unused]] Worker& self))
 

@@ -18,7 +18,7 @@ namespace executor {
 namespace {
 
 constexpr size_t kSharedArena = 256 << 10;
-constexpr size_t kSharedCanary = 128;
+constexpr size_t kSharedCanary = 1024; // and what dynamic arrays are aligned to
 constexpr unsigned char kCanary = 0xfd;
 
 // Static shared variables are here. Their old content is nothing to rely on.
@@ -36,8 +36,21 @@ constexpr unsigned char kCanary = 0xfd;
 
 } // namespace
 
+// Static shared variables are among the thread-local ones.
+int find_variables(dl_phdr_info* info, size_t, void* found) {
+    auto& self = *static_cast<Worker*>(found);
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+            self.variables = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
+            self.variable_bytes = info->dlpi_phdr[i].p_memsz;
+        }
+    return 1; // the first entry is the program itself
+}
+
 // Dynamic shared memory ends at a page that faults, but for what its alignment leaves over.
 void prepare_shared(Worker& self, size_t bytes) {
+    if (!self.variables)
+        dl_iterate_phdr(&find_variables, &self);
     if (!self.shared_arena) {
         void* memory = mmap(nullptr, kSharedArena + 2 * kGuardBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -97,6 +110,59 @@ void* known_shared(const Worker& self, const void* key, size_t bytes) {
 } // namespace executor
 
 using namespace executor;
+
+// The window: first the arena of dynamic arrays, then the thread-local variables, then each exact allocation with a
+// stretch of its own. Offsets within a page stay, so that an address and a place have the same alignment.
+constexpr unsigned long long kVariablesWindow = kSharedArena, kExactWindow = 1 << 20, kExactStretch = 1 << 17,
+                             kWindow = 1 << 24, kPageMask = 4095;
+
+static uintptr_t page_of(const void* place) {
+    return reinterpret_cast<uintptr_t>(place) & ~static_cast<uintptr_t>(kPageMask);
+}
+
+static bool is_arena(const Worker& self, uintptr_t at) {
+    return at - reinterpret_cast<uintptr_t>(self.shared_arena) <= kSharedArena;
+}
+
+unsigned int cudamaster_cpu_shared_address(const void* place) {
+    const Worker& self = *worker;
+    uintptr_t at = reinterpret_cast<uintptr_t>(place);
+    if (is_arena(self, at))
+        return static_cast<unsigned>(at - reinterpret_cast<uintptr_t>(self.shared_arena));
+    for (size_t i = 0; i < self.exact_shared.size(); ++i) {
+        const auto& shared = self.exact_shared[i];
+        uintptr_t base = reinterpret_cast<uintptr_t>(shared.memory);
+        if (at - base <= shared.bytes)
+            return static_cast<unsigned>(kExactWindow + i * kExactStretch + (at - page_of(shared.memory)));
+    }
+    if (at - self.variables < self.variable_bytes)
+        return static_cast<unsigned>(kVariablesWindow + (at - page_of(reinterpret_cast<void*>(self.variables))));
+    return static_cast<unsigned>(kWindow | (at & kPageMask)); // no place in shared memory
+}
+
+void* cudamaster_cpu_shared_place(unsigned long long address) {
+    const Worker& self = *worker;
+    if (address < kVariablesWindow)
+        return self.shared_arena + address;
+    if (address < kExactWindow)
+        return reinterpret_cast<void*>(page_of(reinterpret_cast<void*>(self.variables)) + (address - kVariablesWindow));
+    size_t number = (address - kExactWindow) / kExactStretch;
+    if (address >= kWindow || number >= self.exact_shared.size())
+        fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
+    return reinterpret_cast<void*>(page_of(self.exact_shared[number].memory) +
+                                   (address - kExactWindow) % kExactStretch);
+}
+
+int cudamaster_cpu_space(const void* place) {
+    const Worker& self = *worker;
+    if (cudamaster_cpu_shared_address(place) < kWindow)
+        return CUDAMASTER_CPU_SHARED;
+    const char* byte = static_cast<const char*>(place);
+    for (const auto& fibre : self.fibres)
+        if (byte >= fibre->stack && byte < fibre->stack + kGuardBytes + kStackBytes)
+            return CUDAMASTER_CPU_LOCAL;
+    return CUDAMASTER_CPU_GLOBAL;
+}
 
 #if !defined(CUDAMASTER_CPU_CHECKED)
 void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {

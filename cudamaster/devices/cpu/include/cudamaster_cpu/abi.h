@@ -34,11 +34,21 @@ enum CudamasterCpuBarrier {
     CUDAMASTER_CPU_SYNC_AND,
     CUDAMASTER_CPU_SYNC_OR,
     CUDAMASTER_CPU_SYNC_GRID,
+    CUDAMASTER_CPU_ARRIVE, // without waiting
+};
+
+enum CudamasterCpuSpace {
+    CUDAMASTER_CPU_GLOBAL,
+    CUDAMASTER_CPU_SHARED,
+    CUDAMASTER_CPU_LOCAL,
+    CUDAMASTER_CPU_CONSTANT,
 };
 
 extern "C" {
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
 int cudamaster_cpu_barrier(int kind, int predicate);
+// One of the 16 barriers of a block, for so many threads; 0 are all.
+int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);
 // `operation` names the collective: lanes of one mask that call different ones are an error.
 CudamasterCpuExchange* cudamaster_cpu_warp(unsigned int mask, const char* operation, unsigned long long value,
                                            CudamasterCpuCombine combine);
@@ -50,6 +60,18 @@ int cudamaster_cpu_printf(const char* format, ...);
 unsigned int cudamaster_cpu_lane(void);
 int cudamaster_cpu_cooperative(void);
 size_t cudamaster_cpu_dynamic_shared_bytes(void);
+// Shared memory has a window of 32-bit addresses: there and back. An address outside of it ends the block.
+unsigned int cudamaster_cpu_shared_address(const void* place);
+void* cudamaster_cpu_shared_place(unsigned long long address);
+int cudamaster_cpu_space(const void* place);
+// A copy of the running thread that is in flight until it waits: `from_source` bytes, and zeros up to `bytes`.
+void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes, unsigned int from_source);
+void cudamaster_cpu_copy_commit(void);
+// Waits until no more than so many of the newest groups are in flight.
+void cudamaster_cpu_copy_wait(unsigned int groups_left);
+void cudamaster_cpu_copy_wait_all(void);
+// Ends the block: the kernel has done what a GPU does not allow.
+void cudamaster_cpu_fail(const char* what);
 }
 
 extern __thread unsigned char* cudamaster_cpu_dynamic_shared;

@@ -171,6 +171,62 @@ void settle_doubts(BlockState& block) {
     block.doubts.clear();
 }
 
+namespace {
+
+// What the running thread does there now.
+Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site) {
+    Access now;
+    now.segment = block.clock.segment;
+    now.count = block.clock.count[thread];
+    now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - state().image);
+    now.thread = static_cast<uint16_t>(thread);
+    now.kind = static_cast<uint8_t>(kind);
+    now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
+    return now;
+}
+
+// Whoever touches bytes that a copy may yet write has not waited for it.
+void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, const Access& now) {
+    for (uintptr_t at = address / 4; at <= (address + now.bytes - 1) / 4; ++at) {
+        auto found = block.flights.find(at);
+        if (found != block.flights.end() && !found->second.empty()) {
+            report_early(range, address, found->second.back(), now);
+            return;
+        }
+    }
+}
+
+} // namespace
+
+void take_off(const Copy& copy) {
+    if (resting)
+        return;
+    Locked locked;
+    BlockState& block = *block_state;
+    Access access = access_now(block, worker->linear, copy.bytes, kWrite, copy.site);
+    uintptr_t target = reinterpret_cast<uintptr_t>(copy.target);
+    for (uintptr_t at = target / 4; at < (target + copy.bytes) / 4; ++at)
+        block.flights[at].push_back(access);
+}
+
+void land(const Copy& copy) {
+    Locked locked;
+    BlockState& block = *block_state;
+    uintptr_t target = reinterpret_cast<uintptr_t>(copy.target);
+    for (uintptr_t at = target / 4; at < (target + copy.bytes) / 4; ++at) {
+        auto found = block.flights.find(at);
+        if (found == block.flights.end())
+            continue;
+        auto& those = found->second;
+        auto own = std::find_if(those.begin(), those.end(),
+                                [](const Access& one) { return one.thread == worker->linear; });
+        if (own != those.end())
+            those.erase(own);
+        if (those.empty())
+            block.flights.erase(found);
+    }
+}
+
 void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
     Worker* self = worker;
     if (!self || !self->running || !bytes)
@@ -191,13 +247,7 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     BlockClock& clock = block.clock;
     unsigned thread = self->linear;
     uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-    Access now;
-    now.segment = clock.segment;
-    now.count = clock.count[thread];
-    now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - all.image);
-    now.thread = static_cast<uint16_t>(thread);
-    now.kind = static_cast<uint8_t>(kind);
-    now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
+    Access now = access_now(block, thread, bytes, kind, site);
     size_t offset = 0, end = bytes;
     Found found;
     Ranges::Part& part = all.ranges.recent(address);
@@ -214,6 +264,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
             return;
         }
     }
+    if (range->shared() && !block.flights.empty())
+        look_for_flights(block, *range, address, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
     if (now.strong())

@@ -40,6 +40,7 @@ struct BlockState {
     std::map<const void*, Variable> variables; // static shared ones, by key
     char* free_memory = nullptr;               // for more of them
     size_t free_bytes = 0;
+    std::unordered_map<uintptr_t, std::vector<Access>> flights; // by address / 4: copies that nobody has waited for
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch
@@ -99,9 +100,12 @@ inline __attribute__((always_inline)) void observe_access(const void* address, s
         look_at_access(address, bytes, kind, site);
 }
 void settle_doubts(BlockState& block);
+void take_off(const Copy& copy);
+void land(const Copy& copy);
 
 // report.cpp
 void report_race(const Range& range, uintptr_t address, const Access& before, const Access& now);
+void report_early(const Range& range, uintptr_t address, const Access& copy, const Access& now);
 void report_unwritten(const Range& range, uintptr_t address, const Access& now);
 void report_outside(const Range* near, uintptr_t address, const Access& now);
 void report_misaligned(uintptr_t address, const char* type, unsigned long alignment, const Access& now);

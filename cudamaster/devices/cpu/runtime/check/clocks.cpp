@@ -136,18 +136,48 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     }
 }
 
+void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const {
+    unsigned warp = thread / kWarp, lane = thread % kWarp;
+    if (clock.met_any[warp])
+        for (unsigned i = 0; i < kWarp; ++i)
+            if (uint32_t count = clock.met[warp][lane][i])
+                known.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
+    known.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]});
+}
+
+void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const unsigned* takers) {
+    clock.knows = true;
+    KnownBlock own{clock.segment, {}};
+    Known known, fenced;
+    auto each = [&](const unsigned* masks, auto apply) {
+        for (unsigned warp = 0; warp * kWarp < clock.threads; ++warp)
+            for (unsigned lanes = masks[warp]; lanes; lanes &= lanes - 1)
+                apply(warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes)));
+    };
+    each(members, [&](unsigned thread) {
+        add_own(clock, thread, own);
+        ++clock.count[thread];
+        known = joined(known, clock.known[thread]);
+        fenced = joined(fenced, clock.fenced[thread]);
+    });
+    auto all = std::make_shared<Knowledge>();
+    if (known)
+        *all = *known;
+    (*all)[clock.block].join(own);
+    each(takers, [&](unsigned thread) {
+        clock.known[thread] = all;
+        clock.fenced[thread] = joined(clock.fenced[thread], fenced);
+    });
+}
+
 void LaunchClock::fence(BlockClock& clock, unsigned thread) {
     clock.knows = true;
     auto fenced = std::make_shared<Knowledge>();
     if (clock.known[thread])
         *fenced = *clock.known[thread];
     KnownBlock own{clock.segment, {}};
-    unsigned warp = thread / kWarp, lane = thread % kWarp;
-    if (clock.met_any[warp])
-        for (unsigned i = 0; i < kWarp; ++i)
-            if (uint32_t count = clock.met[warp][lane][i])
-                own.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
-    own.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]++});
+    add_own(clock, thread, own);
+    ++clock.count[thread];
     (*fenced)[clock.block].join(own);
     clock.fenced[thread] = joined(clock.fenced[thread], fenced);
     clock.unfenced[thread] = false;

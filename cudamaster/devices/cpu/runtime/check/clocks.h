@@ -78,6 +78,8 @@ class LaunchClock {
     // All blocks are in it; each then passes a barrier of its own.
     void pass_grid_barrier();
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
+    // What members have done is known to takers; both by warp.
+    void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
     void fence(BlockClock& clock, unsigned thread);
     void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
     void release(BlockClock& clock, unsigned thread, uintptr_t location);
@@ -88,6 +90,8 @@ class LaunchClock {
 
   private:
     uint32_t next_segment(uint32_t block);
+    // Of a block what a thread knows by itself and by its warp; then it counts on.
+    void add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const;
 
     uint32_t base_ = 1;    // first segment of the launch
     uint32_t ordered_ = 1; // segments below are ordered before all that runs now

@@ -118,6 +118,7 @@ void block_begins(Worker& self, unsigned long long block) {
         own.launch = state().launches;
         std::fill(std::begin(own.harmless), std::end(own.harmless), 0);
     }
+    own.flights.clear();
     state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads);
     size_t bytes = self.job->launch->shared_bytes;
     const void* base = cudamaster_cpu_dynamic_shared;
@@ -161,6 +162,28 @@ void warp_completes(Worker& self, unsigned warp, unsigned arrived) {
             return;
     state().clock.meet(block_state->clock, warp, arrived);
 }
+
+void numbered_completes(Worker&, const unsigned* members, const unsigned* takers) {
+    Locked locked;
+    settle_doubts(*block_state);
+    state().clock.exchange(block_state->clock, members, takers);
+}
+
+// The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
+// between the bytes are in flight.
+void copy_starts(Worker&, const Copy& copy) {
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+    take_off(copy);
+}
+
+void copy_lands(Worker&, const Copy& copy) {
+    land(copy);
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+}
+
+void uncounted(const char*) {}
 
 void allocated(const void* base, size_t bytes) {
     std::lock_guard<std::mutex> lock(state().lock);

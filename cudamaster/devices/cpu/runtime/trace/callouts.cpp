@@ -71,6 +71,14 @@ void access_range(Act kind, const void* address, size_t bytes, const void* site)
 }
 
 } // namespace
+void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source,
+                           const void* site) {
+    accesses += 2;
+    if (from_source)
+        access(Act::kLoad, from, from_source, site);
+    access(Act::kStore, to, bytes, site);
+}
+
 } // namespace trace
 } // namespace executor
 
