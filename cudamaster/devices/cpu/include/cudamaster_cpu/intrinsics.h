@@ -306,3 +306,21 @@ CUDAMASTER_CPU_STORE(__stwt)
 inline size_t __cvta_generic_to_global(const void* address) {
     return reinterpret_cast<size_t>(address);
 }
+inline void* __cvta_global_to_generic(size_t address) {
+    return reinterpret_cast<void*>(address);
+}
+inline size_t __cvta_generic_to_shared(const void* address) {
+    return cudamaster_cpu_shared_address(address);
+}
+inline void* __cvta_shared_to_generic(size_t address) {
+    return cudamaster_cpu_shared_place(address);
+}
+inline unsigned int __isShared(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_SHARED;
+}
+inline unsigned int __isGlobal(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_GLOBAL;
+}
+inline unsigned int __isLocal(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_LOCAL;
+}

@@ -296,7 +296,7 @@ CUDAMASTER_CPU_PART inline bool takes_first(Real a, Real b, bool greater) {
     if (a != a || b != b)
         return has<t_NaN, Tags...> ? a != a : a == a;
     if (a == b)
-        return __builtin_signbit(a) != greater;
+        return (__builtin_signbit(a) != 0) != greater;
     return (a > b) == greater;
 }
 template <class... Tags>
@@ -335,7 +335,7 @@ CUDAMASTER_CPU_PART inline Bits<Tags...> extreme(Bits<Tags...> a, Bits<Tags...> 
             return one(a, b);
     } else {
         Value x = flushed<Tags...>(bit_cast<Value>(a)), y = flushed<Tags...>(bit_cast<Value>(b));
-        bool negative = __builtin_signbit(x) != __builtin_signbit(y);
+        bool negative = (__builtin_signbit(x) != 0) != (__builtin_signbit(y) != 0);
         if constexpr (has<t_xorsign, Tags...>) {
             x = x < 0 || __builtin_signbit(x) ? -x : x;
             y = y < 0 || __builtin_signbit(y) ? -y : y;
