@@ -294,3 +294,158 @@ def program() -> str:
 """
     )
     return "".join(parts)
+
+
+TILES = 16
+_WORDS = 32  # of 32 bits, of one lane of a product: its factors and what is added, then room
+
+
+def products() -> list[str]:
+    """Every shape and type of mma.sync, as its opcode."""
+    halves = [f"m16n8k{k}.row.col.{d}.f16.f16.{d}" for k in (8, 16) for d in ("f16", "f32")]
+    singles = [f"m16n8k{k}.row.col.f32.bf16.bf16.f32" for k in (8, 16)]
+    singles += [f"m16n8k{k}.row.col.f32.tf32.tf32.f32" for k in (4, 8)]
+    singles += [f"m16n8k32.row.col.f32.{a}.{b}.f32" for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
+    singles += ["m16n8k32.row.col.f16.e4m3.e5m2.f16", "m16n8k16.row.col.f32.e4m3.e4m3.f32"]
+    doubles = [f"{shape}.row.col.f64.f64.f64.f64" for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")]
+    whole = [
+        f"{shape}.row.col{limit}.s32.{a}.{b}.s32"
+        for shapes, kinds in (
+            (("m8n8k16", "m16n8k16", "m16n8k32"), ("u8", "s8")),
+            (("m8n8k32", "m16n8k32", "m16n8k64"), ("u4", "s4")),
+        )
+        for shape in shapes
+        for a, b in ((kinds[0], kinds[0]), (kinds[0], kinds[1]), (kinds[1], kinds[1]))
+        for limit in ("", ".satfinite")
+    ]
+    bits = [
+        f"{shape}.row.col.s32.b1.b1.s32.{operation}.popc"
+        for shape in ("m8n8k128", "m16n8k128", "m16n8k256")
+        for operation in ("xor", "and")
+    ]
+    return [f"mma.sync.aligned.{one}" for one in [*halves, *singles, *doubles, *whole, *bits]]
+
+
+ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "u8": 8, "s8": 8, "u4": 4, "s4": 4}
+ELEMENT_BITS |= {"b1": 1, "f32": 32, "s32": 32}
+
+
+def parts_of(opcode: str) -> tuple[tuple[int, int, int], tuple[str, ...], tuple[int, ...]]:
+    """Of a product m, n and k, the types of d, a, b and c, and the registers of a lane for each of them."""
+    shape = next(word for word in opcode.split(".") if word.startswith("m") and "n8k" in word)
+    m, rest = shape[1:].split("n")
+    n, k = rest.split("k")
+    sizes = int(m), int(n), int(k)
+    types = tuple(word for word in opcode.split(".") if word in ELEMENT_BITS)
+    width = 64 if types[1] == "f64" else 32
+    bits = [sizes[0] * sizes[1] * ELEMENT_BITS[types[0]], sizes[0] * sizes[2] * ELEMENT_BITS[types[1]]]
+    bits += [sizes[2] * sizes[1] * ELEMENT_BITS[types[2]], sizes[0] * sizes[1] * ELEMENT_BITS[types[3]]]
+    return sizes, types, tuple(count // 32 // width for count in bits)
+
+
+def product_data(opcode: str, seed: int = 7) -> np.ndarray:
+    """Words of 32 bits for each tile and lane: a, b and c of one product. Half of the tiles have small whole numbers."""
+    random = np.random.default_rng([seed, *opcode.encode()])
+    _, types, counts = parts_of(opcode)
+    found = []
+    for kind, count in zip((types[1], types[2], types[3]), counts[1:], strict=True):
+        shape = (TILES, 32, count)
+        if kind == "f64":
+            wild = random.standard_normal(shape).view(np.uint64)
+            small = random.integers(-8, 9, shape).astype(np.float64).view(np.uint64)
+            words = np.where(np.arange(TILES)[:, None, None] % 2, wild, small)
+            found.append(words.view(np.uint32).reshape(TILES, 32, 2 * count))
+            continue
+        if kind in ("f32", "tf32"):
+            wild = random.standard_normal(shape).astype(np.float32).view(np.uint32)
+            small = random.integers(-8, 9, shape).astype(np.float32).view(np.uint32)
+        elif kind in ("f16", "bf16"):
+            both = (*shape, 2)
+            narrow = [random.standard_normal(both), random.integers(-8, 9, both)]
+            patterns = [
+                values.astype(np.float16).view(np.uint16)
+                if kind == "f16"
+                else (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+                for values in narrow
+            ]
+            wild, small = (pattern.view(np.uint32).reshape(shape) for pattern in patterns)
+        elif kind in ("e4m3", "e5m2"):
+            eight = random.integers(0, 0x70, (*shape, 4), dtype=np.uint8)
+            eight |= random.integers(0, 2, (*shape, 4), dtype=np.uint8) << 7
+            wild = eight.view(np.uint32).reshape(shape)
+            ones = np.array([0x38, 0xB8, 0x40, 0] if kind == "e4m3" else [0x3C, 0xBC, 0x40, 0], np.uint8)
+            small = random.choice(ones, (*shape, 4)).view(np.uint32).reshape(shape)
+        else:
+            wild = random.integers(0, 1 << 32, shape, dtype=np.uint32)
+            small = wild
+        found.append(np.where(np.arange(TILES)[:, None, None] % 2, wild, small))
+    words = np.concatenate(found, axis=2).astype(np.uint32)
+    return np.pad(words, ((0, 0), (0, 0), (0, _WORDS - words.shape[2])))
+
+
+def _product_text(opcode: str, number: int) -> str:
+    _, types, counts = parts_of(opcode)
+    d, a, b, c = counts
+    wide = types[1] == "f64"
+    letters = {"f64": "d", "f32": "f"}
+    width = 2 if wide else 1
+    names = [f"%{at}" for at in range(d + a + b + c)]
+    groups = [names[:d], names[d : d + a], names[d + a : d + a + b], names[d + a + b :]]
+    text = f"{opcode} {', '.join('{' + ','.join(group) + '}' for group in groups)};"
+    from_word = {"d": "double_at(in, {})", "f": "__uint_as_float(in[{}])", "r": "in[{}]"}
+    to_letter = letters.get(types[0], "r")
+    kinds = ["d" if wide else "r"] * (a + b) + [letters.get(types[3], "r")] * c
+    inputs = ", ".join(f'"{kind}"({from_word[kind].format(width * at)})' for at, kind in enumerate(kinds))
+    outputs = ", ".join(f'"={to_letter}"(x[{at}])' for at in range(d))
+    stores = {
+        "d": "put_double(out, {0}, x[{0}]);",
+        "f": "out[{0}] = __float_as_uint(x[{0}]);",
+        "r": "out[{0}] = x[{0}];",
+    }
+    kind = {"d": "double", "f": "float", "r": "unsigned"}[to_letter]
+    return (
+        f"__global__ void product_{number}(const unsigned* all_in, unsigned* all_out) {{\n"
+        f"    const unsigned* in = all_in + (blockIdx.x * 32 + threadIdx.x) * {_WORDS};\n"
+        f"    unsigned* out = all_out + (blockIdx.x * 32 + threadIdx.x) * 8;\n"
+        f"    {kind} x[{d}];\n"
+        f'    asm volatile("{text}" : {outputs} : {inputs});\n'
+        f"    {' '.join(stores[to_letter].format(at) for at in range(d))}\n}}\n"
+    )
+
+
+def product_program() -> str:
+    """The program: `program IN OUT` reads the words of every product and writes eight words of each lane."""
+    names = products()
+    kernels = "".join(_product_text(name, at) for at, name in enumerate(names))
+    calls = "".join(
+        f"    product_{at}<<<{TILES}, 32>>>(in + {at} * per_in, out + {at} * per_out);\n" for at in range(len(names))
+    )
+    return f"""#include <cstdio>
+#include <cstring>
+#include <vector>
+__device__ double double_at(const unsigned* words, int at) {{
+    return __hiloint2double((int)words[at + 1], (int)words[at]);
+}}
+__device__ void put_double(unsigned* words, int at, double value) {{
+    words[2 * at] = (unsigned)__double2loint(value);
+    words[2 * at + 1] = (unsigned)__double2hiint(value);
+}}
+{kernels}int main(int, char** arguments) {{
+    const size_t count = {len(names)}, per_in = {TILES * 32 * _WORDS}, per_out = {TILES * 32 * 8};
+    std::vector<unsigned> given(count * per_in), made(count * per_out);
+    FILE* file = fopen(arguments[1], "rb");
+    if (!file || fread(given.data(), 4, given.size(), file) != given.size())
+        return 2;
+    fclose(file);
+    unsigned *in, *out;
+    cudaMalloc(&in, given.size() * 4);
+    cudaMalloc(&out, made.size() * 4);
+    cudaMemcpy(in, given.data(), given.size() * 4, cudaMemcpyHostToDevice);
+    cudaMemset(out, 0, made.size() * 4);
+{calls}    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 3;
+    cudaMemcpy(made.data(), out, made.size() * 4, cudaMemcpyDeviceToHost);
+    file = fopen(arguments[2], "wb");
+    return file && fwrite(made.data(), 4, made.size(), file) == made.size() && fclose(file) == 0 ? 0 : 4;
+}}
+"""

@@ -9,6 +9,7 @@
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cudamaster_cpu/products.h"
 
 namespace nvcuda {
 namespace wmma {
@@ -222,9 +223,7 @@ CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
             int at = row * n + column;
             sums[column] = number(parts[owner(at)]->c->x[at / 32]);
         }
-        for (int inner = 0; inner < k; ++inner)
-            for (int column = 0; column < n; ++column)
-                sums[column] += a[row][inner] * b[inner][column];
+        cudamaster_cpu::add_products<n, k>(sums, a[row], b);
         for (int column = 0; column < n; ++column) {
             int at = row * n + column;
             parts[owner(at)]->d->x[at / 32] = static_cast<typename D::storage_element_type>(sums[column]);

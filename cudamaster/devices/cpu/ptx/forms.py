@@ -62,9 +62,10 @@ def _atomics() -> str:
         lines.append(f"atom {_ATOMIC_ORDER} {tail} => =T, [], T, policy?")
         lines.append(f"red {_RED_ORDER} {tail} => [], T, policy?")
     for operation, vector, types in _VECTOR_ATOMICS:
-        tail = f"[{_SCOPES}] [.global] {operation} [.L2::cache_hint:H] {vector} {types}"
-        lines.append(f"atom {_ATOMIC_ORDER} {tail} => =T{{V}}, [], T{{V}}, policy?")
-        lines.append(f"red {_RED_ORDER} {tail} => [], T{{V}}, policy?")
+        for rest in (f"{operation} [.L2::cache_hint:H] {vector} {types}", f"{vector} {types} {operation}"):
+            tail = f"[{_SCOPES}] [.global] {rest}"
+            lines.append(f"atom {_ATOMIC_ORDER} {tail} => =T{{V}}, [], T{{V}}, policy?")
+            lines.append(f"red {_RED_ORDER} {tail} => [], T{{V}}, policy?")
     tail = f"[{_SCOPES}] [{_SPACES}]"
     lines.append(f"atom {_ATOMIC_ORDER} {tail} .exch [.L2::cache_hint:H] .b32|.b64:T => =T, [], T, policy?")
     lines.append(f"atom {_ATOMIC_ORDER} {tail} .cas [.L2::cache_hint:H] .b16|.b32|.b64:T => =T, [], T, T, policy?")
@@ -224,6 +225,48 @@ stmatrix .sync .aligned .m8n8 .x1|.x2|.x4:X [.trans] [.shared|.shared::cta] .b16
 movmatrix .sync .aligned .m8n8 .trans .b16 => =b32, b32
 """
 
+# Shape, types of the factors, how many registers a and b are, and types of the accumulators.
+_FLOAT_PRODUCTS = (
+    (".m16n8k8", ".f16 .f16", 2, 1, (".f16", ".f32")),
+    (".m16n8k16", ".f16 .f16", 4, 2, (".f16", ".f32")),
+    (".m16n8k8", ".bf16 .bf16", 2, 1, (".f32",)),
+    (".m16n8k16", ".bf16 .bf16", 4, 2, (".f32",)),
+    (".m16n8k4", ".tf32 .tf32", 2, 1, (".f32",)),
+    (".m16n8k8", ".tf32 .tf32", 4, 2, (".f32",)),
+    (".m16n8k16", ".e4m3|.e5m2 .e4m3|.e5m2", 2, 1, (".f16", ".f32")),
+    (".m16n8k32", ".e4m3|.e5m2 .e4m3|.e5m2", 4, 2, (".f16", ".f32")),
+)
+_DOUBLE_PRODUCTS = ((".m8n8k4", 1, 1, 2), (".m16n8k4", 2, 1, 4), (".m16n8k8", 4, 2, 4), (".m16n8k16", 8, 4, 4))
+_INTEGER_PRODUCTS = (
+    (".m8n8k16", ".u8|.s8", 1, 1, 2),
+    (".m16n8k16", ".u8|.s8", 2, 1, 4),
+    (".m16n8k32", ".u8|.s8", 4, 2, 4),
+    (".m8n8k32", ".u4|.s4", 1, 1, 2),
+    (".m16n8k32", ".u4|.s4", 2, 1, 4),
+    (".m16n8k64", ".u4|.s4", 4, 2, 4),
+)
+_BIT_PRODUCTS = ((".m8n8k128", 1, 1, 2), (".m16n8k128", 2, 1, 4), (".m16n8k256", 4, 2, 4))
+
+
+def _products() -> str:
+    lines = []
+    accumulators = {".f16": "b32{2}", ".f32": "f32{4}"}
+    for shape, factors, a, b, types in _FLOAT_PRODUCTS:
+        for sums in types:
+            tail = f"=> ={accumulators[sums]}, b32{{{a}}}, b32{{{b}}}, {accumulators[sums]}"
+            lines.append(f"mma.sync .aligned {shape} .row .col {sums} {factors} {sums} {tail}")
+    for shape, a, b, c in _DOUBLE_PRODUCTS:
+        tail = f"=> =f64{{{c}}}, f64{{{a}}}, f64{{{b}}}, f64{{{c}}}"
+        lines.append(f"mma.sync .aligned {shape} .row .col [.rn] .f64 .f64 .f64 .f64 {tail}")
+    for shape, kinds, a, b, c in _INTEGER_PRODUCTS:
+        tail = f"=> =s32{{{c}}}, b32{{{a}}}, b32{{{b}}}, s32{{{c}}}"
+        lines.append(f"mma.sync .aligned {shape} .row .col [.satfinite] .s32 {kinds} {kinds} .s32 {tail}")
+    for shape, a, b, c in _BIT_PRODUCTS:
+        tail = f"=> =s32{{{c}}}, b32{{{a}}}, b32{{{b}}}, s32{{{c}}}"
+        lines.append(f"mma.sync .aligned {shape} .row .col .s32 .b1 .b1 .s32 .xor|.and .popc {tail}")
+    return "\n".join(lines)
+
+
 _COPIES = """
 cp.async .ca|.cg .shared|.shared::cta .global [.L2::64B|.L2::128B|.L2::256B] => [], [], imm
 cp.async .ca|.cg .shared|.shared::cta .global [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, u32
@@ -274,7 +317,7 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    texts = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _atomics(), _THREADS, _MATRICES, _COPIES)
+    texts = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _atomics(), _THREADS, _MATRICES, _products(), _COPIES)
     for line in "\n".join(texts).strip().splitlines():
         if line:
             head, _, operands = line.partition("=>")

@@ -6,5 +6,6 @@
 #include "cudamaster_cpu/ptx/choice.h"
 #include "cudamaster_cpu/ptx/convert.h"
 #include "cudamaster_cpu/ptx/copies.h"
+#include "cudamaster_cpu/ptx/matrices.h"
 #include "cudamaster_cpu/ptx/memory.h"
 #include "cudamaster_cpu/ptx/threads.h"

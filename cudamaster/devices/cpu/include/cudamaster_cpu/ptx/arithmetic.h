@@ -147,7 +147,7 @@ template <class T> CUDAMASTER_CPU_PART inline auto product(typename T::Bits a, t
     return static_cast<Wide>(static_cast<Wide>(static_cast<Value>(a)) * static_cast<Wide>(static_cast<Value>(b)));
 }
 template <class T, class... Tags>
-using Product = std::conditional_t<has<t_wide, Tags...>, std::make_unsigned_t<std::conditional_t<T::width == 16, int, long long>>,
+using ProductBits = std::conditional_t<has<t_wide, Tags...>, std::make_unsigned_t<std::conditional_t<T::width == 16, int, long long>>,
                                    typename T::Bits>;
 
 // The part of a product that the modifiers ask for.
@@ -156,7 +156,7 @@ template <class... Tags> CUDAMASTER_CPU_PART inline auto part_of_product(Bits<Ta
     auto whole = product<T>(a, b);
     if constexpr (has<t_hi, Tags...>)
         whole >>= T::width;
-    return static_cast<Product<T, Tags...>>(whole);
+    return static_cast<ProductBits<T, Tags...>>(whole);
 }
 
 template <class... Tags> CUDAMASTER_CPU_CONST inline auto mul(Bits<Tags...> a, Bits<Tags...> b) {

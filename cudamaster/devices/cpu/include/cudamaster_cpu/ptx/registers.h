@@ -93,6 +93,7 @@ constexpr Unset unset{};
 // A destination `_`.
 struct Sink {
     template <class Value> void operator=(const Value&) {}
+    operator B64() const { return 0; }
 };
 
 // An operand of the statement as its constraint has it.
@@ -122,10 +123,11 @@ using Operand = std::conditional_t<
     letter == 'h', B16,
     std::conditional_t<letter == 'r' || letter == 'f', B32, std::conditional_t<letter == 'q', B128, B64>>>;
 
-template <char letter, class Value> CUDAMASTER_CPU_PART inline Operand<letter> read(const Value& value) {
+template <char letter, class Value> CUDAMASTER_CPU_PART inline Operand<letter> read(Value&& value) {
     using Plain = std::decay_t<Value>; // an array is the address of its first element
     static_assert(fits<letter, Plain>(), "asm operand's type or size does not match that of its constraint");
-    return bit_cast<Operand<letter>>(static_cast<Plain>(value));
+    Plain plain = value;
+    return bit_cast<Operand<letter>>(plain);
 }
 template <char letter, class Value> CUDAMASTER_CPU_PART inline void write(Value& target, Operand<letter> bits) {
     static_assert(fits<letter, Value>(), "asm operand's type or size does not match that of its constraint");
