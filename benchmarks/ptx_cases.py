@@ -247,7 +247,7 @@ def _case_text(case: str, number: int) -> str:
         else:
             operands.append(source)
     if target == "p":
-        text = "{ .reg .pred p; %s p, %s; selp.u32 %%0, 1, 0, p; }" % (opcode, ", ".join(operands))
+        text = f"{{ .reg .pred p; {opcode} p, {', '.join(operands)}; selp.u32 %0, 1, 0, p; }}"
     else:
         text = f"{opcode} %0, {', '.join(operands)};"
     letter = "r" if target == "p" else target
@@ -344,7 +344,7 @@ def parts_of(opcode: str) -> tuple[tuple[int, int, int], tuple[str, ...], tuple[
 
 
 def product_data(opcode: str, seed: int = 7) -> np.ndarray:
-    """Words of 32 bits for each tile and lane: a, b and c of one product. Half of the tiles have small whole numbers."""
+    """Words of 32 bits for each tile and lane: a, b and c of a product. Half of the tiles have small whole numbers."""
     random = np.random.default_rng([seed, *opcode.encode()])
     _, types, counts = parts_of(opcode)
     found = []

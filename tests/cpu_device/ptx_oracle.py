@@ -1,7 +1,7 @@
 """What the PTX manual says that instructions on registers give: computed with exact integers and fractions.
 
-`expected` takes a case of benchmarks/ptx_cases.py and the bits of its operands. It gives the bits, or a `Near` where the
-manual allows an approximation, or None where it leaves the result open.
+`expected` takes a case of benchmarks/ptx_cases.py and the bits of its operands. It gives the bits, or a `Near` where
+the manual allows an approximation, or None where it leaves the result open.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Real:
         self.zero = size == 0 and not self.nan and not self.inf
 
     def float(self) -> float:
+        """As a double."""
         if self.nan:
             return math.nan
         if self.inf:
@@ -645,7 +646,7 @@ def expected(opcode: str, operands: list[int]) -> int | str | Near | None:
 
 
 def quotient(words: tuple[str, ...], operands: list[int]) -> Near | int | None:
-    a, b = (Real(bits, "f32") for bits in operands)
+    b = Real(operands[1], "f32")
     exact = arithmetic("div", ("rn",), "f32", operands)
     if abs(b.value) > Fraction(2) ** 126 and not b.inf:
         return None  # .approx gives zero there
@@ -663,7 +664,7 @@ def agrees(wanted: object, got: int, width: int) -> bool:
         value = Real(got, wanted.kind).float()
         if math.isnan(wanted.value) or math.isinf(wanted.value):
             return (math.isnan(value) and math.isnan(wanted.value)) or value == wanted.value
-        precision, least, greatest = FORMATS[wanted.kind]
+        _, least, greatest = FORMATS[wanted.kind]
         most = 2.0 ** (greatest + 1)
         slack = max(abs(wanted.value) * wanted.relative, 2.0**least * 1.01)
         return abs(value - wanted.value) <= slack or (math.isinf(value) and abs(wanted.value) * 1.01 >= most)

@@ -1,6 +1,7 @@
-"""mma.sync in all its shapes and types, held against the product of the matrices that the manual's layouts make of registers."""
+"""mma.sync in all shapes and types, held against the product of the matrices that the manual's layouts make."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_product(results, opcode):
     words = ptx_cases.product_data(opcode)
     width = 2 if a == "f64" else 1
     ends = np.cumsum([0, *counts[1:]]) * width
-    parts = [words[:, :, start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    parts = [words[:, :, start:end] for start, end in pairwise(ends)]
     left = factor(elements(parts[0], a), a, m, k)
     right = factor(elements(parts[1], b), b, n, k)
     added = accumulator(elements(parts[2], c), m)

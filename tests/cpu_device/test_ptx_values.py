@@ -47,9 +47,7 @@ def test_results_are_the_manuals(results, group):
         for row, got in zip(rows, made.tolist(), strict=True):
             operands, left = [], iter(row)
             for source in sources:
-                operands.append(
-                    next(left) & ((1 << WIDTHS[source]) - 1) if source in WIDTHS else int(source, 0)
-                )
+                operands.append(next(left) & ((1 << WIDTHS[source]) - 1) if source in WIDTHS else int(source, 0))
             wanted = expected(opcode, operands)
             width = WIDTHS[target]
             assert agrees(wanted, got, width), f"{case}: {[hex(bits) for bits in operands]} gave {got:#x}, not {wanted}"

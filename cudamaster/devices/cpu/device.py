@@ -259,7 +259,7 @@ class CpuDevice:
 
 
 def _with_head(text: str, name: str) -> str:
-    """A rewritten text as the compiler is given it: errors name the source's lines, and what inline PTX needs is there."""
+    """A rewritten text as the compiler is given it: errors name the source's lines, and what PTX needs is there."""
     include = '#include "cudamaster_cpu/ptx.h"\n' if ptx.NAMESPACE in text else ""
     return f'{include}#line 1 "{name}.cu"\n{text}'
 

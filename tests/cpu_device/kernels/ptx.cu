@@ -45,9 +45,10 @@ __global__ void memory_kernel(const unsigned char* in, unsigned long long* out, 
         asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                      : "l"(in + 16 * t));
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-        asm volatile("st.shared.v2.u64 [%0], {%1, %2};" ::"r"(dynamic_to), "l"((unsigned long long)b << 32 | a),
-                     "l"((unsigned long long)d << 32 | c)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
+                     : "memory");
+        asm volatile("st.shared.v2.u64 [%0], {%1, %2};" ::"r"(dynamic_to),
+                     "l"((unsigned long long)b << 32 | a), "l"((unsigned long long)d << 32 | c)
                      : "memory");
     }
     asm volatile("barrier.sync 0;" ::: "memory");
@@ -80,10 +81,11 @@ __global__ void memory_kernel(const unsigned char* in, unsigned long long* out, 
         asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(out + 7), "l"(wide) : "memory");
         asm volatile("st.global.u8 [%0], %1;" ::"l"((char*)(out + 8)), "r"(0x1234) : "memory");
         unsigned is_shared, is_global, is_local, local[2] = {7, 8};
-        asm volatile("{ .reg .pred p, q, r; isspacep.shared p, %3; isspacep.global q, %4; isspacep.local r, %5;\n"
-                     "selp.u32 %0, 1, 0, p; selp.u32 %1, 1, 0, q; selp.u32 %2, 1, 0, r; }"
-                     : "=r"(is_shared), "=r"(is_global), "=r"(is_local)
-                     : "l"(fixed), "l"(in), "l"(local));
+        asm volatile(
+            "{ .reg .pred p, q, r; isspacep.shared p, %3; isspacep.global q, %4; isspacep.local r, %5;\n"
+            "selp.u32 %0, 1, 0, p; selp.u32 %1, 1, 0, q; selp.u32 %2, 1, 0, r; }"
+            : "=r"(is_shared), "=r"(is_global), "=r"(is_local)
+            : "l"(fixed), "l"(in), "l"(local));
         out[9] = is_shared * 100 + is_global * 10 + is_local;
         unsigned second;
         asm volatile("ld.u32 %0, [%1+4];" : "=r"(second) : "l"(local));
@@ -96,7 +98,9 @@ __global__ void memory_kernel(const unsigned char* in, unsigned long long* out, 
                      : "l"(in));
         out[12] = wide;
         unsigned long long generic;
-        asm volatile("cvta.shared.u64 %0, %1;" : "=l"(generic) : "l"((unsigned long long)shared_address(fixed)));
+        asm volatile("cvta.shared.u64 %0, %1;"
+                     : "=l"(generic)
+                     : "l"((unsigned long long)shared_address(fixed)));
         out[13] = generic == (unsigned long long)fixed;
     }
 }
@@ -115,7 +119,8 @@ static void memory() {
     EXPECT(got[0] == (unsigned long long)(signed char)bytes[3]);
     EXPECT(got[1] == bytes[3]);
     EXPECT(got[2] == (bytes[2] | bytes[3] << 8));
-    EXPECT(got[3] == words[1] && got[4] == words[1] && got[5] == words[0] && got[6] == words[0] && got[7] == words[0]);
+    EXPECT(got[3] == words[1] && got[4] == words[1] && got[5] == words[0] && got[6] == words[0] &&
+           got[7] == words[0]);
     EXPECT(got[8] == 0x34);
     EXPECT(got[9] == 111);
     EXPECT(got[10] == 8);
@@ -131,7 +136,8 @@ static void memory() {
 }
 
 // Atomics and reductions.
-__global__ void atomics_kernel(unsigned* u, int* s, float* f, unsigned long long* w, unsigned* halves, unsigned* olds) {
+__global__ void atomics_kernel(unsigned* u, int* s, float* f, unsigned long long* w, unsigned* halves,
+                               unsigned* olds) {
     __shared__ unsigned count;
     unsigned t = threadIdx.x, old;
     if (t == 0)
@@ -147,7 +153,10 @@ __global__ void atomics_kernel(unsigned* u, int* s, float* f, unsigned long long
     asm volatile("red.global.or.b32 [%0+4], %1;" ::"l"(u), "r"(1u << (t % 32)) : "memory");
     asm volatile("red.global.and.b32 [%0+8], %1;" ::"l"(u), "r"(~(1u << (t % 16))) : "memory");
     asm volatile("red.global.inc.u32 [%0+12], %1;" ::"l"(u), "r"(9) : "memory");
-    asm volatile("atom.acq_rel.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(w[1 + t]) : "l"(w), "l"(t + 1ull) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.exch.b64 %0, [%1], %2;"
+                 : "=l"(w[1 + t])
+                 : "l"(w), "l"(t + 1ull)
+                 : "memory");
     asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(halves), "r"(0x40003c00) : "memory");
     asm volatile("red.global.add.noftz.bf16x2 [%0+4], %1;" ::"l"(halves), "r"(0x40003f80) : "memory");
     unsigned expected = 5, wanted = 6;
@@ -207,7 +216,9 @@ __global__ void warps_kernel(unsigned* out) {
     put(p);
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x181f, 0xffffffff;" : "=r"(x) : "r"(t), "r"(t + 1));
     put(x);
-    asm volatile("{ .reg .pred a; setp.gt.u32 a, %1, 20; vote.sync.ballot.b32 %0, a, 0xffffffff; }" : "=r"(x) : "r"(t));
+    asm volatile("{ .reg .pred a; setp.gt.u32 a, %1, 20; vote.sync.ballot.b32 %0, a, 0xffffffff; }"
+                 : "=r"(x)
+                 : "r"(t));
     put(x);
     asm volatile("{ .reg .pred a, b; setp.gt.u32 a, %1, 20; vote.sync.any.pred b, a, 0xffffffff;\n"
                  "selp.u32 %0, 1, 0, b; vote.sync.all.pred b, !a, 0xffffffff; @b add.u32 %0, %0, 2; }"
@@ -371,9 +382,10 @@ __global__ void copies_kernel(const float4* in, float* out, int stages) {
     unsigned t = threadIdx.x;
     auto start = [&](int number) {
         if (number < stages)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&stage[number % 2][t])),
-                         "l"(in + number * 32 + t)
-                         : "memory");
+            asm volatile(
+                "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&stage[number % 2][t])),
+                "l"(in + number * 32 + t)
+                : "memory");
         asm volatile("cp.async.commit_group;");
     };
     start(0);
@@ -390,7 +402,8 @@ __global__ void copies_kernel(const float4* in, float* out, int stages) {
     out[t] = sum;
     // Four of eight bytes, then none.
     __shared__ float2 part[32];
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(part + t)), "l"(in), "r"(4));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(part + t)), "l"(in),
+                 "r"(4));
     asm volatile("cp.async.wait_all;" ::: "memory");
     out[32 + t] = part[t].x * 10 + part[t].y;
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, 0;" ::"r"(shared_address(part + t)), "l"(in));

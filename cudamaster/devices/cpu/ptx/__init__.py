@@ -1,4 +1,4 @@
-"""Inline PTX on the CPU device: asm statements of a text are exchanged for C++ that does what they say (docs/ptx.md)."""
+"""Inline PTX on the CPU device: asm statements of a text become C++ that does what they say (docs/ptx.md)."""
 
 from __future__ import annotations
 

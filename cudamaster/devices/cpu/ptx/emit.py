@@ -1,7 +1,7 @@
-"""Inline PTX as C++: an asm statement becomes a block with a variable for each register and a call for each instruction.
+"""Inline PTX as C++: an asm statement becomes a block, a variable for each register, a call for each instruction.
 
 Registers hold bits: unsigned integers of their width, predicates bool. Functions and types are those of
-include/cudamaster_cpu/ptx/, reached by an alias of their namespace so that no name of the source is hidden by one of theirs.
+include/cudamaster_cpu/ptx/, reached by an alias of their namespace: none of theirs hides a name of the source.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ A line of `_FORMS` is one form of an instruction, much as the PTX manual writes 
 
     mul .hi|.lo [.sat] .s32|.u32:T    =>  =T, T, T
 
-`[ ]` may be left out, `|` is a choice, and `:T` gives the choice a name. Operands: `=` is written; a type, or the name of
-a choice of types; `T*2` has twice the bits of T; `~T` may be a wider register; `T{V}` is a vector of as many as the choice
-V says, `T{4}` of four; `T?` may be missing; `=T|=pred?` are two destinations of which the second may be missing; `[]` is an address;
-`imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is written nowhere.
+`[ ]` may be left out, `|` is a choice, and `:T` gives the choice a name. Operands: `=` is written; a type, or the name
+of a choice of types; `T*2` has twice the bits of T; `~T` may be a wider register; `T{V}` is a vector of as many as the
+choice V says, `T{4}` of four; `T?` may be missing; `=T|=pred?` are two destinations of which the second may be missing;
+`[]` is an address; `imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is
+written nowhere.
 
 Each becomes a call of one function in include/cudamaster_cpu/ptx/, with the modifiers as its template's arguments.
 """
@@ -123,7 +124,7 @@ testp .finite|.infinite|.number|.notanumber|.normal|.subnormal .f32|.f64:T => =p
 copysign .f32|.f64:T => =T, T, T
 """
 
-_BITS = f"""
+_BITS = """
 and|or|xor .pred|.b16|.b32|.b64:T => =T, T, T
 not .pred|.b16|.b32|.b64:T => =T, T
 cnot .b16|.b32|.b64:T => =T, T
@@ -267,13 +268,14 @@ def _products() -> str:
     return "\n".join(lines)
 
 
-_COPIES = """
-cp.async .ca|.cg .shared|.shared::cta .global [.L2::64B|.L2::128B|.L2::256B] => [], [], imm
-cp.async .ca|.cg .shared|.shared::cta .global [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, u32
-cp.async .ca|.cg .shared|.shared::cta .global [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, pred
-cp.async .ca|.cg .shared|.shared::cta .global .L2::cache_hint [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, policy
-cp.async .ca|.cg .shared|.shared::cta .global .L2::cache_hint [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, u32, policy
-cp.async .ca|.cg .shared|.shared::cta .global .L2::cache_hint [.L2::64B|.L2::128B|.L2::256B] => [], [], imm, pred, policy
+_TO_SHARED = ".shared|.shared::cta .global [.L2::cache_hint] [.L2::64B|.L2::128B|.L2::256B]"
+_COPIES = f"""
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm, u32
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm, pred
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm, policy
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm, u32, policy
+cp.async .ca|.cg {_TO_SHARED} => [], [], imm, pred, policy
 cp.async.commit_group =>
 cp.async.wait_group => imm
 cp.async.wait_all =>
@@ -296,8 +298,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Form:
-    """One form of an instruction: its function and the words of its name, what the whole matches, the modifiers that it
-    may have, and its operands."""
+    """One form of an instruction: its function and how many words name it, what the whole has to match, the modifiers
+    that it may have, and its operands."""
 
     function: str
     words: int
@@ -317,7 +319,8 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    texts = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _atomics(), _THREADS, _MATRICES, _products(), _COPIES)
+    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES)
+    texts = (*written, _atomics(), _products())
     for line in "\n".join(texts).strip().splitlines():
         if line:
             head, _, operands = line.partition("=>")

@@ -1,4 +1,4 @@
-"""Finds `asm` statements in C++ text, and takes them apart: template, operands, and where each of their lines came from.
+"""Finds `asm` statements in C++ text, and takes them apart: template, operands, and where their lines came from.
 
 The text is not preprocessed. A statement in a macro is found like any other, its operands may name the macro's
 parameters; a template that a macro puts together is none that is understood here.
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from cudamaster.devices.cpu.unsupported import Unsupported, code_only
 
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b(?:\s|\\\n|volatile\b|__volatile__\b|__volatile\b|inline\b)*\(")
-_OPERAND = re.compile(r'\s*(?:\[\s*(?P<name>\w+)\s*\]\s*)?"(?P<constraint>[^"]*)"\s*\((?P<expression>.*)\)\s*', re.DOTALL)
+_OPERAND = re.compile(
+    r'\s*(?:\[\s*(?P<name>\w+)\s*\]\s*)?"(?P<constraint>[^"]*)"\s*\((?P<expression>.*)\)\s*', re.DOTALL
+)
 _LITERAL = re.compile(
     r'R"(?P<mark>[^(\s]{0,16})\((?P<raw>.*?)\)(?P=mark)"|"(?P<plain>(?:\\.|[^"\\\n])*)"'
     r"|(?P<gap>(?:\s|\\\n|//[^\n]*|/\*.*?\*/)+)",
@@ -154,12 +156,12 @@ def _without_comments(text: str) -> str:
 def _operand(text: str, line: int, *, output: bool) -> Operand:
     found = _OPERAND.fullmatch(text)
     if found is None:
-        raise PtxError(f"asm operand {text.strip()!r} is not of the form \"constraint\"(expression)", line)
+        raise PtxError(f'asm operand {text.strip()!r} is not of the form "constraint"(expression)', line)
     constraint = found["constraint"]
     letter = constraint.lstrip("=+&")
     if output != constraint.startswith(("=", "+")):
         kind = "an output" if output else "an input"
-        raise PtxError(f"asm constraint \"{constraint}\" does not fit {kind} operand", line)
+        raise PtxError(f'asm constraint "{constraint}" does not fit {kind} operand', line)
     if letter == "C" or (letter.isdigit() and not output):
         raise Unsupported(f'asm constraint "{constraint}"', line)
     if letter not in {"h", "r", "l", "q", "f", "d"} and not (letter == "n" and not output):

@@ -62,7 +62,8 @@ void leave_grid(Job& job) {
 namespace {
 
 bool numbered_complete(const Worker& self, const NumberedBarrier& barrier) {
-    return barrier.arrived && barrier.arrived == (barrier.expected ? barrier.expected : self.total - self.exited);
+    return barrier.arrived &&
+           barrier.arrived == (barrier.expected ? barrier.expected : self.total - self.exited);
 }
 
 // What the barrier gives to those who waited.

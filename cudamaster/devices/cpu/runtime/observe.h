@@ -53,7 +53,8 @@ CUDAMASTER_CPU_HOOK(void warp_arrives([[maybe_unused]] Worker& self, [[maybe_unu
 CUDAMASTER_CPU_HOOK(void warp_completes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                         [[maybe_unused]] unsigned arrived))
 // A barrier of some threads is complete: `members` came, `takers` of them waited; both by warp.
-CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self, [[maybe_unused]] const unsigned* members,
+CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
+                                            [[maybe_unused]] const unsigned* members,
                                             [[maybe_unused]] const unsigned* takers))
 // It starts an asynchronous copy; the copy is made, and its thread knows.
 CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))

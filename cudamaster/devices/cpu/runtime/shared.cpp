@@ -136,7 +136,8 @@ unsigned int cudamaster_cpu_shared_address(const void* place) {
             return static_cast<unsigned>(kExactWindow + i * kExactStretch + (at - page_of(shared.memory)));
     }
     if (at - self.variables < self.variable_bytes)
-        return static_cast<unsigned>(kVariablesWindow + (at - page_of(reinterpret_cast<void*>(self.variables))));
+        return static_cast<unsigned>(kVariablesWindow +
+                                     (at - page_of(reinterpret_cast<void*>(self.variables))));
     return static_cast<unsigned>(kWindow | (at & kPageMask)); // no place in shared memory
 }
 
@@ -145,10 +146,12 @@ void* cudamaster_cpu_shared_place(unsigned long long address) {
     if (address < kVariablesWindow)
         return self.shared_arena + address;
     if (address < kExactWindow)
-        return reinterpret_cast<void*>(page_of(reinterpret_cast<void*>(self.variables)) + (address - kVariablesWindow));
+        return reinterpret_cast<void*>(page_of(reinterpret_cast<void*>(self.variables)) +
+                                       (address - kVariablesWindow));
     size_t number = (address - kExactWindow) / kExactStretch;
     if (address >= kWindow || number >= self.exact_shared.size())
-        fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
+        fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared "
+                   "makes one)");
     return reinterpret_cast<void*>(page_of(self.exact_shared[number].memory) +
                                    (address - kExactWindow) % kExactStretch);
 }

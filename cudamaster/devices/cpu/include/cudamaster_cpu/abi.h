@@ -65,7 +65,8 @@ unsigned int cudamaster_cpu_shared_address(const void* place);
 void* cudamaster_cpu_shared_place(unsigned long long address);
 int cudamaster_cpu_space(const void* place);
 // A copy of the running thread that is in flight until it waits: `from_source` bytes, and zeros up to `bytes`.
-void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes, unsigned int from_source);
+void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes,
+                               unsigned int from_source);
 void cudamaster_cpu_copy_commit(void);
 // Waits until no more than so many of the newest groups are in flight.
 void cudamaster_cpu_copy_wait(unsigned int groups_left);

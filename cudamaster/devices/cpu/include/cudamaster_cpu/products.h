@@ -8,7 +8,8 @@ namespace cudamaster_cpu {
 
 // A row of the product is added to what `sums` holds.
 template <int n, int k>
-CUDAMASTER_CPU_PART inline void add_products(double (&sums)[n], const double (&a)[k], const double (&b)[k][n]) {
+CUDAMASTER_CPU_PART inline void add_products(double (&sums)[n], const double (&a)[k],
+                                             const double (&b)[k][n]) {
     for (int inner = 0; inner < k; ++inner)
         for (int column = 0; column < n; ++column)
             sums[column] += a[inner] * b[inner][column];

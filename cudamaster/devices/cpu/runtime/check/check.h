@@ -40,7 +40,8 @@ struct BlockState {
     std::map<const void*, Variable> variables; // static shared ones, by key
     char* free_memory = nullptr;               // for more of them
     size_t free_bytes = 0;
-    std::unordered_map<uintptr_t, std::vector<Access>> flights; // by address / 4: copies that nobody has waited for
+    std::unordered_map<uintptr_t, std::vector<Access>>
+        flights;                   // by address / 4: copies that nobody has waited for
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch

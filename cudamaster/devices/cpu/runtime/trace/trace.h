@@ -129,7 +129,8 @@ void host_executes(const void* site);
 void host_moves(size_t bytes);
 
 // An asynchronous copy of a thread.
-void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source, const void* site);
+void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source,
+                           const void* site);
 
 // The tracer of this OS thread's block, null where nothing is recorded.
 extern __thread Tracer* recorder;

@@ -61,7 +61,8 @@ CUDAMASTER_CPU_PART inline auto rounded(Operation operation, Values... values) {
     if constexpr (direction<Tags...>() == FE_TONEAREST)
         return operation(values...);
     else
-        return with_rounding(direction<Tags...>(), [=]() CUDAMASTER_CPU_PART { return operation(opaque(values)...); });
+        return with_rounding(direction<Tags...>(),
+                             [=]() CUDAMASTER_CPU_PART { return operation(opaque(values)...); });
 }
 template <class... Tags, class Operation, class... Values>
 CUDAMASTER_CPU_PART inline Bits<Tags...> real(Operation operation, Values... values) {
@@ -122,7 +123,8 @@ CUDAMASTER_CPU_SUM(sub, -)
 
 // With the carry flag; a difference has none where it borrows.
 template <class... Tags>
-CUDAMASTER_CPU_PART inline Bits<Tags...> sum_with(bool& carry, Bits<Tags...> a, Bits<Tags...> b, bool in, bool keep) {
+CUDAMASTER_CPU_PART inline Bits<Tags...> sum_with(bool& carry, Bits<Tags...> a, Bits<Tags...> b, bool in,
+                                                  bool keep) {
     B128 sum = static_cast<B128>(a) + b + in;
     if (keep)
         carry = sum >> Type<Tags...>::width & 1;
@@ -144,11 +146,14 @@ template <class... Tags> inline Bits<Tags...> sub(bool& carry, Bits<Tags...> a, 
 template <class T> CUDAMASTER_CPU_PART inline auto product(typename T::Bits a, typename T::Bits b) {
     using Value = typename T::Value;
     using Wide = Twice<Value>;
-    return static_cast<Wide>(static_cast<Wide>(static_cast<Value>(a)) * static_cast<Wide>(static_cast<Value>(b)));
+    return static_cast<Wide>(static_cast<Wide>(static_cast<Value>(a)) *
+                             static_cast<Wide>(static_cast<Value>(b)));
 }
 template <class T, class... Tags>
-using ProductBits = std::conditional_t<has<t_wide, Tags...>, std::make_unsigned_t<std::conditional_t<T::width == 16, int, long long>>,
-                                   typename T::Bits>;
+using ProductBits =
+    std::conditional_t<has<t_wide, Tags...>,
+                       std::make_unsigned_t<std::conditional_t<T::width == 16, int, long long>>,
+                       typename T::Bits>;
 
 // The part of a product that the modifiers ask for.
 template <class... Tags> CUDAMASTER_CPU_PART inline auto part_of_product(Bits<Tags...> a, Bits<Tags...> b) {
@@ -181,7 +186,8 @@ CUDAMASTER_CPU_CONST inline Bits<Tags...> fma(Bits<Tags...> a, Bits<Tags...> b, 
         return narrow<Tags...>(
             [](double x, double y, double z) CUDAMASTER_CPU_PART { return fma_odd(x, y, z); }, a, b, c);
     else
-        return real<Tags...>([](auto x, auto y, auto z) CUDAMASTER_CPU_PART { return fused(x, y, z); }, a, b, c);
+        return real<Tags...>([](auto x, auto y, auto z) CUDAMASTER_CPU_PART { return fused(x, y, z); }, a, b,
+                             c);
 }
 
 template <class... Tags, class C>
@@ -190,8 +196,8 @@ CUDAMASTER_CPU_CONST inline auto mad(Bits<Tags...> a, Bits<Tags...> b, C c) {
     if constexpr (!T::integer)
         return fma<Tags...>(a, b, c);
     else if constexpr (has<t_sat, Tags...>)
-        return static_cast<B32>(clamped<int>(static_cast<long long>(static_cast<int>(part_of_product<Tags...>(a, b))) +
-                                             static_cast<int>(c)));
+        return static_cast<B32>(clamped<int>(
+            static_cast<long long>(static_cast<int>(part_of_product<Tags...>(a, b))) + static_cast<int>(c)));
     else
         return static_cast<C>(part_of_product<Tags...>(a, b) + c);
 }
@@ -285,7 +291,8 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> neg(Bits<Tags
     else
         return with_sign<Tags...>(a, true);
 }
-template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> copysign(Bits<Tags...> a, Bits<Tags...> b) {
+template <class... Tags>
+CUDAMASTER_CPU_CONST inline Bits<Tags...> copysign(Bits<Tags...> a, Bits<Tags...> b) {
     constexpr auto sign = static_cast<Bits<Tags...>>(Bits<Tags...>(1) << (Type<Tags...>::width - 1));
     return (a & sign) | (b & static_cast<Bits<Tags...>>(~sign));
 }
@@ -385,7 +392,9 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> sqrt(Bits<Tag
 }
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> rsqrt(Bits<Tags...> a) {
     return function<Tags...>(
-        [](auto x) CUDAMASTER_CPU_PART { return static_cast<decltype(x)>(1.0 / ::sqrt(static_cast<double>(x))); }, a);
+        [](auto x)
+            CUDAMASTER_CPU_PART { return static_cast<decltype(x)>(1.0 / ::sqrt(static_cast<double>(x))); },
+        a);
 }
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> sin(Bits<Tags...> a) {
     return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::sinf(x); }, a);

@@ -43,7 +43,8 @@ inline void lop3(B32 a, B32 b, B32 c, int table, bool with, D&& d, P&& p) {
 }
 
 template <class... Tags> inline Bits<Tags...> shl(Bits<Tags...> a, B32 by) {
-    return by < static_cast<B32>(Type<Tags...>::width) ? static_cast<Bits<Tags...>>(a << by) : Bits<Tags...>(0);
+    return by < static_cast<B32>(Type<Tags...>::width) ? static_cast<Bits<Tags...>>(a << by)
+                                                       : Bits<Tags...>(0);
 }
 template <class... Tags> inline Bits<Tags...> shr(Bits<Tags...> a, B32 by) {
     using Value = typename Type<Tags...>::Value;
@@ -111,7 +112,8 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline B32 fns(B32 mask, B32 base,
     return ~0u;
 }
 
-template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> bfe(Bits<Tags...> a, B32 position, B32 length) {
+template <class... Tags>
+CUDAMASTER_CPU_CONST inline Bits<Tags...> bfe(Bits<Tags...> a, B32 position, B32 length) {
     using T = Type<Tags...>;
     int from = position & 0xff, count = length & 0xff, last = from + count - 1;
     int top = T::width - 1;

@@ -61,7 +61,8 @@ template <class... Tags, class Bits> CUDAMASTER_CPU_PART inline bool compared(Bi
         return compared_reals<Tags...>(narrow_float<Value>(narrow_flushed<Value, Tags...>(a)),
                                        narrow_float<Value>(narrow_flushed<Value, Tags...>(b)));
     else
-        return compared_reals<Tags...>(flushed<Tags...>(bit_cast<Value>(a)), flushed<Tags...>(bit_cast<Value>(b)));
+        return compared_reals<Tags...>(flushed<Tags...>(bit_cast<Value>(a)),
+                                       flushed<Tags...>(bit_cast<Value>(b)));
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline bool combined(bool outcome, bool with) {
     return has<t_and, Tags...>   ? outcome && with
@@ -70,10 +71,12 @@ template <class... Tags> CUDAMASTER_CPU_PART inline bool combined(bool outcome, 
                                  : outcome;
 }
 
-template <class... Tags> CUDAMASTER_CPU_CONST inline bool setp(Bits<Tags...> a, Bits<Tags...> b, bool with = false) {
+template <class... Tags>
+CUDAMASTER_CPU_CONST inline bool setp(Bits<Tags...> a, Bits<Tags...> b, bool with = false) {
     return combined<Tags...>(compared<Tags...>(a, b), with);
 }
-template <class... Tags, class P, class Q> inline void setp(Bits<Tags...> a, Bits<Tags...> b, bool with, P&& p, Q&& q) {
+template <class... Tags, class P, class Q>
+inline void setp(Bits<Tags...> a, Bits<Tags...> b, bool with, P&& p, Q&& q) {
     bool outcome = setp<Tags...>(a, b, with);
     q = combined<Tags...>(!compared<Tags...>(a, b), with);
     p = outcome;
@@ -95,14 +98,18 @@ template <class D> CUDAMASTER_CPU_PART inline auto truth(bool outcome) {
     if constexpr (std::is_same<typename D::Value, float>::value)
         return outcome ? 0x3f800000u : 0u;
     else if constexpr (D::narrow)
-        return static_cast<B16>(!outcome ? 0 : std::is_same<typename D::Value, Half>::value ? 0x3c00 : 0x3f80);
+        return static_cast<B16>(!outcome                                       ? 0
+                                : std::is_same<typename D::Value, Half>::value ? 0x3c00
+                                                                               : 0x3f80);
     else
         return outcome ? static_cast<typename D::Bits>(~typename D::Bits(0)) : typename D::Bits(0);
 }
-template <class... Tags> CUDAMASTER_CPU_CONST inline auto set(Bits<Tags...> a, Bits<Tags...> b, bool with = false) {
+template <class... Tags>
+CUDAMASTER_CPU_CONST inline auto set(Bits<Tags...> a, Bits<Tags...> b, bool with = false) {
     using D = FirstType<Tags...>;
     if constexpr (Type<Tags...>::packed)
-        return halves([](B16 x, B16 y) CUDAMASTER_CPU_PART { return truth<D>(compared<Tags...>(x, y)); }, a, b);
+        return halves([](B16 x, B16 y) CUDAMASTER_CPU_PART { return truth<D>(compared<Tags...>(x, y)); }, a,
+                      b);
     else
         return truth<D>(combined<Tags...>(compared<Tags...>(a, b), with));
 }

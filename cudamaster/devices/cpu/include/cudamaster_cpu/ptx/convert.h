@@ -58,7 +58,8 @@ template <class D, class S, class... Tags> CUDAMASTER_CPU_PART inline auto conve
     if constexpr (S::integer && D::integer) {
         auto value = static_cast<From>(bits);
         if constexpr (has<t_sat, Tags...>) {
-            __int128 wide = value, least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+            __int128 wide = value, least = std::numeric_limits<To>::min(),
+                     most = std::numeric_limits<To>::max();
             return static_cast<To>(wide < least ? least : wide > most ? most : wide);
         } else {
             return static_cast<To>(value);
@@ -173,7 +174,8 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline auto cvt(B32 a, B32 b) {
 template <class... Tags> CUDAMASTER_CPU_CONST inline B32 cvt_pack(B32 a, B32 b, B32 c = 0) {
     using D = FirstType<Tags...>;
     auto one = [](B32 x) CUDAMASTER_CPU_PART {
-        return static_cast<B32>(static_cast<typename D::Bits>(clamped<typename D::Value>(static_cast<int>(x))));
+        return static_cast<B32>(
+            static_cast<typename D::Bits>(clamped<typename D::Value>(static_cast<int>(x))));
     };
     B32 both = one(a) << D::width | one(b);
     return D::width == 8 ? c << 16 | both : both;

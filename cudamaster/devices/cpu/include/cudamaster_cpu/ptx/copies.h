@@ -6,10 +6,12 @@
 namespace cudamaster_cpu {
 namespace ptx {
 
-template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes, B32 from) {
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes, B32 from) {
     if (has<t_cg, Tags...> && bytes != 16)
         cudamaster_cpu_fail("cp.async.cg of something else than 16 bytes");
-    cudamaster_cpu_copy_async(place<t_shared>(target), place<t_global>(source), static_cast<unsigned>(bytes), from);
+    cudamaster_cpu_copy_async(place<t_shared>(target), place<t_global>(source), static_cast<unsigned>(bytes),
+                              from);
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes) {
     cp_async<Tags...>(target, source, bytes, static_cast<B32>(bytes));

@@ -30,13 +30,11 @@ CUDAMASTER_CPU_UNSEEN inline void transpose_tiles(CudamasterCpuExchange* all) {
     }
 }
 CUDAMASTER_CPU_ONE inline void meet_for(Tiles* tiles, bool transposed) {
-    vote(kWholeWarp, CUDAMASTER_CPU_CONVERGES, reinterpret_cast<B64>(tiles), transposed ? transpose_tiles : nullptr);
+    vote(kWholeWarp, CUDAMASTER_CPU_CONVERGES, reinterpret_cast<B64>(tiles),
+         transposed ? transpose_tiles : nullptr);
 }
 
-template <class... Tags>
-constexpr int tiles_of = has<t_x4, Tags...>   ? 4
-                         : has<t_x2, Tags...> ? 2
-                                              : 1;
+template <class... Tags> constexpr int tiles_of = has<t_x4, Tags...> ? 4 : has<t_x2, Tags...> ? 2 : 1;
 
 // Lanes 8i to 8i + 7 have the addresses of the rows of matrix i: where the running lane's words are.
 struct Rows {
@@ -69,13 +67,15 @@ template <class... Tags> CUDAMASTER_CPU_PART inline Tiles loaded_tiles(B64 addre
 template <class... Tags> CUDAMASTER_CPU_PART inline B32 ldmatrix(B64 address) {
     return loaded_tiles<Tags...>(address).words[0];
 }
-template <class... Tags, class... Targets> CUDAMASTER_CPU_PART inline auto ldmatrix(B64 address, Targets&&... targets)
+template <class... Tags, class... Targets>
+CUDAMASTER_CPU_PART inline auto ldmatrix(B64 address, Targets&&... targets)
     -> std::enable_if_t<(sizeof...(Targets) > 1)> {
     Tiles tiles = loaded_tiles<Tags...>(address);
     int i = 0;
     ((targets = tiles.words[i++]), ...);
 }
-template <class... Tags, class... Words> CUDAMASTER_CPU_PART inline void stmatrix(B64 address, Words... words) {
+template <class... Tags, class... Words>
+CUDAMASTER_CPU_PART inline void stmatrix(B64 address, Words... words) {
     Rows rows = rows_of<Tags...>(address);
     Tiles tiles{{words...}, tiles_of<Tags...>};
     meet_for(&tiles, has<t_trans, Tags...>);
@@ -151,9 +151,9 @@ CUDAMASTER_CPU_SHAPE(16, 8, 256)
 
 // Types of d, a, b and c among the tags.
 template <class Tag>
-constexpr bool is_element = Typed<Tag>::is || std::is_same<Tag, t_e4m3>::value || std::is_same<Tag, t_e5m2>::value ||
-                            std::is_same<Tag, t_s4>::value || std::is_same<Tag, t_u4>::value ||
-                            std::is_same<Tag, t_b1>::value;
+constexpr bool is_element =
+    Typed<Tag>::is || std::is_same<Tag, t_e4m3>::value || std::is_same<Tag, t_e5m2>::value ||
+    std::is_same<Tag, t_s4>::value || std::is_same<Tag, t_u4>::value || std::is_same<Tag, t_b1>::value;
 template <int number, class... Tags> struct ElementAt;
 template <int number, class Tag, class... More> struct ElementAt<number, Tag, More...> {
     static constexpr auto find() {
@@ -168,19 +168,25 @@ template <int number, class Tag, class... More> struct ElementAt<number, Tag, Mo
 };
 
 // A product of the warp: the registers of one lane, and what becomes of all of them.
-template <class Shape, class D, class A, class B, class C, bool is_and, bool is_xor, bool saturates> struct Product {
+template <class Shape, class D, class A, class B, class C, bool is_and, bool is_xor, bool saturates>
+struct Product {
     static constexpr int m = ShapeOf<Shape>::m, n = ShapeOf<Shape>::n, k = ShapeOf<Shape>::k;
     static constexpr bool is_double = std::is_same<A, t_f64>::value;
     static constexpr int word = is_double ? 64 : 32, per_word = word / Element<A>::bits;
     static constexpr int a_words = m * k / 32 / per_word, b_words = k * n / 32 / per_word;
-    template <class T> static constexpr int sum_words = std::is_same<T, t_f16>::value ? m * n / 64 : m * n / 32;
+    template <class T>
+    static constexpr int sum_words = std::is_same<T, t_f16>::value ? m * n / 64 : m * n / 32;
     static constexpr int words = a_words + b_words + sum_words<C>;
     B64 in[words];
     B64 out[sum_words<D>];
 
     // Which lane has an element of an accumulator, and as its how manieth.
-    CUDAMASTER_CPU_PART static constexpr int lane_of_sum(int row, int column) { return row % 8 * 4 + column / 2; }
-    CUDAMASTER_CPU_PART static constexpr int number_of_sum(int row, int column) { return row / 8 * 2 + column % 2; }
+    CUDAMASTER_CPU_PART static constexpr int lane_of_sum(int row, int column) {
+        return row % 8 * 4 + column / 2;
+    }
+    CUDAMASTER_CPU_PART static constexpr int number_of_sum(int row, int column) {
+        return row / 8 * 2 + column % 2;
+    }
 
     template <class T> CUDAMASTER_CPU_PART static B64 sum_bits(const B64* words_of_lane, int number) {
         return std::is_same<T, t_f16>::value ? words_of_lane[number / 2] >> 16 * (number % 2) & 0xffff
@@ -203,12 +209,14 @@ template <class Shape, class D, class A, class B, class C, bool is_and, bool is_
     CUDAMASTER_CPU_UNSEEN static void multiply(CudamasterCpuExchange* all) {
         if (all->arrived != kWholeWarp)
             cudamaster_cpu_fail("mma.sync without all lanes of its warp");
-        auto part = [all](int lane) CUDAMASTER_CPU_PART { return reinterpret_cast<Product*>(all->values[lane]); };
+        auto part = [all](int lane)
+                        CUDAMASTER_CPU_PART { return reinterpret_cast<Product*>(all->values[lane]); };
         double a[m][k], b[k][n];
         for (int lane = 0; lane < 32; ++lane) {
             const B64* words_of_lane = part(lane)->in;
             for (int i = 0; i < a_words * per_word; ++i) {
-                int of = i / per_word, inner = of / (m / 8) * 4 * per_word + lane % 4 * per_word + i % per_word;
+                int of = i / per_word,
+                    inner = of / (m / 8) * 4 * per_word + lane % 4 * per_word + i % per_word;
                 B64 raw = words_of_lane[of] >> Element<A>::bits * (i % per_word) % 64;
                 a[lane / 4 + of % (m / 8) * 8][inner] = Element<A>::value(raw);
             }
@@ -221,8 +229,8 @@ template <class Shape, class D, class A, class B, class C, bool is_and, bool is_
         for (int row = 0; row < m; ++row) {
             double sums[n];
             for (int column = 0; column < n; ++column)
-                sums[column] = Element<C>::value(sum_bits<C>(part(lane_of_sum(row, column))->in + a_words + b_words,
-                                                             number_of_sum(row, column)));
+                sums[column] = Element<C>::value(sum_bits<C>(
+                    part(lane_of_sum(row, column))->in + a_words + b_words, number_of_sum(row, column)));
             if constexpr (is_xor) {
                 for (int inner = 0; inner < k; ++inner)
                     for (int column = 0; column < n; ++column)

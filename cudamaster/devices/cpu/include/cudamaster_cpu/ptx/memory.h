@@ -8,7 +8,8 @@ namespace cudamaster_cpu {
 namespace ptx {
 
 template <class... Tags>
-constexpr bool in_shared = has<t_shared, Tags...> || has<t_shared_cta, Tags...> || has<t_shared_cluster, Tags...>;
+constexpr bool in_shared =
+    has<t_shared, Tags...> || has<t_shared_cta, Tags...> || has<t_shared_cluster, Tags...>;
 
 // Addresses of shared memory are those of a window of their own; all others are the host's.
 template <class... Tags> CUDAMASTER_CPU_PART inline char* place(B64 address) {
@@ -32,8 +33,8 @@ template <class Bits> struct VectorOf<Bits, 1> {
 template <class... Tags> using Vector = typename VectorOf<Bits<Tags...>, count<Tags...>>::type;
 
 template <class... Tags>
-constexpr bool is_strong = has<t_volatile, Tags...> || has<t_relaxed, Tags...> || has<t_acquire, Tags...> ||
-                           has<t_release, Tags...>;
+constexpr bool is_strong =
+    has<t_volatile, Tags...> || has<t_relaxed, Tags...> || has<t_acquire, Tags...> || has<t_release, Tags...>;
 
 template <class... Tags> CUDAMASTER_CPU_PART inline Vector<Tags...> loaded(B64 address) {
     if constexpr (is_strong<Tags...>) {
@@ -97,7 +98,8 @@ template <class... Tags, class... Values> CUDAMASTER_CPU_PART inline void st(B64
 }
 
 // What an atomic leaves in place of what was there.
-template <class... Tags> CUDAMASTER_CPU_PART inline Bits<Tags...> updated(Bits<Tags...> old, Bits<Tags...> with) {
+template <class... Tags>
+CUDAMASTER_CPU_PART inline Bits<Tags...> updated(Bits<Tags...> old, Bits<Tags...> with) {
     using T = Type<Tags...>;
     if constexpr (has<t_add, Tags...>)
         return add<TagOf<T>>(old, with);
@@ -120,7 +122,8 @@ template <class... Tags> CUDAMASTER_CPU_PART inline Bits<Tags...> updated(Bits<T
 }
 template <class... Tags> CUDAMASTER_CPU_ONE Bits<Tags...> atom_one(Bits<Tags...>* at, Bits<Tags...> value) {
     CUDAMASTER_CPU_SEES_ATOMIC(at);
-    return atomic_update(at, [value](Bits<Tags...> old) CUDAMASTER_CPU_PART { return updated<Tags...>(old, value); });
+    return atomic_update(at, [value](Bits<Tags...> old)
+                                 CUDAMASTER_CPU_PART { return updated<Tags...>(old, value); });
 }
 template <class... Tags>
 CUDAMASTER_CPU_ONE Bits<Tags...> atom_cas(Bits<Tags...>* at, Bits<Tags...> compare, Bits<Tags...> value) {
@@ -156,8 +159,8 @@ inline auto atom(B64 address, Bits<Tags...> a, Bits<Tags...> b, D&& d, E&& e)
     e = atom_one<Tags...>(at + 1, b);
 }
 template <class... Tags, class D, class E, class F, class G>
-inline auto atom(B64 address, Bits<Tags...> a, Bits<Tags...> b, Bits<Tags...> c, Bits<Tags...> x, D&& d, E&& e,
-                 F&& f, G&& g) -> std::enable_if_t<count<Tags...> == 4> {
+inline auto atom(B64 address, Bits<Tags...> a, Bits<Tags...> b, Bits<Tags...> c, Bits<Tags...> x, D&& d,
+                 E&& e, F&& f, G&& g) -> std::enable_if_t<count<Tags...> == 4> {
     auto* at = atomic_place<Tags...>(address);
     d = atom_one<Tags...>(at, a);
     e = atom_one<Tags...>(at + 1, b);
@@ -176,10 +179,10 @@ template <class... Tags> inline Bits<Tags...> cvta(Bits<Tags...> address) {
 }
 template <class... Tags> inline bool isspacep(B64 address) {
     int space = cudamaster_cpu_space(reinterpret_cast<const void*>(address));
-    return space == (in_shared<Tags...>           ? CUDAMASTER_CPU_SHARED
-                     : has<t_local, Tags...>      ? CUDAMASTER_CPU_LOCAL
-                     : has<t_const, Tags...>      ? CUDAMASTER_CPU_CONSTANT
-                                                  : CUDAMASTER_CPU_GLOBAL);
+    return space == (in_shared<Tags...>      ? CUDAMASTER_CPU_SHARED
+                     : has<t_local, Tags...> ? CUDAMASTER_CPU_LOCAL
+                     : has<t_const, Tags...> ? CUDAMASTER_CPU_CONSTANT
+                                             : CUDAMASTER_CPU_GLOBAL);
 }
 
 // Hints.

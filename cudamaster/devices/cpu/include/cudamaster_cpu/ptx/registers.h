@@ -74,8 +74,8 @@ template <class... Tags> struct TypesOf {
 };
 template <class Tag, class... More> struct TypesOf<Tag, More...> {
     using Rest = TypesOf<More...>;
-    using Last =
-        std::conditional_t<Rest::Last::is, typename Rest::Last, std::conditional_t<Typed<Tag>::is, Typed<Tag>, None>>;
+    using Last = std::conditional_t<Rest::Last::is, typename Rest::Last,
+                                    std::conditional_t<Typed<Tag>::is, Typed<Tag>, None>>;
     using First = std::conditional_t<Typed<Tag>::is, Typed<Tag>, typename Rest::First>;
 };
 template <class... Tags> using Type = typename TypesOf<Tags...>::Last;
@@ -129,7 +129,8 @@ template <char letter, class Value> CUDAMASTER_CPU_PART inline Operand<letter> r
     Plain plain = value;
     return bit_cast<Operand<letter>>(plain);
 }
-template <char letter, class Value> CUDAMASTER_CPU_PART inline void write(Value& target, Operand<letter> bits) {
+template <char letter, class Value>
+CUDAMASTER_CPU_PART inline void write(Value& target, Operand<letter> bits) {
     static_assert(fits<letter, Value>(), "asm operand's type or size does not match that of its constraint");
     target = bit_cast<std::remove_cv_t<Value>>(bits);
 }
@@ -142,7 +143,8 @@ template <int width, class... Parts> CUDAMASTER_CPU_PART inline auto pack(Parts.
     constexpr int part = width / static_cast<int>(sizeof...(Parts));
     Whole whole = 0;
     int at = 0;
-    ((whole = static_cast<Whole>(whole | static_cast<Whole>(static_cast<Whole>(parts) << at)), at += part), ...);
+    ((whole = static_cast<Whole>(whole | static_cast<Whole>(static_cast<Whole>(parts) << at)), at += part),
+     ...);
     return whole;
 }
 template <class Whole, class... Parts> CUDAMASTER_CPU_PART inline void unpack(Whole whole, Parts&&... parts) {
@@ -152,7 +154,8 @@ template <class Whole, class... Parts> CUDAMASTER_CPU_PART inline void unpack(Wh
 }
 
 // An operation on each half of packed values.
-template <class Operation, class... Values> CUDAMASTER_CPU_PART inline B32 halves(Operation operation, Values... values) {
+template <class Operation, class... Values>
+CUDAMASTER_CPU_PART inline B32 halves(Operation operation, Values... values) {
     B32 low = static_cast<B16>(operation(static_cast<B16>(values)...));
     B32 high = static_cast<B16>(operation(static_cast<B16>(values >> 16)...));
     return high << 16 | low;

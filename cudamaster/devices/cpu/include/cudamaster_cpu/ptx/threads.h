@@ -51,7 +51,8 @@ template <class... Tags> inline B32 match_all_sync(Bits<Tags...> a, B32 mask) {
     int same;
     return ::__match_all_sync(mask, a, &same);
 }
-template <class... Tags, class D, class P> inline void match_all_sync(Bits<Tags...> a, B32 mask, D&& d, P&& p) {
+template <class... Tags, class D, class P>
+inline void match_all_sync(Bits<Tags...> a, B32 mask, D&& d, P&& p) {
     int same;
     d = ::__match_all_sync(mask, a, &same);
     p = same != 0;

@@ -1,0 +1,157 @@
+"""Inline PTX: known answers on memory and among threads, kernels that wait too little, and what the parser says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cudamaster import faults
+from cudamaster.devices.cpu import CpuDevice, toolchain
+from cudamaster.devices.cpu.ptx import PtxError, translated
+from cudamaster.devices.cpu.ptx.emit import names_of_tags
+
+KERNELS = Path(__file__).parent / "kernels"
+CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies"]
+TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The programs under the checker, by name."""
+    device, made = CpuDevice(), {}
+    for name in ("ptx", "ptx_waits"):
+        folder = tmp_path_factory.mktemp(name)
+        compiled = device.compile_observed((KERNELS / f"{name}.cu").read_text(), ["-O2"], name, folder, "check")
+        assert compiled.object is not None, compiled.log
+        linked = device.link_observed([compiled.object], folder / name, "check")
+        assert linked.object is not None, linked.log
+        made[name] = linked.object
+    return made
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_known_answers(build, check, reversed_threads):
+    """Loads, stores, atomics, collectives, numbered barriers, tiles and copies, in both orders of threads."""
+    ran = build("ptx").run(check, reversed_threads=reversed_threads)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_known_answers_under_the_sanitizer(build, check):
+    """The same where each shared variable is an allocation of its own."""
+    ran = build("ptx", debug=True).run(check)
+    assert ran.exit_code == 0, ran.stderr
+    assert "AddressSanitizer" not in ran.stderr
+
+
+def found(program: Path, what: str) -> tuple[set[str], str]:
+    """Kinds of what the checker found, and all that it said."""
+    ran = CpuDevice().run([str(program), what], program.parent / "report", 60)
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(faults.MARK)]
+    return {json.loads(line[len(faults.MARK) :])["kind"] for line in lines}, ran.stderr
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_honest_ptx_raises_nothing(checked, check):
+    """The checker sees each access of inline PTX, and nothing wrong with these."""
+    assert found(checked["ptx"], check) == (set(), "")
+
+
+@pytest.mark.parametrize("name", ["stream", "own", "halves"])
+def test_enough_waiting_raises_nothing(build, checked, name):
+    """Two stages of copies, a thread's own copy, and two halves of a block that take turns."""
+    assert build("ptx_waits").run(name).exit_code == 0
+    assert found(checked["ptx_waits"], name) == (set(), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("no-wait", "early"),
+        ("one-group-too-few", "early"),
+        ("no-barrier", "early"),
+        ("no-second-barrier", "early"),
+        ("own-no-wait", "early"),
+        ("halves-not-free", "race"),
+        ("halves-not-full", "race"),
+    ],
+)
+def test_too_little_waiting_is_found(checked, name, kind):
+    """Each wait that is left out is named by the checker."""
+    kinds, said = found(checked["ptx_waits"], name)
+    assert kind in kinds, said
+
+
+@pytest.mark.parametrize("name", ["no-wait", "one-group-too-few", "own-no-wait", "source"])
+def test_copies_are_late(build, name):
+    """A kernel that reads before its wait gets what was there; one that overwrites the source copies what it wrote."""
+    assert build("ptx_waits").run(name).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "message", "line"),
+    [
+        ('asm("add.u32 %0, %0" : "+r"(x));', "expected ';'", 1),
+        ('asm("mov.u32 %0, 1;"\n"add.u32 %0, y, 1;" : "+r"(x));', "Unknown symbol 'y'", 2),
+        ('asm("{ add.u32 %0, %0, 1;" : "+r"(x));', "'}' is missing", 1),
+        ('asm("add.u32 %0, %0;" : "+r"(x));', "Arguments mismatch for instruction 'add'", 1),
+        ('asm("add.u64 %0, %0, %0;" : "+r"(x));', "Arguments mismatch for instruction 'add'", 1),
+        ('asm("mov.u32 %0, %1;" : "=r"(x));', "names the operand %1", 1),
+        ('asm("mov.u32 %0, %[one];" : "=r"(x) : [two] "r"(y));', "names the operand %[one]", 1),
+        ('asm("bra away;");', "Unknown symbol 'away'", 1),
+        ('asm("mov.u32 %0, 1;" : "r"(x));', "does not fit an output", 1),
+        ('asm("mov.u32 %0, 1;" : "=a"(x));', "constraint letter 'a'", 1),
+        ('asm(R"(\n\n  mov.u32 %0 1;\n)" : "=r"(x));', "expected ';'", 3),
+    ],
+)
+def test_mistakes_are_named_with_their_line(statement, message, line):
+    """What nvcc and ptxas refuse is refused here."""
+    with pytest.raises(PtxError) as caught:
+        translated(statement)
+    assert message in caught.value.message
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'void f() { asm volatile("mov.u32 %0,\\n\\t"\n  "1;"\n  : "=r"(x) // out\n  : /* in */);\n}\n',
+        '#define ONE(x) \\\n  asm("mov.u32 %0, 1;" \\\n : "=r"(x))\nvoid f() { ONE(y); }\n',
+    ],
+)
+def test_lines_stay(text):
+    """A statement becomes as many lines, in a macro spliced ones."""
+    made = translated(text)
+    assert made.count("\n") == text.count("\n")
+    assert made.count("\\\n") == (2 if text.startswith("#") else 0)
+    assert "asm" not in made
+
+
+def test_operands_of_other_types_are_refused(tmp_path):
+    """A constraint has to have its type and size, as nvcc demands it."""
+    text = '__device__ void f(double x, int& y) {\n  asm("mov.b32 %0, %1;" : "=r"(y) : "r"(x));\n}\n'
+    compiled = CpuDevice().compile(text, [], "candidate", tmp_path)
+    assert compiled.object is None
+    assert compiled.unsupported is None
+    assert "does not match that of its constraint" in compiled.log
+    assert "candidate.cu:2" in compiled.log
+
+
+def test_every_modifier_has_its_tag():
+    """The C++ knows each modifier that a form may have."""
+    named = {line[2:-1] for line in TAGS.read_text().splitlines() if line.startswith("X(")}
+    assert set(names_of_tags()) <= named
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("name", ["ptx", "ptx_waits"])
+def test_the_programs_are_ptx(tmp_path, name):
+    """nvcc and ptxas take the same programs."""
+    command = ["nvcc", "-std=c++17", "-arch=sm_90a", "-cubin", "-o", str(tmp_path / "x"), str(KERNELS / f"{name}.cu")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
