@@ -183,6 +183,9 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const vo
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_fence(int) {}
+void cudamaster_cpu_observe_uncounted(const char* what) {
+    observe::uncounted(what);
+}
 
 // Atomics that a candidate makes by the compiler's own builtins. Orders are the strongest: nobody here is after speed.
 #define ATOMIC_OPERATION(bits, type, name)                                                                   \

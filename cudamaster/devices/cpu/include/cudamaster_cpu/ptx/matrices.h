@@ -263,6 +263,8 @@ CUDAMASTER_CPU_ONE void mma_sync(Registers&&... registers) {
     using Whole = Product<Shape, typename ElementAt<0, Tags...>::type, typename ElementAt<1, Tags...>::type,
                           typename ElementAt<2, Tags...>::type, typename ElementAt<3, Tags...>::type,
                           has<t_and, Tags...>, has<t_xor, Tags...>, has<t_satfinite, Tags...>>;
+    if constexpr (!has<t_f16, Tags...> && !has<t_bf16, Tags...> && !has<t_tf32, Tags...>)
+        CUDAMASTER_CPU_SEES_UNCOUNTED("mma.sync of 8 bits and fewer, and of double precision,");
     Whole whole;
     int i = 0;
     auto bring = [&](B64 bits) CUDAMASTER_CPU_PART {
