@@ -69,7 +69,7 @@ def test_other_text_is_left_alone():
     [
         ('__device__ void f() {\n  asm volatile("wgmma.fence.sync.aligned;");\n}', "PTX instruction wgmma.fence.", 2),
         ('__device__ void f() {\n  asm("mov.u32 %0, 1;\\n"\n  "mul.qi.u32 %0, %0, 2;" : "=r"(x));\n}', "mul.qi.u32", 3),
-        ('#define OP(n)\\\n  asm("mov." #n " %0, 1;" : "=r"(x))\n', "put together by a macro", 2),
+        ('void f() {\n  asm("mov." OTHER " %0, 1;" : "=r"(x)); }\n', "put together by a macro", 2),
         ("#include <cuda/barrier>\n", "header <cuda/barrier>", 1),
         ("\n#include <cub/cub.cuh>\n", "header <cub/cub.cuh>", 2),
         ("\n\n__global__ void k() { float x = tex2D<float>(t, 0, 0); }", "texture memory", 3),

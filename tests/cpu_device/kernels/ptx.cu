@@ -34,6 +34,11 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
+// Templates that macros put together, one of them by another.
+#define LOAD_AS(type, letter, out, address, offset)                                                          \
+    asm volatile("ld.global." #type " %0, [%1+" #offset "];" : "=" letter(out) : "l"(address) : "memory")
+#define LOAD_WORD(out, address, offset) LOAD_AS(u32, "r", out, address, offset)
+
 // Loads and stores of all widths, in two spaces, with hints, offsets and vectors.
 __global__ void memory_kernel(const unsigned char* in, unsigned long long* out, unsigned* copied) {
     extern __shared__ __align__(1024) unsigned char dynamic[];
@@ -87,6 +92,10 @@ __global__ void memory_kernel(const unsigned char* in, unsigned long long* out, 
             : "=r"(is_shared), "=r"(is_global), "=r"(is_local)
             : "l"(fixed), "l"(in), "l"(local));
         out[9] = is_shared * 100 + is_global * 10 + is_local;
+        unsigned word, more;
+        LOAD_WORD(word, in, 4);
+        LOAD_AS(u32, "r", more, in, 8);
+        out[14] = word ^ more;
         unsigned second;
         asm volatile("ld.u32 %0, [%1+4];" : "=r"(second) : "l"(local));
         out[10] = second;
@@ -127,6 +136,7 @@ static void memory() {
     EXPECT(got[11] == 0);
     EXPECT(got[12] == words[0]);
     EXPECT(got[13] == 1);
+    EXPECT(got[14] == ((words[0] >> 32) ^ (words[1] & 0xffffffff)));
     auto words_of = copied.get();
     for (int t = 0; t < 8; ++t) {
         unsigned wanted;

@@ -14,9 +14,10 @@ template <int left> __global__ void stream_kernel(float4* in, float* out, int st
     unsigned t = threadIdx.x;
     auto start = [&](int number) {
         if (number < stages)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&stage[number % 2][t])),
-                         "l"(in + number * 64 + t)
-                         : "memory");
+            asm volatile(
+                "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&stage[number % 2][t])),
+                "l"(in + number * 64 + t)
+                : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     start(0);
@@ -44,7 +45,8 @@ template <int left> __global__ void own_kernel(const float4* in, float* out) {
     __shared__ float4 stage[64];
     unsigned t = threadIdx.x;
     stage[t] = make_float4(1, 1, 1, 1);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(stage + t)), "l"(in + t) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(stage + t)), "l"(in + t)
+                 : "memory");
     asm volatile("cp.async.commit_group;" ::: "memory");
     if (left != kWait)
         asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudamaster.devices.cpu.ptx.emit import NAMESPACE, emitted
+from cudamaster.devices.cpu.ptx.macros import written_out
 from cudamaster.devices.cpu.ptx.statements import PtxError, statements_in
 
 __all__ = ["NAMESPACE", "PtxError", "translated"]
@@ -13,6 +14,7 @@ def translated(source: str) -> str:
 
     Raises Unsupported for an instruction that this device cannot execute, PtxError for what ptxas would refuse.
     """
+    source = written_out(source)
     parts, end = [], 0
     for statement in statements_in(source):
         replaced = source[statement.start : statement.end]

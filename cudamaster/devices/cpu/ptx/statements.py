@@ -1,7 +1,7 @@
 """Finds `asm` statements in C++ text, and takes them apart: template, operands, and where their lines came from.
 
 The text is not preprocessed. A statement in a macro is found like any other, its operands may name the macro's
-parameters; a template that a macro puts together is none that is understood here.
+parameters; a template that a macro puts together is written out before (macros.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cudamaster.devices.cpu.ptx.scanning import closing, split
 from cudamaster.devices.cpu.unsupported import Unsupported, code_only
 
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b(?:\s|\\\n|volatile\b|__volatile__\b|__volatile\b|inline\b)*\(")
 _OPERAND = re.compile(
-    r'\s*(?:\[\s*(?P<name>\w+)\s*\]\s*)?"(?P<constraint>[^"]*)"\s*\((?P<expression>.*)\)\s*', re.DOTALL
+    r'\s*(?:\[\s*(?P<name>\w+)\s*\]\s*)?(?P<constraint>"[^"]*"(?:\s*"[^"]*")*)\s*\((?P<expression>.*)\)\s*', re.DOTALL
 )
 _LITERAL = re.compile(
     r'R"(?P<mark>[^(\s]{0,16})\((?P<raw>.*?)\)(?P=mark)"|"(?P<plain>(?:\\.|[^"\\\n])*)"'
@@ -25,7 +26,6 @@ _LITERAL = re.compile(
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|(?P<comment>//[^\n]*|/\*.*?\*/)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]+)|\n|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "v": "\v", "f": "\f", "a": "\a", "b": "\b"}
-_OPENING, _CLOSING = "([{", ")]}"
 
 
 class PtxError(Exception):
@@ -73,46 +73,26 @@ def statements_in(source: str) -> Iterator[Statement]:
     """All asm statements of a text, in their order."""
     code = code_only(source)
     for found in _ASM.finditer(code):
-        close = _closing(code, found.end() - 1)
+        close = closing(code, found.end() - 1)
         line = source.count("\n", 0, found.start()) + 1
         if close is None:
             raise PtxError("expected a ')' behind asm", line)
         yield _statement(source, code, found.start(), found.end(), close)
 
 
-def _closing(code: str, opening: int) -> int | None:
-    depth = 0
-    for at in range(opening, len(code)):
-        depth += (code[at] in _OPENING) - (code[at] in _CLOSING)
-        if depth == 0:
-            return at
-    return None
-
-
 def _statement(source: str, code: str, start: int, inside: int, close: int) -> Statement:
     line = source.count("\n", 0, start) + 1
-    parts = _split(code, inside, close, ":")
+    parts = split(code, inside, close, ":")
     if len(parts) > 4:
         raise Unsupported("asm goto", line)
     template, starts, lines = _template(source, *parts[0])
     operands: list[Operand] = []
     for number, (begin, end) in enumerate(parts[1:3]):
-        for first, last in _split(code, begin, end, ","):
+        for first, last in split(code, begin, end, ","):
             text = _without_comments(source[first:last])
             if text.strip():
                 operands.append(_operand(text, source.count("\n", 0, first) + 1, output=number == 0))
     return Statement(start, close + 1, line, template, tuple(operands), tuple(starts), tuple(lines))
-
-
-def _split(code: str, start: int, end: int, separator: str) -> list[tuple[int, int]]:
-    """The stretches between separators that no bracket encloses."""
-    parts, depth, begin = [], 0, start
-    for at in range(start, end):
-        depth += (code[at] in _OPENING) - (code[at] in _CLOSING)
-        if depth == 0 and code[at] == separator:
-            parts.append((begin, at))
-            begin = at + 1
-    return [*parts, (begin, end)]
 
 
 def _template(source: str, start: int, end: int) -> tuple[str, list[int], list[int]]:
@@ -157,7 +137,7 @@ def _operand(text: str, line: int, *, output: bool) -> Operand:
     found = _OPERAND.fullmatch(text)
     if found is None:
         raise PtxError(f'asm operand {text.strip()!r} is not of the form "constraint"(expression)', line)
-    constraint = found["constraint"]
+    constraint = re.sub(r'"\s*"|"', "", found["constraint"])
     letter = constraint.lstrip("=+&")
     if output != constraint.startswith(("=", "+")):
         kind = "an output" if output else "an input"
