@@ -23,7 +23,7 @@ TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The programs under the checker, by name."""
     device, made = CpuDevice(), {}
-    for name in ("ptx", "ptx_waits"):
+    for name in ("ptx", "ptx_waits", "ptx_bulk"):
         folder = tmp_path_factory.mktemp(name)
         compiled = device.compile_observed((KERNELS / f"{name}.cu").read_text(), ["-O2"], name, folder, "check")
         assert compiled.object is not None, compiled.log
@@ -93,6 +93,51 @@ def test_copies_are_late(build, name):
     assert build("ptx_waits").run(name).exit_code == 3
 
 
+@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies"])
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_streams_in_bulk(build, name, reversed_threads):
+    """Copies in bulk in and out, with waits of all kinds, are right in both orders of threads."""
+    ran = build("ptx_bulk").run(name, reversed_threads=reversed_threads)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies"])
+def test_honest_streams_raise_nothing(build, checked, name):
+    """Neither the sanitizer nor the checker has anything to say of them."""
+    assert build("ptx_bulk", debug=True).run(name).exit_code == 0
+    assert found(checked["ptx_bulk"], name) == (set(), "")
+
+
+@pytest.mark.parametrize(
+    "name", ["no-wait", "same-parity", "no-expect", "not-empty", "too-many-arrivals", "no-wait-for-read"]
+)
+def test_a_stream_that_waits_too_little_is_found(checked, name):
+    """A wait, an announcement of bytes or a barrier's count that is left out or off is named by the checker."""
+    kinds, said = found(checked["ptx_bulk"], name)
+    assert "early" in kinds, said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
+        ("no-init", "an mbarrier that was not initialised"),
+        ("same-parity", "more arrivals at an mbarrier than its phase expects"),
+    ],
+)
+def test_a_stream_that_cannot_go_on_says_why(build, name, words):
+    """Waits that nobody will ever satisfy, and barriers that are used against their rules, end the block."""
+    ran = build("ptx_bulk").run(name, limit_s=20)
+    assert ran.exit_code == 9
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["no-expect", "no-wait-for-read", "no-wait-for-group"])
+def test_copies_in_bulk_are_late(build, name):
+    """What is read before its bytes were waited for is what was there, and what nobody waits for does not come."""
+    assert build("ptx_bulk").run(name).exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("statement", "message", "line"),
     [
@@ -149,7 +194,7 @@ def test_every_modifier_has_its_tag():
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["ptx", "ptx_waits"])
+@pytest.mark.parametrize("name", ["ptx", "ptx_waits", "ptx_bulk"])
 def test_the_programs_are_ptx(tmp_path, name):
     """nvcc and ptxas take the same programs."""
     command = ["nvcc", "-std=c++17", "-arch=sm_90a", "-cubin", "-o", str(tmp_path / "x"), str(KERNELS / f"{name}.cu")]

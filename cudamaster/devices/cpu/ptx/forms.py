@@ -268,6 +268,22 @@ def _products() -> str:
     return "\n".join(lines)
 
 
+_IN_SHARED = "[.shared|.shared::cta|.shared::cluster] .b64"
+_MBARRIERS = f"""
+mbarrier.init {_IN_SHARED} => [], u32
+mbarrier.inval {_IN_SHARED} => []
+mbarrier.expect_tx|mbarrier.complete_tx [.relaxed] [.cta|.cluster] {_IN_SHARED} => [], u32
+mbarrier.arrive|mbarrier.arrive_drop [.release|.relaxed] [.cta|.cluster] {_IN_SHARED} => =b64, [], u32?
+mbarrier.arrive.expect_tx|mbarrier.arrive_drop.expect_tx [.release|.relaxed] [.cta|.cluster] {_IN_SHARED} \
+=> =b64, [], u32
+mbarrier.test_wait [.acquire|.relaxed] [.cta|.cluster] {_IN_SHARED} => =pred, [], b64
+mbarrier.test_wait.parity [.acquire|.relaxed] [.cta|.cluster] {_IN_SHARED} => =pred, [], u32
+mbarrier.try_wait [.acquire|.relaxed] [.cta|.cluster] {_IN_SHARED} => =pred, [], b64, u32?
+mbarrier.try_wait.parity [.acquire|.relaxed] [.cta|.cluster] {_IN_SHARED} => =pred, [], u32, u32?
+mbarrier.pending_count .b64 => =u32, b64
+fence.mbarrier_init .release .cluster =>
+"""
+
 _TO_SHARED = ".shared|.shared::cta .global [.L2::cache_hint] [.L2::64B|.L2::128B|.L2::256B]"
 _COPIES = f"""
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm
@@ -276,6 +292,15 @@ cp.async .ca|.cg {_TO_SHARED} => [], [], imm, pred
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm, policy
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm, u32, policy
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm, pred, policy
+cp.async.mbarrier.arrive [.noinc] [.shared|.shared::cta] .b64 => []
+cp.async.bulk .shared::cluster|.shared::cta .global|.shared::cta .mbarrier::complete_tx::bytes [.L2::cache_hint] \
+=> [], [], u32, [], policy?
+cp.async.bulk .shared::cluster .global .mbarrier::complete_tx::bytes .multicast::cluster [.L2::cache_hint] \
+=> [], [], u32, [], b16, policy?
+cp.async.bulk .global .shared::cta .bulk_group [.L2::cache_hint] => [], [], u32, policy?
+cp.async.bulk.prefetch .L2 .global [.L2::cache_hint] => [], u32, policy?
+cp.async.bulk.commit_group =>
+cp.async.bulk.wait_group [.read] => imm
 cp.async.commit_group =>
 cp.async.wait_group => imm
 cp.async.wait_all =>
@@ -319,7 +344,7 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES)
+    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS)
     texts = (*written, _atomics(), _products())
     for line in "\n".join(texts).strip().splitlines():
         if line:

@@ -42,6 +42,7 @@ void set_index(Worker& self, unsigned number) {
 void abandon_threads(Worker& self) {
     self.ready = {};
     self.asking = {};
+    self.at_mbarriers = {};
     self.barrier = {};
     for (NumberedBarrier& barrier : self.numbered)
         barrier = {};
@@ -123,9 +124,10 @@ void run_block(Worker& self, unsigned long long block) {
         if (!observe::gave_up(self))
             job.failed.store(true);
         abandon_threads(self);
-        self.block_failed = false;
     }
     drop_copies(self);
+    end_bulks(self);
+    self.block_failed = false;
     free_exact_shared(self);
 }
 

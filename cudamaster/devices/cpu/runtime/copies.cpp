@@ -4,6 +4,7 @@
 #include "executor.h"
 #include "observe.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace executor {
@@ -23,15 +24,34 @@ void land(Worker& self, Copies& copies, size_t count) {
         std::memset(copy.target + copy.from_source, 0, copy.bytes - copy.from_source);
         observe::copy_lands(self, copy);
     }
+    copies.landed += count;
     copies.pending.erase(copies.pending.begin(), copies.pending.begin() + static_cast<long>(count));
 }
 
 } // namespace
 
+size_t pending_copies(Worker& self) {
+    Copies& copies = own_copies(self);
+    return copies.landed + copies.pending.size();
+}
+
+void land_copies_of(Worker& self, unsigned thread, size_t count) {
+    Copies& copies = self.copies[thread];
+    if (count <= copies.landed)
+        return;
+    count -= copies.landed;
+    for (size_t& end : copies.groups)
+        end -= std::min(end, count);
+    for (size_t i = 0; i < count; ++i)
+        copies.pending[i].for_arrival = true;
+    land(self, copies, count);
+}
+
 void drop_copies(Worker& self) {
     for (Copies& copies : self.copies) {
         copies.pending.clear();
         copies.groups.clear();
+        copies.landed = 0;
     }
 }
 
@@ -47,8 +67,13 @@ void cudamaster_cpu_copy_async(void* target, const void* source, unsigned bytes,
         fail_block("cp.async that takes more from its source than it writes");
     if (reinterpret_cast<uintptr_t>(target) % bytes || reinterpret_cast<uintptr_t>(source) % bytes)
         fail_block("cp.async at an address that is no multiple of its size");
-    Copy copy{static_cast<char*>(target), static_cast<const char*>(source), bytes, from_source,
-              __builtin_return_address(0)};
+    Copy copy{static_cast<char*>(target),
+              static_cast<const char*>(source),
+              bytes,
+              from_source,
+              __builtin_return_address(0),
+              self.linear,
+              false};
     observe::copy_starts(self, copy);
     own_copies(self).pending.push_back(copy);
 }

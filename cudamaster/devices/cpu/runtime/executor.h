@@ -25,7 +25,7 @@ constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kOptInShared = 227 << 10;
 constexpr int kFaultExitCode = 70;
 
-enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kWarp, kActiveMask };
+enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kMbarrier, kWarp, kActiveMask };
 
 // One stack, and the device thread that is suspended on it.
 struct Fibre {
@@ -118,10 +118,31 @@ struct Copy {
     unsigned bytes;
     unsigned from_source; // the rest becomes zero
     const void* site;
+    unsigned thread;
+    bool for_arrival = false; // an mbarrier tells of it, not a wait of the thread
 };
 struct Copies {
     std::vector<Copy> pending;
     std::vector<size_t> groups; // where each committed group ends in `pending`
+    size_t landed = 0;          // before those in `pending`
+};
+
+// A copy in bulk: for an mbarrier, or for a group of its thread. Or the arrival that a thread's single copies make.
+struct Bulk {
+    char* target = nullptr;
+    const char* source = nullptr;
+    unsigned bytes = 0;
+    void* barrier = nullptr;
+    unsigned thread = 0;
+    const void* site = nullptr;
+    bool arrives = false;
+    size_t copies = 0;         // single copies of the thread before it
+    bool taken = false;        // its source was read ...
+    std::vector<char> content; // ... and was this
+};
+struct BulkGroups {
+    std::vector<Bulk> pending;
+    std::vector<size_t> ends; // of each committed group
 };
 
 // One launch as its workers share it.
@@ -159,8 +180,13 @@ struct Worker {
     Barrier barrier;
     NumberedBarrier numbered[kNumberedBarriers];
     bool numbered_used = false;
-    std::vector<Copies> copies; // by thread, where any has made one
-    FibreList asking;           // threads in __activemask
+    std::vector<Copies> copies;          // by thread, where any has made one
+    std::vector<Bulk> bulks;             // on their way to mbarriers
+    std::vector<BulkGroups> bulk_groups; // by thread, where any has made one
+    FibreList at_mbarriers;
+    unsigned polls = 0;
+    unsigned stalls = 0; // since a phase of any mbarrier was complete
+    FibreList asking;    // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
     void* home = nullptr; // the worker's own stack while a block runs
     void* home_sanitizer_stack = nullptr;
@@ -204,6 +230,14 @@ void release_numbered_without_exited(Worker& self);
 
 // copies.cpp
 void drop_copies(Worker& self);
+// How many single copies the running thread has made that may be in flight; and so many of a thread land.
+size_t pending_copies(Worker& self);
+void land_copies_of(Worker& self, unsigned thread, size_t count);
+
+// mbarrier.cpp
+bool stalled_at_mbarriers(Worker& self);
+void end_bulks(Worker& self);
+void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes);
 
 // warp.cpp
 void complete_without_exited(Worker& self, Warp& warp);

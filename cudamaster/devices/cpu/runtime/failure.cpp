@@ -18,6 +18,8 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
                 arrived = slot->arrived;
         std::snprintf(what, sizeof what, "waits in %s(mask 0x%08x) for lanes 0x%08x that never come",
                       fibre.operation, fibre.mask, fibre.mask & ~arrived & ~warp.exited);
+    } else if (fibre.wait == Wait::kMbarrier) {
+        describe_mbarrier(fibre.site, fibre.mask, what, sizeof what);
     } else if (fibre.wait == Wait::kNumbered) {
         const NumberedBarrier& barrier = self.numbered[fibre.mask];
         unsigned expected = barrier.expected ? barrier.expected : self.total - self.exited;

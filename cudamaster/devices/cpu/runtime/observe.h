@@ -59,6 +59,16 @@ CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
 // It starts an asynchronous copy; the copy is made, and its thread knows.
 CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
 CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+// An mbarrier: it is initialised, a thread arrives or makes a copy arrive, a phase is complete, a thread sees that.
+CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
+                                            [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                         [[maybe_unused]] unsigned thread))
+// The same as of single copies; of one that leaves shared memory, when its source has been read.
+CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 // It does something that an observer who counts has no way to count.
 CUDAMASTER_CPU_HOOK(void uncounted([[maybe_unused]] const char* what))
 // It lets others run, for it may be waiting.

@@ -71,6 +71,19 @@ void cudamaster_cpu_copy_commit(void);
 // Waits until no more than so many of the newest groups are in flight.
 void cudamaster_cpu_copy_wait(unsigned int groups_left);
 void cudamaster_cpu_copy_wait_all(void);
+// Barriers in shared memory: 64 bits each, as runtime/mbarrier.cpp has them. `drops` takes the arrivals off later phases.
+void cudamaster_cpu_mbarrier_init(void* place, unsigned int count);
+void cudamaster_cpu_mbarrier_inval(void* place);
+void cudamaster_cpu_mbarrier_bytes(void* place, long long by);
+unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned int count, unsigned int bytes,
+                                                  int drops);
+int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
+void cudamaster_cpu_copy_arrive(void* place, int counted);
+// Copies in bulk.
+void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
+void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
+void cudamaster_cpu_bulk_commit(void);
+void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
 // Ends the block: the kernel has done what a GPU does not allow.
 void cudamaster_cpu_fail(const char* what);
 }

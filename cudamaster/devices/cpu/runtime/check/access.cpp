@@ -185,41 +185,45 @@ Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsign
     return now;
 }
 
-// Whoever touches bytes that a copy may yet write has not waited for it.
-void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, const Access& now) {
-    for (uintptr_t at = address / 4; at <= (address + now.bytes - 1) / 4; ++at) {
+// Whoever touches bytes that a copy may yet write, or writes what it may yet read, has not waited for it.
+void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
+                      const Access& now) {
+    for (uintptr_t at = address / 4; at <= (address + bytes - 1) / 4; ++at) {
         auto found = block.flights.find(at);
-        if (found != block.flights.end() && !found->second.empty()) {
-            report_early(range, address, found->second.back(), now);
-            return;
-        }
+        if (found == block.flights.end())
+            continue;
+        for (const Access& copy : found->second)
+            if ((copy.kind | now.kind) & kWrite) {
+                report_early(range, address, copy, now);
+                return;
+            }
     }
 }
 
 } // namespace
 
-void take_off(const Copy& copy) {
+void take_off(const char* bytes, size_t count, bool writes, const void* site) {
     if (resting)
         return;
     Locked locked;
     BlockState& block = *block_state;
-    Access access = access_now(block, worker->linear, copy.bytes, kWrite, copy.site);
-    uintptr_t target = reinterpret_cast<uintptr_t>(copy.target);
-    for (uintptr_t at = target / 4; at < (target + copy.bytes) / 4; ++at)
+    Access access = access_now(block, worker->linear, count, writes ? kWrite : 0, site);
+    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
+    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at)
         block.flights[at].push_back(access);
 }
 
-void land(const Copy& copy) {
+void land(const char* bytes, size_t count, unsigned thread) {
     Locked locked;
     BlockState& block = *block_state;
-    uintptr_t target = reinterpret_cast<uintptr_t>(copy.target);
-    for (uintptr_t at = target / 4; at < (target + copy.bytes) / 4; ++at) {
+    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
+    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at) {
         auto found = block.flights.find(at);
         if (found == block.flights.end())
             continue;
         auto& those = found->second;
         auto own = std::find_if(those.begin(), those.end(),
-                                [](const Access& one) { return one.thread == worker->linear; });
+                                [thread](const Access& one) { return one.thread == thread; });
         if (own != those.end())
             those.erase(own);
         if (those.empty())
@@ -265,7 +269,7 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
         }
     }
     if (range->shared() && !block.flights.empty())
-        look_for_flights(block, *range, address, now);
+        look_for_flights(block, *range, address, bytes, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
     if (now.strong())

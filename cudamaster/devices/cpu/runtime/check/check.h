@@ -41,7 +41,11 @@ struct BlockState {
     char* free_memory = nullptr;               // for more of them
     size_t free_bytes = 0;
     std::unordered_map<uintptr_t, std::vector<Access>>
-        flights;                   // by address / 4: copies that nobody has waited for
+        flights; // by address / 4: copies that nobody has waited for
+    struct Mbarrier {
+        Known gathered, passed_on;
+    };
+    std::map<const void*, Mbarrier> mbarriers;
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch
@@ -101,8 +105,9 @@ inline __attribute__((always_inline)) void observe_access(const void* address, s
         look_at_access(address, bytes, kind, site);
 }
 void settle_doubts(BlockState& block);
-void take_off(const Copy& copy);
-void land(const Copy& copy);
+// Bytes of shared memory that a copy of the running thread will write, or read; and that of a thread has.
+void take_off(const char* bytes, size_t count, bool writes, const void* site);
+void land(const char* bytes, size_t count, unsigned thread);
 
 // report.cpp
 void report_race(const Range& range, uintptr_t address, const Access& before, const Access& now);

@@ -170,6 +170,22 @@ void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const uns
     });
 }
 
+Known LaunchClock::knowledge(BlockClock& clock, unsigned thread) {
+    auto all = std::make_shared<Knowledge>();
+    if (clock.known[thread])
+        *all = *clock.known[thread];
+    KnownBlock own{clock.segment, {}};
+    add_own(clock, thread, own);
+    ++clock.count[thread];
+    (*all)[clock.block].join(own);
+    return all;
+}
+
+void LaunchClock::learn(BlockClock& clock, unsigned thread, const Known& more) {
+    clock.knows = true;
+    clock.known[thread] = joined(clock.known[thread], more);
+}
+
 void LaunchClock::fence(BlockClock& clock, unsigned thread) {
     clock.knows = true;
     auto fenced = std::make_shared<Knowledge>();

@@ -80,6 +80,9 @@ class LaunchClock {
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
     // What members have done is known to takers; both by warp.
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
+    // What a thread knows up to now, itself among it; and what it learns.
+    Known knowledge(BlockClock& clock, unsigned thread);
+    void learn(BlockClock& clock, unsigned thread, const Known& more);
     void fence(BlockClock& clock, unsigned thread);
     void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
     void release(BlockClock& clock, unsigned thread, uintptr_t location);

@@ -37,6 +37,10 @@ int find_tls(dl_phdr_info* info, size_t, void* block) {
     return 1;
 }
 
+const char* flight_of(const Bulk& bulk) {
+    return bulk.barrier ? bulk.target : bulk.source;
+}
+
 // One block after the other: what is found does not depend on which blocks happen to meet. A cooperative launch has a
 // thread for each all the same.
 __attribute__((constructor)) void have_one_worker() {
@@ -119,6 +123,7 @@ void block_begins(Worker& self, unsigned long long block) {
         std::fill(std::begin(own.harmless), std::end(own.harmless), 0);
     }
     own.flights.clear();
+    own.mbarriers.clear();
     state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads);
     size_t bytes = self.job->launch->shared_bytes;
     const void* base = cudamaster_cpu_dynamic_shared;
@@ -174,13 +179,47 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
 void copy_starts(Worker&, const Copy& copy) {
     observe_access(copy.source, copy.from_source, 0, copy.site);
     observe_access(copy.target, copy.bytes, kWrite, copy.site);
-    take_off(copy);
+    take_off(copy.target, copy.bytes, true, copy.site);
 }
 
 void copy_lands(Worker&, const Copy& copy) {
-    land(copy);
+    land(copy.target, copy.bytes, copy.thread);
+    if (copy.for_arrival)
+        return; // who sees the phase complete knows of it since it began
     observe_access(copy.source, copy.from_source, 0, copy.site);
     observe_access(copy.target, copy.bytes, kWrite, copy.site);
+}
+
+// What a thread knows when it arrives goes to whoever sees the phase complete.
+void mbarrier_begins(Worker&, const void* place) {
+    Locked locked;
+    block_state->mbarriers.erase(place);
+}
+void mbarrier_arrives(Worker& self, const void* place) {
+    Locked locked;
+    settle_doubts(*block_state);
+    auto& known = block_state->mbarriers[place].gathered;
+    known = joined(known, state().clock.knowledge(block_state->clock, self.linear));
+}
+void mbarrier_completes(Worker&, const void* place) {
+    Locked locked;
+    auto& barrier = block_state->mbarriers[place];
+    barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
+    barrier.gathered = nullptr;
+}
+void mbarrier_passes(Worker&, const void* place, unsigned thread) {
+    Locked locked;
+    state().clock.learn(block_state->clock, thread, block_state->mbarriers[place].passed_on);
+}
+
+// Into shared memory the target is in flight, out of it the source: who writes there has not waited.
+void bulk_starts(Worker&, const Bulk& bulk) {
+    observe_access(bulk.source, bulk.bytes, 0, bulk.site);
+    observe_access(bulk.target, bulk.bytes, kWrite, bulk.site);
+    take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
+}
+void bulk_lands(Worker&, const Bulk& bulk) {
+    land(flight_of(bulk), bulk.bytes, bulk.thread);
 }
 
 void uncounted(const char*) {}

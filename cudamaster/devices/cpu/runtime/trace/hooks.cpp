@@ -377,6 +377,13 @@ void copy_starts(Worker&, const Copy& copy) {
 }
 void copy_lands(Worker&, const Copy&) {}
 
+void mbarrier_begins(Worker&, const void*) {}
+void mbarrier_arrives(Worker&, const void*) {}
+void mbarrier_completes(Worker&, const void*) {}
+void mbarrier_passes(Worker&, const void*, unsigned) {}
+void bulk_starts(Worker&, const Bulk&) {}
+void bulk_lands(Worker&, const Bulk&) {}
+
 void uncounted(const char* what) {
     static thread_local char text[128];
     std::snprintf(text, sizeof text, "%s is not counted", what);
