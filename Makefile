@@ -1,9 +1,9 @@
-# make demo runs the main job, make test the tests; both set up what they need in .venv and .cache first.
+# make demo runs the main job, make test the tests; both set up what they need in .venv first. What is built lies in the
+# user's cache folder, or in $CUDAMASTER_CACHE; tests have one of their own, .cache here (tests/conftest.py).
 PYTHON ?= python3
 UV := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
-export CUDAMASTER_CACHE ?= $(CURDIR)/.cache
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 

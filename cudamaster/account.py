@@ -6,6 +6,7 @@ numbers of exchanges lead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +17,8 @@ from cudamaster.models.protocol import Usage
 from cudamaster.runrecord import Settings
 from cudamaster.speed import Comparison
 from cudamaster.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
+
+TOLD_IN_PERCENT = 9.0  # relative changes up to this: tenfold
 
 
 class State(StrEnum):
@@ -106,6 +109,16 @@ class AttemptAccount:
     flags_removed: tuple[str, ...]
     judged_before: bool
     judgement: Judgement | None
+
+
+def change(relative: float | None, unknown: str = "–") -> str:
+    """How a metric changed, in percent.
+
+    Beyond tenfold, what was there before was next to nothing, and a percentage of it would be noise.
+    """
+    if relative is None or math.isnan(relative):
+        return unknown
+    return f"{relative:+.0%}" if relative <= TOLD_IN_PERCENT else "> 10 x"
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,15 @@ class RunAccount:
     rounds: tuple[RoundAccount, ...]
     best: BestAccount | None
     usage: RoleUsage
+
+    @property
+    def best_speed(self) -> Comparison | None:
+        """P of the best kernel with its interval; None of the baseline, or where it is not known."""
+        if self.best is None:
+            return None
+        attempts = [attempt for told in self.rounds for attempt in told.attempts]
+        judged = [one.judgement for one in attempts if one.candidate == self.best.candidate and one.judgement]
+        return next((one.speed for one in reversed(judged) if one.score == self.best.score), None)
 
     @property
     def modelled(self) -> GpuModel | None:

@@ -1,21 +1,22 @@
 """Limits on what a search may spend, and the one account that holds it to them.
 
-A limit is looked at before a model is asked, each time that is tried, and before a candidate is judged or profiled,
-never in the middle of that. So it is overrun by no more than what was under way when it was reached: one try of a call
-or one judgement, and in a suite one of each task that runs.
+A limit is looked at before a model is asked, each time that is tried, and before a candidate is judged or profiled. In
+the middle of that the minutes alone are, and only while a model answers: the call that is out ends with them. Other
+limits are overrun by no more than what was under way when they were reached: one try of a call or one judgement, and in
+a suite one of each task that runs.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from threading import Lock
 
 from cudamaster.errors import BudgetSpent
-from cudamaster.models.protocol import Usage
-from cudamaster.values import Hold
+from cudamaster.models.protocol import REPLY_SECONDS, Usage
+from cudamaster.values import LATER, Hold
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,15 @@ class Limits:
     """The most that may be spent; None for no limit. Minutes are of wall time in which somebody worked on it.
 
     Tokens are those of prompts and replies together. GPU seconds are those in which a GPU was held, alone or shared
-    (the CPU device, where that is the device).
+    (the CPU device, where that is the device). `reply_seconds` are those of one whole reply of a model, whatever
+    arrives meanwhile.
     """
 
     dollars: float | None = None
     tokens: float | None = None
     minutes: float | None = None
     gpu_seconds: float | None = None
+    reply_seconds: float | None = field(default=REPLY_SECONDS, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -135,21 +138,16 @@ class Budget:
 
     def check(self) -> None:
         """Raise BudgetSpent, which names the limit and what was spent, when nothing more may begin."""
-        if self._stopped is not None:
-            raise BudgetSpent(self._stopped, "It goes on with --resume.")
+        self.check_time()
         spent, limits = self.spent, self.limits
         for option, limit, used, unit, digits in (
             ("--max-dollars", limits.dollars, spent.dollars, "dollars", 4),
             ("--max-tokens", limits.tokens, spent.tokens, "tokens", 0),
-            ("--max-minutes", limits.minutes, spent.seconds / 60, "minutes", 2),
             ("--max-gpu-seconds", limits.gpu_seconds, spent.gpu_seconds, "GPU seconds", 1),
         ):
             # Written so that a sum that is no number stops it.
             if limit is not None and not used < limit:
-                raise BudgetSpent(
-                    f"The budget of {_figure(limit)} {unit} is spent: {_figure(used, digits)}.",
-                    f"It goes on with --resume and a larger {option}.",
-                )
+                raise _is_spent(option, limit, used, unit, digits)
         for option, limit, unknown, what in (
             ("--max-dollars", limits.dollars, spent.unpriced, "price"),
             ("--max-tokens", limits.tokens, spent.uncounted, "number of tokens"),
@@ -159,6 +157,17 @@ class Budget:
                     f"{option} {_figure(limit)} cannot be held: the {what} of {unknown} calls is unknown.",
                     f"Go on with --resume, `{option} inf` and a limit that can be held.",
                 )
+
+    def check_time(self) -> None:
+        """Raise BudgetSpent when the minutes are over, or nothing more may begin: that ends a call that is out, too.
+
+        No other limit does: what the call costs is as good as spent, and may still be of use.
+        """
+        if self._stopped is not None:
+            raise BudgetSpent(self._stopped, "It goes on with --resume.")
+        minutes, spent_s = self.limits.minutes, self.spent.seconds
+        if minutes is not None and not spent_s < 60 * minutes:
+            raise _is_spent("--max-minutes", minutes, spent_s / 60, "minutes", 2)
 
     def check_pause(self, pause_s: float) -> None:
         """Raise BudgetSpent when nothing more may begin, or nothing after a pause: it would be spent on waiting."""
@@ -170,6 +179,13 @@ class Budget:
                 f"be asked again: {_figure(spent_s / 60, 2)} are spent.",
                 "It goes on with --resume and a larger --max-minutes.",
             )
+
+
+def _is_spent(option: str, limit: float, used: float, unit: str, digits: int) -> BudgetSpent:
+    return BudgetSpent(
+        f"The budget of {_figure(limit)} {unit} is spent: {_figure(used, digits)}.",
+        f"It goes on with --resume and a larger {option}.",
+    )
 
 
 def _figure(number: float, digits: int = 4) -> str:

@@ -8,12 +8,10 @@ belongs to a candidate lies in a folder of its own. All else is shared and cache
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -21,7 +19,9 @@ from time import monotonic
 
 from cudamaster import caching, resources
 from cudamaster.cards import TaskCard
+from cudamaster.devices import parts
 from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
 from cudamaster.errors import DeviceError
@@ -58,6 +58,18 @@ class Build:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Text:
+    """A text of ours to be compiled. `part` names it to people; `about` is what else its object depends on."""
+
+    part: str
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+    debug: bool = False
+    about: str = ""
+
+
 class Builder:
     """Builds candidates of one task and precision on one device."""
 
@@ -86,7 +98,7 @@ class Builder:
         started = monotonic()
         with self.using(candidate):
             folder = self._folder(candidate)
-            with _alone(folder / "lock"):
+            with parts.alone(folder / "lock", f"kernel {candidate.id}"):
                 result = self._build(candidate, folder, check_only and self.device.has_debug_build, on_compile)
         caching.trim_now_and_then(resources.cache())
         return replace(result, seconds=monotonic() - started)
@@ -188,23 +200,28 @@ class Builder:
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate is judged with, unless it is cached. Raises DeviceError."""
+        of_device = list(self.device.parts())
+        texts = [self._judge_text, *(self._worker_text(debug) for debug in reversed(self._variants))]
+        texts += [self._baseline_text(debug_baseline), self._task_text]
+        texts += [self._call_text(debug) for debug in self._variants]
+        # Texts that all tasks share take longest, the self-test, which waits for the executors, comes last.
+        own = [self._part(text) for text in texts]
+        parts.build([*own[:1], *of_device[:-1], *own[1:], *of_device[-1:]])
         with threads(4) as pool:
-            parts: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
-            parts += [partial(self._worker_objects, debug) for debug in self._variants]
-            for done in [pool.submit(part) for part in parts]:
+            linked: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
+            for done in [pool.submit(part) for part in linked]:
                 done.result()
 
     def judge(self) -> Path:
         """The executable that runs cases and judges, without any kernel of the task. Raises DeviceError."""
-        task = self._object(self._wrapper, self.harness_text, *_NO_KERNELS, "-DMSKB_JUDGE", reference=self._reference)
-        return self._linked([self._object("judge", _harness_source("judge")), task], debug=False)
+        return self._linked([self._object(self._judge_text), self._object(self._task_text)], debug=False)
 
     def baseline_worker(self, debug: bool = False) -> Path:
         """The worker that runs the baseline, linked as a candidate is. Raises DeviceError."""
-        kernels = self._baseline_object(debug)
+        kernels = self._object(self._baseline_text(debug))
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
-        with _alone(local.with_suffix(".lock")):
+        with parts.alone(local.with_suffix(".lock"), "the baseline"):
             if not local.is_file():
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
@@ -232,7 +249,7 @@ class Builder:
             folder = self._folder(candidate) / f"{observer}-{device.observer_fingerprint(observer)}"
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
-            with _alone(folder / "lock"):
+            with parts.alone(folder / "lock", f"kernel {candidate.id}"):
                 if not executable.is_file():
                     compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
                     if compiled.object is None:
@@ -259,44 +276,62 @@ class Builder:
         declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
         call = render_vendor_call(self.card, self.precision)
         name = f"{self._wrapper}-vendor"
+        source = f'#include <cuda_bf16.h>\n{declared}\n#line 1 "{name}.cu"\n{text}'
         objects = [
-            self._worker_object(debug=False),
-            self._object(f"{name}-call", call, *_NO_KERNELS),
-            self._object(
-                name, f'#include <cuda_bf16.h>\n{declared}\n#line 1 "{name}.cu"\n{text}', *flags, reference=about
-            ),
+            self._object(self._worker_text(debug=False)),
+            self._object(_Text("the call of the library", f"{name}-call", call, _NO_KERNELS)),
+            self._object(_Text("the library's file", name, source, tuple(flags), about=about)),
         ]
         return self._linked(objects, debug=False, libraries=libraries)
 
-    def _baseline_object(self, debug: bool = False) -> Path:
-        return self._object(f"{self._wrapper}-baseline", baseline_region(self.card, self.precision), debug=debug)
-
     def _worker_objects(self, debug: bool) -> list[Path]:
         """What makes a worker of a kernel: main, and the call of the wrapper."""
-        return [
-            self._worker_object(debug),
-            self._object(f"{self._wrapper}-call", self.harness_text, *_NO_KERNELS, "-DMSKB_CALL", debug=debug),
-        ]
+        return [self._object(self._worker_text(debug)), self._object(self._call_text(debug))]
 
-    def _worker_object(self, debug: bool) -> Path:
-        return self._object("worker", _harness_source("worker"), "-DMSKB_SEPARATE_CANDIDATE", debug=debug)
+    @property
+    def _judge_text(self) -> _Text:
+        return _Text("the judge", "judge", _harness_source("judge"))
+
+    @property
+    def _task_text(self) -> _Text:
+        flags = (*_NO_KERNELS, "-DMSKB_JUDGE")
+        return _Text(f"{self._wrapper}: its cases", self._wrapper, self.harness_text, flags, about=self._reference)
+
+    def _worker_text(self, debug: bool) -> _Text:
+        name = f"the worker{_checking(debug)}"
+        return _Text(name, "worker", _harness_source("worker"), ("-DMSKB_SEPARATE_CANDIDATE",), debug)
+
+    def _call_text(self, debug: bool) -> _Text:
+        flags = (*_NO_KERNELS, "-DMSKB_CALL")
+        name = f"{self._wrapper}: its call{_checking(debug)}"
+        return _Text(name, f"{self._wrapper}-call", self.harness_text, flags, debug)
+
+    def _baseline_text(self, debug: bool) -> _Text:
+        text = baseline_region(self.card, self.precision)
+        return _Text(f"{self._wrapper}: the baseline", f"{self._wrapper}-baseline", text, debug=debug)
 
     @property
     def _wrapper(self) -> str:
         return self.card.wrapper(self.precision)
 
-    def _object(self, name: str, text: str, *more: str, debug: bool = False, reference: str = "") -> Path:
+    def _part(self, text: _Text) -> Part:
+        return Part(text.part, self._place(text).is_file, partial(self._object, text))
+
+    def _place(self, text: _Text) -> Path:
+        """Where the object file of a text is kept."""
+        key = content_hash(text.text, _headers_hash(), text.about, *_FLAGS, *text.flags)
+        return self.device_cache() / "harnesses" / f"{text.name}-{key}{'-debug' if text.debug else ''}.o"
+
+    def _object(self, text: _Text) -> Path:
         """Object file of a text of ours, from the cache where it is there."""
-        flags = (*_FLAGS, *more)
-        key = content_hash(text, _headers_hash(), reference, *flags)
-        final = self.device_cache() / "harnesses" / f"{name}-{key}{'-debug' if debug else ''}.o"
+        name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(final.with_suffix(".lock")):
+        with parts.alone(final.with_suffix(".lock"), text.part):
             if final.is_file():
                 caching.used(final)
                 return final
-            with tempfile.TemporaryDirectory(dir=final.parent) as folder:
-                built = self.device.compile(text, flags, name, Path(folder), debug=debug)
+            with parts.workshop(final) as folder:
+                built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
                 if built.object is None:
                     why = _first_error(built.unsupported or built.log)
                     raise DeviceError(
@@ -309,7 +344,7 @@ class Builder:
         """Executable of objects from the cache, kept beside the last of them."""
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
-        with _alone(executable.with_suffix(f"{executable.suffix}-lock")):
+        with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
             if executable.is_file():
                 caching.used(executable)
                 return executable
@@ -363,7 +398,7 @@ class Builder:
                     "source",
                     "the text depends on how it is compiled",
                     line,
-                    "Use no macro that the compiler defines by its flags, and no time or file of the build.",
+                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and their like.",
                 )
         return None
 
@@ -381,16 +416,12 @@ class Builder:
         )
 
 
+def _checking(debug: bool) -> str:
+    return " that checks memory" if debug else ""
+
+
 def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:
     return Build(status, detail, log or detail, record=record or {})
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Holds a lock file of the cache: two runs may build the same at the same time."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @cache

@@ -10,6 +10,7 @@ megabytes, is counted and stays too.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -30,6 +31,7 @@ _LOOKED_AT_EVERY_S = 120.0
 _CANDIDATE_FRESH_S = 600.0
 _HARNESS_FRESH_S = 86400.0
 _IN_USE = "in-use"
+_MOST_TRIES = 1000  # to take a folder that others keep removing, which is done at most once each time it is used
 
 
 def limit_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -59,12 +61,12 @@ def using(folder: Path) -> Iterator[None]:
 
 def _shared(folder: Path) -> int:
     path = folder / _IN_USE
-    while True:
+    for tries_left in reversed(range(_MOST_TRIES)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except (FileExistsError, FileNotFoundError):
-            if folder.is_file():
+            if not tries_left:
                 raise
             continue  # somebody removed the folder just now
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -74,6 +76,7 @@ def _shared(folder: Path) -> int:
         except FileNotFoundError:
             pass
         os.close(lock)
+    raise FileNotFoundError(errno.ENOENT, "Others remove it as soon as it is made", str(folder))
 
 
 def used(file: Path) -> None:

@@ -3,9 +3,9 @@
 A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
 
     CudaMasterError
-    ├── UsageError          exit 2   unknown task, missing file, a flag that makes no sense
+    ├── UsageError          exit 2   unknown task, missing file, senseless flags, a place that can't be written
     ├── CardError           exit 3   a task card that cannot be used
-    ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering
+    ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering, a full disk
     │   └── BaselineError            a baseline or the harness fails by itself on a device
     ├── ModelError          exit 5   a model that cannot be reached, or answers without sense
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
@@ -15,7 +15,10 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -77,3 +80,9 @@ class BudgetSpent(CudaMasterError):
     """Nothing more may begin: a limit is reached, or one of a suite's tasks was told to stop."""
 
     exit_code = 7
+
+
+def unwritable(place: object, error: OSError, fix: str) -> CudaMasterError:
+    """Of a place that the user named for what a command writes: wrong usage, unless its disk is full or broken."""
+    kind = DeviceError if error.errno in _OF_A_DISK else UsageError
+    return kind(f"{place} cannot be written: {error.strerror or error}.", fix)

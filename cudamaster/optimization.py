@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import cudamaster
-from cudamaster import worked_examples
+from cudamaster import carrying, worked_examples
 from cudamaster.budget import Budget
-from cudamaster.errors import BudgetSpent, RunFolderError
+from cudamaster.carrying import More
+from cudamaster.errors import BudgetSpent, ModelError, RunFolderError
 from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
@@ -51,16 +52,29 @@ def resume(
     models: Mapping[Role, Model],
     observer: Observer | None = None,
     budget: Budget | None = None,
+    more: More | None = None,
 ) -> Result:
-    """Carry an earlier run to its end, with the settings it was started with (`runrecord.read_manifest`).
+    """Carry an earlier run to its end, with the settings it was started with (`runrecord.read_manifest`), and `more`.
 
     No model is asked what it answered before and no candidate is judged again; a finished run gives its
-    result. Raises RunFolderError when the folder is damaged or task, card, device or models are not those of
-    the run, and what `optimize` raises.
+    result, or with more to do goes on behind it. Raises RunFolderError when the folder is damaged or task, card, device
+    or models are not those of the run, and what `carrying.settings_with` and `optimize` raise.
     """
     with RunFolder.open(path) as folder:
         _must_belong(folder, workbench, models)
+        settings = carrying.settings_with(path, more or More())
+        if settings != folder.manifest.settings:
+            folder.carry_on(settings)
         return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+
+
+def must_make_sense(path: Path, result: Result) -> None:
+    """Raise ModelError where no round of the run in `path` came to a kernel. What was said is in the folder."""
+    if result.senseless is not None:
+        raise ModelError(
+            f"No round came to a kernel: {result.senseless.rstrip('.')}.",
+            f"What was answered is in {path / 'exchanges'}; start a fresh run with another model.",
+        )
 
 
 def _search(
@@ -70,7 +84,7 @@ def _search(
         meter = Meter(lambda role, model: None, tuple(models))
         run = folder.manifest
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
-        recorded = worked_examples.shown(Recorder(folder, spending).models(models), examples)
+        recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
         seen = _KeepsBest(folder, observer)
         try:
             result = registry.run(
@@ -160,6 +174,7 @@ class _KeepsBest:
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
         self.asking = inner.asking
+        self.trying_again = inner.trying_again
         self.evaluating = inner.evaluating
         self.round_started = inner.round_started
         self.planned = inner.planned

@@ -7,30 +7,32 @@ same record gives the same result.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace as changed
+from functools import partial
 
 from cudamaster.errors import RunFolderError
-from cudamaster.models.protocol import Model, Reply, Request, TriesAgain
+from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, Model, Reply, Request, TriesAgain
 from cudamaster.runfolder import RunFolder
 from cudamaster.runrecord import Exchange, request_hash
 from cudamaster.spending import Spending
-from cudamaster.strategies.protocol import Card, MeasuresAgain, ReportsBuilds, ReportsHolds, Workbench
+from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, ReportsBuilds, ReportsHolds, Workbench
 from cudamaster.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
 
 
 class Recorder:
     """Numbers the exchanges of one run across all roles."""
 
-    def __init__(self, folder: RunFolder, spending: Spending) -> None:
+    def __init__(self, folder: RunFolder, spending: Spending, observer: Observer) -> None:
+        """`observer` is told of each pause before a failing call is tried again, and of replies of no use."""
         self.folder = folder
         self._spending = spending
+        self._observer = observer
         self._asked = 0
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
         """The models, each answering from the record where it can, and waiting no longer than the budget lasts."""
-        for model in models.values():
-            if isinstance(model, TriesAgain):
-                model.before_pause = self._spending.allow_pause
         return {role: RecordedModel(model, self) for role, model in models.items()}
 
     def ask(self, inner: Model, request: Request) -> Reply:
@@ -41,9 +43,14 @@ class Recorder:
         """
         self._asked += 1
         stored = self.folder.exchange(self._asked)
+        if "misfit" in request.facts:
+            self._observer.trying_again(request.role, 0.0, f"its reply cannot be used: {request.facts['misfit']}")
         if stored is None:
             self._spending.allow()
-            reply = inner.ask(request)
+            if isinstance(inner, TriesAgain):
+                inner.before_pause = partial(self._pausing, request.role)
+                inner.while_asking = self._spending.allow_waiting
+            reply = _kept(inner.ask(request))
             self.folder.save_exchange(self._asked, request, reply)
             self._spending.asked(reply.usage)
             stored = self.folder.exchange(self._asked)
@@ -54,6 +61,10 @@ class Recorder:
                 "Prompts, cards or the program changed since; start a fresh run.",
             )
         return stored.reply
+
+    def _pausing(self, role: Role, pause_s: float, why: str) -> None:
+        self._spending.allow_pause(pause_s)
+        self._observer.trying_again(role, pause_s, why)
 
 
 class RecordedModel:
@@ -136,6 +147,19 @@ class RecordedWorkbench:
         stored = self._folder.findings(candidate.id)
         assert stored is not None
         return stored
+
+
+def _kept(reply: Reply) -> Reply:
+    """A reply as the folder keeps it and the search reads it: of one that is too long the head, length and digest."""
+    if len(reply.text) <= LONGEST_REPLY:
+        return reply
+    cut = f"it has {len(reply.text):,} characters, of which the first {LONGEST_PART:,} were read"
+    return changed(
+        reply,
+        text=reply.text[:LONGEST_PART],
+        cut=f"{reply.cut}; {cut}" if reply.cut else cut,
+        digest=hashlib.sha256(reply.text.encode()).hexdigest(),
+    )
 
 
 def _build_log(verdict: Verdict) -> str:

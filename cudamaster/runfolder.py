@@ -2,7 +2,8 @@
 
     run.json                     what is run: task, settings, device, versions; there before anything else
     lock                         held by the one process that works on the run
-    exchanges/0001_planner.json  request, reply and cost of each model call, in order
+    exchanges/0001_planner.json  request, reply and cost of each model call, in order; of a reply that is longer than
+                                 LONGEST_REPLY (models/protocol.py) the head, length and digest
     candidates/<id>.cu           text of the region; the command is beside it in <id>.command
     builds/<id>.log              what compiler and linker said
     verdicts/<id>.json           status, checks and raw timings of a candidate
@@ -26,13 +27,14 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from cudamaster.budget import Session
-from cudamaster.errors import RunFolderError
+from cudamaster.errors import CudaMasterError, RunFolderError, unwritable
 from cudamaster.folderlock import locked
 from cudamaster.models.protocol import Reply, Request
 from cudamaster.records import to_json
@@ -42,6 +44,7 @@ from cudamaster.runrecord import (
     Manifest,
     RunRecord,
     Sessions,
+    Settings,
     hash_of,
     read_manifest,
     request_hash,
@@ -55,9 +58,12 @@ def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
     name = f"{task}_{precision.value}_{datetime.now():%Y%m%d-%H%M%S}"
     path = parent / name
     number = 2
-    while path.exists():
-        path = parent / f"{name}-{number}"
-        number += 1
+    try:
+        while path.exists():
+            path = parent / f"{name}-{number}"
+            number += 1
+    except OSError as error:  # nobody may look there
+        raise unwritable(parent, error, "Choose another folder with --out.") from error
     return path
 
 
@@ -72,8 +78,8 @@ class RunFolder(RunRecord):
     def create(cls, path: Path, manifest: Manifest) -> RunFolder:
         """Make the folder of a fresh run.
 
-        Raises RunFolderError when something is there already (an empty folder is not), or nothing can be
-        written there.
+        Raises RunFolderError when something is there already (an empty folder is not), and UsageError or DeviceError
+        when nothing can be written there.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +144,12 @@ class RunFolder(RunRecord):
     ) -> None:
         self.close()
 
+    def carry_on(self, settings: Settings) -> None:
+        """Give the run settings with more to do. Its summary goes first: a kill in between leaves it unfinished."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self.manifest = replace(self.manifest, settings=settings)
+        write_record(self.path / "run.json", self.manifest)
+
     def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
         """Store one answered call."""
         exchange = Exchange(number, request_hash(request), request, reply)
@@ -195,15 +207,13 @@ class RunFolder(RunRecord):
                 leftover.unlink()
 
 
-def _cannot_make(path: Path, error: OSError) -> RunFolderError:
-    if path.exists():
+def _cannot_make(path: Path, error: OSError) -> CudaMasterError:
+    if path.is_dir():
         return RunFolderError(
             f"{path} exists already; a fresh run overwrites nothing.",
             f"Continue it with --resume {path}, or choose another folder.",
         )
-    return RunFolderError(
-        f"The run folder {path} cannot be made: {error.strerror}.", "Choose another folder, with --out or --record."
-    )
+    return unwritable(f"The run folder {path}", error, "Choose another folder, with --out or --record.")
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -238,9 +248,7 @@ def _write(path: Path, text: str) -> None:
         staged.replace(path)
         _flush_folder(path.parent)
     except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be written: {error.strerror}.", "Make room or give access, then use --resume."
-        ) from error
+        raise unwritable(path, error, "Make room or give access, then use --resume.") from error
 
 
 def _flush_folder(folder: Path) -> None:

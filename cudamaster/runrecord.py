@@ -18,7 +18,7 @@ from cudamaster.errors import RunFolderError
 from cudamaster.folderlock import is_locked
 from cudamaster.models.protocol import Reply, Request, Sampling
 from cudamaster.records import RecordError, from_json, to_json
-from cudamaster.values import Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
+from cudamaster.values import LATER, Candidate, Findings, Hardware, Precision, ProfileMode, Role, Verdict, content_hash
 
 FORMAT = 5
 FOLDERS = ("exchanges", "candidates", "builds", "verdicts", "confirmations", "findings")
@@ -40,14 +40,25 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What a run had before it was carried on, at a time: its `rounds`, of which `ended` were over, and their tries."""
+
+    at: str
+    ended: int
+    rounds: int
+    debug_tries: int
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What the user chose for a run; a resumed run keeps it.
+    """What the user chose for a run; a resumed run keeps it, but for more rounds and tries (carrying).
 
     `models` holds the roles that are asked. `profile` is a mode of values.ProfileMode, `thresholds` what the classes
     are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
     of its draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and
     `jump_above` say which score is too good to be taken on trust (strategies/scrutiny.py). `examples` is how many
-    kernels of other tasks the Coder is shown (worked_examples).
+    kernels of other tasks the Coder is shown (worked_examples). A modelled score is a new best above the best so far by
+    more than `tie`, a part of 1; older runs have none. `earlier` is what it had each time it was carried on.
     """
 
     strategy: str
@@ -66,6 +77,12 @@ class Settings:
     replay: Replay | None = None
     jump_factor: float = 2.0
     jump_above: float = 8.0
+    tie: float = field(default=0.0, metadata=LATER)
+    earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
+
+    def tries_in(self, number: int) -> int:
+        """D of that round: rounds that were over before the run was given more keep what they had."""
+        return next((stage.debug_tries for stage in self.earlier if number <= stage.ended), self.debug_tries)
 
 
 @dataclass(frozen=True)

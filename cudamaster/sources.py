@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cudamaster import evaluation, replaying
+from cudamaster.budget import Limits
 from cudamaster.cards import TaskCard
 from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
@@ -56,15 +57,25 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
     )
 
 
-def models(settings: Settings, run: Path) -> dict[Role, Model]:
-    """A model per role that is asked; `run` is the run's own folder, which may hold replies already.
+def models_must_be_usable(settings: Settings) -> None:
+    """Raise for what the first call of a run would tell only after measurements, as `choose.must_be_usable` does."""
+    if settings.replay is None:
+        choose.must_be_usable(_choice(settings))
+
+
+def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[Role, Model]:
+    """A model per role that is asked, within `limits`; `run` is the run's own folder, which may hold replies already.
 
     Raises RunFolderError for a record that cannot be used, and UsageError.
     """
     record = record_of(settings)
     if settings.replay is None or record is None:
-        return choose.build(choose.Choice(settings.models, settings.base_url, settings.sampling))
+        return choose.build(_choice(settings), (limits or Limits()).reply_seconds)
     done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
     return replaying.models(
         record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time
     )
+
+
+def _choice(settings: Settings) -> choose.Choice:
+    return choose.Choice(settings.models, settings.base_url, settings.sampling)

@@ -73,6 +73,10 @@ class Spending:
         self._budget.check_pause(pause_s)
         self._write()
 
+    def allow_waiting(self) -> None:
+        """Call while a model is waited for. Raises BudgetSpent when its time is up."""
+        self._budget.check_time()
+
     def asked(self, usage: Usage) -> None:
         """Count a call that was answered and is in the folder."""
         self._budget.asked(usage)

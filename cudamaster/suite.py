@@ -50,6 +50,16 @@ def new(settings: Settings, tasks: Sequence[tuple[str, Precision]]) -> Suite:
     )
 
 
+def carried_on(suite: Suite, settings: Settings) -> Suite:
+    """The suite with settings of more rounds: what is done waits again, but where the search ended by itself."""
+    more = settings.rounds > suite.settings.rounds
+    entries = tuple(
+        changed(entry, state=State.WAITING) if more and entry.state is State.DONE and entry.note is None else entry
+        for entry in suite.entries
+    )
+    return changed(suite, settings=settings, entries=entries)
+
+
 def spent_before(path: Path, suite: Suite) -> Spent:
     """What earlier sessions of a suite spent; runs overlap, so that minutes are the suite's own.
 
@@ -77,14 +87,16 @@ def run(
     """
     running = _Running(folder, suite, search, budget, units, jobs)
     running.save()
-    workers = [threading.Thread(target=running.work, daemon=True) for _ in range(jobs)]
+    # Their own word for it: after a join that was interrupted Python takes a thread that runs for one that has ended.
+    ends = [threading.Event() for _ in range(jobs)]
+    workers = [threading.Thread(target=running.work, args=(end,), daemon=True) for end in ends]
     saved = time.monotonic()
     try:
         for worker in workers:
             worker.start()
-        while busy := [worker for worker in workers if worker.is_alive()]:
+        while busy := [end for end in ends if not end.is_set()]:
             tell(running.board())
-            busy[0].join(_LOOKED_AT_EVERY_S)
+            busy[0].wait(_LOOKED_AT_EVERY_S)
             if time.monotonic() - saved > _SAVED_EVERY_S:
                 running.save()
                 saved = time.monotonic()
@@ -95,9 +107,9 @@ def run(
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
         budget.stop(f"The suite was {why}.")
         until = time.monotonic() + _GRACE_S
-        for worker in workers:
+        for worker, end in zip(workers, ends, strict=True):
             if worker.ident is not None:
-                worker.join(max(0.0, until - time.monotonic()))
+                end.wait(max(0.0, until - time.monotonic()))
         running.abandon(why)
         running.save(ended=why)
         raise
@@ -117,6 +129,7 @@ class _Running:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._views: dict[str, Running] = {}
+        self._again: list[str] = []
         # Of each entry by its name: seconds of earlier sessions, steps that are done, and seconds that they took.
         self._earlier = {entry.name: _spent_by(folder.path / entry.name).seconds for entry in suite.entries}
         self._steps = {entry.name: entry.rounds + 1 for entry in suite.entries if entry.state is State.DONE}
@@ -134,11 +147,17 @@ class _Running:
         left = [entry for entry in self._suite.entries if entry.state in (State.WAITING, State.STOPPED)]
         return (left[0].note or f"{left[0].name} was stopped") if left else None
 
-    def work(self) -> None:
-        """What one thread does: take the next task until there is none or nothing more may begin."""
-        # A terminal's Ctrl-C goes to every process: a compiler that it ended would look like code that does not
-        # compile. What a thread starts inherits this.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    def work(self, end: threading.Event) -> None:
+        """What one thread does: take the next task until there is none or nothing more may begin; `end` is set then."""
+        try:
+            self._work()
+        finally:
+            end.set()
+
+    def _work(self) -> None:
+        # A terminal's Ctrl-C, and what a job queue sends, can go to every process: a compiler that it ended would look
+        # like code that does not compile. What a thread starts inherits this.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         while self._budget.why_stopped is None and (view := self._next()) is not None:
             ended = self._searched(view)
             with self._lock:
@@ -171,7 +190,9 @@ class _Running:
         result: Result | None = None
         note = error = trace = None
         try:
-            result = self._search(entry, self._folder.path / entry.name, entry.unit, Watch(view), self._budget)
+            result = self._search(
+                entry, self._folder.path / entry.name, entry.unit, Watch(view, self._again), self._budget
+            )
             state, note = State.STOPPED if result.stopped else State.DONE, result.note
         except BudgetSpent as stopped:
             state, note = State.STOPPED, stopped.reason
@@ -235,6 +256,7 @@ class _Running:
             use=usage(self._budget.holds, self._units),
             session_s=now - self._began,
             left_s=left_s(entries, steps, seconds, steps_each=self._suite.settings.rounds + 1, jobs=self._jobs),
+            again=tuple(self._again),
         )
 
 

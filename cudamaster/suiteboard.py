@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cudamaster.budget import Limits, Spent
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Silent, asked_again
 from cudamaster.strategies.result import Round
 from cudamaster.suitefolder import Entry, State, UnitUse
 from cudamaster.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
@@ -38,7 +38,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Board:
-    """How far a suite is. `left_s` is None while nothing tells how long a step takes."""
+    """How far a suite is. `left_s` is None while nothing tells how long a step takes.
+
+    `again` tells of each time that a model was asked again, with the reason, since the suite was begun or resumed.
+    """
 
     entries: tuple[Entry, ...]
     running: tuple[Running, ...]
@@ -47,6 +50,7 @@ class Board:
     use: tuple[UnitUse, ...]
     session_s: float
     left_s: float | None
+    again: tuple[str, ...] = ()
 
     def count(self, state: State) -> int:
         """How many tasks are in a state."""
@@ -56,12 +60,18 @@ class Board:
 class Watch(Silent):
     """Keeps the view of a running task up to date."""
 
-    def __init__(self, view: Running) -> None:
+    def __init__(self, view: Running, again: list[str]) -> None:
+        """`again` gets a line for each time that a model is asked again, which outlasts the view."""
         self._view = view
+        self._again = again
 
     def asking(self, role: Role, model: str) -> None:
         """What it waits for."""
         self._view.doing = f"asking the {role.value}"
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Why it waits, and for how long."""
+        self._again.append(f"{self._view.entry.name}: {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """What it waits for."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 
 from cudamaster.budget import Limits
-from cudamaster.errors import RunFolderError
+from cudamaster.errors import CudaMasterError, RunFolderError, unwritable
 from cudamaster.folderlock import locked
 from cudamaster.runfolder import write_record
-from cudamaster.runrecord import Settings, decoded, read_json
+from cudamaster.runrecord import Settings, decoded, read_json, unusable
 from cudamaster.values import LATER, GpuModel, Precision, mark
 
 FORMAT = 1
@@ -117,8 +117,11 @@ def fresh_path(parent: Path) -> Path:
     """A path under `parent` for a new suite, named after the time; nothing is created."""
     name = f"suite_{datetime.now():%Y%m%d-%H%M%S}"
     path, number = parent / name, 2
-    while path.exists():
-        path, number = parent / f"{name}-{number}", number + 1
+    try:
+        while path.exists():
+            path, number = parent / f"{name}-{number}", number + 1
+    except OSError as error:  # nobody may look there
+        raise unwritable(parent, error, "Choose another folder with --out.") from error
     return path
 
 
@@ -150,14 +153,13 @@ class SuiteFolder:
     def create(cls, path: Path, suite: Suite) -> SuiteFolder:
         """Make the folder of a fresh suite.
 
-        Raises RunFolderError where there is one, or a run of one of its tasks, or nothing can be written.
+        Raises RunFolderError where there is one, or a run of one of its tasks, and UsageError or DeviceError where
+        nothing can be written.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunFolderError(
-                f"The suite's folder {path} cannot be made: {error.strerror}.", "Choose another one with --out."
-            ) from error
+            raise _cannot_make(path, error) from error
         if (path / _NAME).exists():
             raise RunFolderError(
                 f"{path} holds a suite already; a fresh one overwrites nothing.",
@@ -169,15 +171,21 @@ class SuiteFolder:
                 f"{path} holds {', '.join(runs)} already; a fresh suite overwrites nothing and takes over no run.",
                 "Choose another folder.",
             )
-        folder = cls(path, locked(path))
+        try:
+            folder = cls(path, locked(path))
+        except OSError as error:
+            raise _cannot_make(path, error) from error
         folder.save(suite)
         return folder
 
     @classmethod
     def open(cls, path: Path) -> SuiteFolder:
-        """Open the folder of an earlier suite. Raises RunFolderError where another process works on it."""
+        """Open the folder of an earlier suite. Raises RunFolderError where another process works on it, or denied."""
         read(path)
-        return cls(path, locked(path))
+        try:
+            return cls(path, locked(path))
+        except OSError as error:
+            raise unusable(path / "lock", error) from error
 
     def save(self, suite: Suite) -> None:
         """Replace suite.json."""
@@ -196,3 +204,7 @@ class SuiteFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _cannot_make(path: Path, error: OSError) -> CudaMasterError:
+    return unwritable(f"The suite's folder {path}", error, "Choose another one with --out or --record.")

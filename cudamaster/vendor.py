@@ -19,7 +19,7 @@ from typing import Any
 from cudamaster import libraries, resources
 from cudamaster.cards import TaskCard
 from cudamaster.devices.protocol import Device
-from cudamaster.errors import BaselineError, DeviceError, UsageError
+from cudamaster.errors import BaselineError, DeviceError, UsageError, unwritable
 from cudamaster.evaluation import Workbench
 from cudamaster.records import RecordError, from_json, to_json
 from cudamaster.speed import Comparison
@@ -28,6 +28,7 @@ from cudamaster.writing import write_text
 
 FORMAT = 1
 _LOG_CHARACTERS = 2000
+ANOTHER = "Give another place with --save."
 
 
 @dataclass(frozen=True)
@@ -293,4 +294,4 @@ def write(path: Path, report: VendorReport) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(to_json(report), indent=1) + "\n")
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error
+        raise unwritable(path, error, ANOTHER) from error

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from cudamaster.errors import unwritable
 
 
 @contextmanager
@@ -27,6 +30,18 @@ def whole(path: Path) -> Iterator[Path]:
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
+
+
+def must_be_writable(path: Path, fix: str) -> None:
+    """Raise UsageError or DeviceError where a file can't be written: told now, and not after hours of work for it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.open("wb").close()
+        else:
+            tempfile.TemporaryFile(dir=path.resolve().parent).close()
+    except OSError as error:
+        raise unwritable(path, error, fix) from error
 
 
 def write_text(path: Path, text: str, *, errors: str = "strict") -> None:

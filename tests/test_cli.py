@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -18,12 +21,14 @@ from click.testing import CliRunner
 from cudamaster import cards, resources
 from cudamaster.cli import main
 from cudamaster.cli.compare import compare
+from cudamaster.cli.doctor import examine
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.errors import UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.harness import baseline_region
+from cudamaster.runrecord import read_record
 from cudamaster.values import Precision, Status, Verdict
 
 
@@ -59,6 +64,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
+CALIBRATION = resources.profiles() / "nvidia_h200" / "throughputs.csv"
 BF16, FP32 = (RESULTS / f"spmv_csr_{kind}" / "best.cu" for kind in ("bf16", "fp32"))
 
 ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
@@ -124,7 +130,30 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
         f"calls of what is not timed, {words[0]}": ([*words, "--check-only", "--calls", "5"], 2, "nothing is timed", {})
         for words in (["evaluate", "spmv_csr", str(FP32)], ["vendor", "dot_product", "--device", "cpu"])
     },
-    "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 6, "--out", {}),
+    "out is a file": (["optimize", "dot_product", "--device", "cpu", "--out", sys.executable], 2, "--out", {}),
+    "a suite's out is a file": (
+        ["suite", "--tasks", "relu", "--device", "cpu", "--out", sys.executable],
+        2,
+        "--out",
+        {},
+    ),
+    **{
+        f"an unwritable place, {' '.join(words[:1] + words[-2:])}": (words, 2, words[-2], {})
+        for words in [
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--html", "/proc/c/page.html"],
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--csv", "/proc/c/table.csv"],
+            ["report", str(RESULTS / "spmv_csr_bf16"), "--figures", "/proc/c"],
+            ["show", str(RESULTS / "spmv_csr_bf16"), "--html", "/proc/c/page.html"],
+            ["audit", "relu", "--device", "cpu", "--out", "/proc/c/audit.jsonl"],
+            ["audit", "relu", "--device", "cpu", "--save", "/proc/c/audit"],
+            ["vendor", "dot_product", "--device", "cpu", "--check-only", "--save", "/proc/c/vendor.json"],
+            ["harness", "relu", "-o", "/proc/c/harness.cu"],
+            ["optimize", "relu", "--device", "cpu", "--record", "/proc/c/record"],
+            ["suite", "--tasks", "relu", "--device", "cpu", "--record", "/proc/c/record"],
+            ["calibrate", "--gpu", "NVIDIA H200", "--from", str(CALIBRATION), "--out", "/proc/c"],
+        ]
+    },
+    "a full disk": (["report", str(RESULTS / "spmv_csr_bf16"), "--csv", "/dev/full"], 4, "No space left", {}),
 }
 
 
@@ -239,7 +268,139 @@ def test_doctor_tells_what_keeps_the_self_test_from_running(tmp_path: Path) -> N
     assert told["devices"]["cpu"] is False
     (found,) = [finding for finding in told["findings"] if finding["what"] == "CPU device"]
     assert "self-test not run" in found["detail"]
-    assert str(tmp_path / "file" / "cache") in found["fix"]
+    assert str(tmp_path / "file" / "cache") in found["detail"]
+
+
+def _unusable_cache(kind: str, folder: Path) -> tuple[Path, str]:
+    """A cache that cannot be used, and what is to be said of it."""
+    place = folder / "cache"
+    if kind == "a link to nothing":
+        place.symlink_to(folder / "gone")
+        return place, f"{place} is a link to {folder / 'gone'}, which is not there"
+    if kind == "a link to itself":
+        place.symlink_to(place)
+        return place, f"{place} is a link to {place}, in a circle"
+    if kind == "a name with a line break":
+        return folder / "two\nlines", "a path with a line break, or one of "
+    if kind == "below a home that nobody knows":
+        return Path("~nobody-at-all/cache"), "nobody knows the home folder that it begins with"
+    if kind == "below a link to nothing":
+        place.symlink_to(folder / "gone")
+        return place / "of" / "mine", f"{place} is a link to {folder / 'gone'}, which is not there"
+    if kind == "a file":
+        place.write_text("")
+        return place, f"{place} is no folder"
+    if kind == "below a file":
+        place.write_text("")
+        return place / "of" / "mine", f"{place} is no folder"
+    if kind == "where no folder can be":
+        return Path("/proc/c"), "/proc/c cannot be made"
+    assert kind == "a folder without access"
+    place.mkdir(mode=0o500)
+    return place, "Permission denied"
+
+
+_UNUSABLE = ("a link to nothing", "a link to itself", "below a link to nothing", "a file", "below a file",
+             "where no folder can be", "a name with a line break", "below a home that nobody knows",
+             "a folder without access")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _UNUSABLE)
+def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: Path) -> None:
+    """It once had the command spin for ever without a word, and doctor call it found."""
+    if kind == "a folder without access" and os.geteuid() == 0:
+        pytest.skip("root has access everywhere")
+    place, said = _unusable_cache(kind, tmp_path)
+    done = run("optimize", "relu", "--device", "cpu", "--out", str(tmp_path / "runs"), CUDAMASTER_CACHE=str(place))
+    assert done.returncode == 4, done.stderr
+    assert f"The cache {' '.join(str(place).split())} cannot be used: " in done.stderr
+    assert said in done.stderr
+    assert "Set CUDAMASTER_CACHE to a folder that can be written" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    told = json.loads(run("doctor", "--json", CUDAMASTER_CACHE=str(place)).stdout)
+    (cache,) = [finding for finding in told["findings"] if finding["what"] == "cache"]
+    assert not cache["found"]
+    assert said in cache["detail"]
+    assert told["devices"] == {"cuda": False, "cpu": False}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "dot_product", str(KERNEL)],
+        ["suite", "--tasks", "relu"],
+        ["baselines", "relu"],
+        ["compare", str(KERNEL), str(KERNEL), "--task", "dot_product"],
+        ["sanitize", "dot_product", str(KERNEL)],
+        ["profile", "dot_product"],
+        ["audit", "relu"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_builds_names_an_unusable_cache(words: list[str], tmp_path: Path) -> None:
+    """One line, and an end."""
+    done = run(*words, "--device", "cpu", cwd=tmp_path, CUDAMASTER_CACHE="/proc/c")
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: The cache /proc/c cannot be used: /proc/c cannot be made")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [".", "bench"])
+def test_make_builds_into_the_cache_of_the_command_that_it_suggests(place: str) -> None:
+    """`make demo` had filled one of its own, so that the next command built everything anew."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("CUDAMASTER_CACHE", "MAKEFLAGS")}
+    done = subprocess.run(
+        ["make", "--dry-run", "--print-data-base", "-C", str(resources.root() / place)],
+        capture_output=True, text=True, env=environment, check=True,
+    )  # fmt: skip
+    assert "cudamaster" in done.stdout
+    assert "CUDAMASTER_CACHE =" not in done.stdout
+
+
+def test_a_cache_may_be_named_by_its_place_below_the_home(tmp_path: Path) -> None:
+    """As a file of settings does that no shell reads; it once was a folder named ~ where one happened to be."""
+    told = json.loads(run("doctor", "--json", cwd=tmp_path, CUDAMASTER_CACHE="~/mine", HOME=str(tmp_path)).stdout)
+    (cache,) = [finding for finding in told["findings"] if finding["what"] == "cache"]
+    assert (cache["found"], cache["detail"]) == (True, str(tmp_path / "mine"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_doctor_tells_of_a_disk_that_has_no_room_for_a_first_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build would find out after a while."""
+    monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
+    (found,) = [finding for finding in examine() if finding.what == "cache"]
+    assert not found.found
+    assert found.detail == f"{tmp_path} is on a disk with 3.0 MB left, and a first build takes 150 MB"
+
+
+def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
+    """By default the cache is below the user's home, which need not be a folder that can be written."""
+    (tmp_path / "home").write_text("")
+    environment = {key: value for key, value in os.environ.items() if key not in ("CUDAMASTER_CACHE", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudamaster", "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        capture_output=True, text=True, env={**environment, "HOME": str(tmp_path / "home")}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert f"{tmp_path / 'home'} is no folder. Mend that, or set CUDAMASTER_CACHE to a folder" in done.stderr
+
+
+def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
+    """A disk that is full, or has no locks, takes no file: here one may not be longer than nothing."""
+    code = (
+        "import resource, sys\nfrom cudamaster.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nsys.argv[0] = 'cudamaster'\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        capture_output=True, text=True, env={**os.environ, "CUDAMASTER_CACHE": str(tmp_path)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert f"The cache {tmp_path} cannot be used: no file can be made and locked there: File too large." in done.stderr
 
 
 @pytest.mark.parametrize("words", [("-R",), ("-D",), ("--examples",), ("--strategy", "contrastive", "--set")])
@@ -428,8 +589,9 @@ def test_sizes_of_a_card_are_exact() -> None:
     assert " 1048576 " in run("tasks", "dot_product").stdout
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C ends a run with 130 and the command that carries it on."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, what a job queue sends and a lost connection end a run with 130 and the command that carries it on."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -437,12 +599,45 @@ def test_interrupted(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     (folder,) = tmp_path.glob("runs/*")
     assert f"--resume {folder.relative_to(tmp_path)}" in said
+
+
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """The run ends as by Ctrl-C, though there is nobody left to tell."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        program = [sys.executable, "-m", "cudamaster", "optimize", "sorting", "-R", "1", "--device", "cpu"]
+        os.execv(sys.executable, program)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/sorting*/candidates/*.command")) and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    (folder,) = tmp_path.glob("runs/*")
+    assert [session.ended for session in read_record(folder).sessions] == ["interrupted"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_signal_that_our_caller_ignores_ends_nothing(number: signal.Signals, ignored: bool) -> None:
+    """`nohup cudamaster ...` outlives its terminal."""
+    script = (
+        "import os, signal\n"
+        f"if {ignored}: signal.signal({number.value}, signal.SIG_IGN)\n"
+        "import cudamaster.cli as cli\n"
+        f"cli.main.commands['tasks'].callback = lambda **_: (os.kill(os.getpid(), {number.value}), print('went on'))\n"
+        "cli.main(['tasks'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    expected = (0, "went on\n", "") if ignored else (130, "", "interrupted\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == expected
 
 
 def test_interrupted_within_an_import() -> None:

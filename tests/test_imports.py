@@ -23,9 +23,10 @@ LAYERS: dict[str, set[str]] = {
     "toollogs": set(),
     "models.protocol": set(),
     "prompts": set(),
-    "agents": {"agents", "models.protocol", "prompts"},
+    "agents": {"agents", "models.protocol", "prompts", "guards.flags", "guards.text"},
     "keys": set(),
-    "models.litellm_model": {"models.protocol", "models.prefix", "keys"},
+    "models.litellm_model": {"models.protocol", "models.prefix", "models.in_time", "keys"},
+    "models.in_time": set(),
     "models.prefix": {"models.protocol"},
     "models.playbook": {"models.protocol", "resources"},
     "models.metered": {"models.protocol"},
@@ -38,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "spending": {"runfolder", "runrecord", "models.protocol", "budget"},
     "recording": {"runfolder", "runrecord", "spending", "models.protocol", "strategies.protocol"},
     "sources": {
+        "budget",
         "replaying",
         "runrecord",
         "models.choose",
@@ -62,7 +64,9 @@ LAYERS: dict[str, set[str]] = {
     "replaying": {"runrecord", "recording", "models.protocol", "strategies.result", "cards", "harness"},
     "prompting": {"replaying", "worked_examples", "agents", "strategies", "runrecord", "models.protocol", "cards"},
     "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
+    "carrying": {"reading", "runrecord", "strategies.registry"},
     "optimization": {
+        "carrying",
         "worked_examples",
         "runfolder",
         "runrecord",
@@ -101,13 +105,14 @@ LAYERS: dict[str, set[str]] = {
         "visible",
         "vendor",
     },
+    "report.kernels": {"report", "pages", "models.playbook", "speed", "resources", "writing"},
     "report.data": {"speed"},
     "report.numbers": {"report.data"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches.
 SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "folderlock", "runrecord", "runfolder",
-          "recording", "replaying", "worked_examples", "prompting", "optimization", "account", "telling", "reading",
-          "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
+          "recording", "replaying", "worked_examples", "prompting", "carrying", "optimization", "account", "telling",
+          "reading", "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
 BENCH = ("cards", "building", "evaluation", "trials", "judging", "reportlines", "explaining", "harness", "devices",
          "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "faultfinding", "expressions",
          "toollogs", "vendor", "libraries")  # fmt: skip

@@ -1,7 +1,7 @@
 """One question to one model: the two messages, the form of the reply, and the second chance.
 
-A reply that does not fit its form is asked again once, with the reason. What to do about a second misfit is
-for the strategy to say.
+A reply that does not fit its form is asked again once, with the reason, and with no more of the reply than shows what
+is meant: megabytes would be paid for again. What to do about a second misfit is for the strategy to say.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from cudamaster import prompts
-from cudamaster.models.protocol import Message, Model, Request
+from cudamaster.models.protocol import LONGEST_PART, Message, Model, Reply, Request
 from cudamaster.values import Role
 
 T = TypeVar("T")
+_REASON_LIMIT = 1000  # characters: a reason can quote the reply
 Facts = Mapping[str, str | tuple[str, ...]]
 
 
 class Misfit(ValueError):
-    """One reply that is not in the form asked for; the text says what is wrong with it."""
+    """One reply that is not in the form asked for; the text says what is wrong with it, in no more than a few lines."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(prompts.clip(reason, _REASON_LIMIT))
 
 
 class ReplyMisfit(Exception):
@@ -52,15 +56,28 @@ def ask(
     ]
     reply = model.ask(Request(role, tuple(messages), facts))
     try:
-        return parse(reply.text)
+        return _parsed(reply, parse)
     except Misfit as misfit:
         reason = str(misfit)
     messages += [
-        Message("assistant", reply.text),
+        # Servers refuse a message without text.
+        Message("assistant", prompts.clip(reply.text, LONGEST_PART) if reply.text.strip() else "(nothing)"),
         Message("user", prompts.render("again.md.j2", reason=reason)),
     ]
     reply = model.ask(Request(role, tuple(messages), {**facts, "misfit": reason}))
     try:
-        return parse(reply.text)
+        return _parsed(reply, parse)
     except Misfit as misfit:
         raise ReplyMisfit(role, reply.model, str(misfit)) from misfit
+
+
+def _parsed(reply: Reply, parse: Callable[[str], T]) -> T:
+    """What `parse` makes of a reply. A Misfit says too where the reply is empty or was cut, which may be the cause."""
+    try:
+        if not reply.text.strip():
+            raise Misfit("it is empty.")
+        return parse(reply.text)
+    except Misfit as misfit:
+        if reply.cut:
+            raise Misfit(f"{misfit} It was cut: {reply.cut}.") from misfit
+        raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
-from cudamaster.agents.replies import code_block, sections
+from cudamaster.agents.replies import code_block, must_be_short, sections
 from cudamaster.models.protocol import Model
 from cudamaster.values import Candidate, Plan, Role, Verdict
 
@@ -63,6 +63,7 @@ def _parse(text: str, wrapper: str) -> Improvement | None:
         return None
     if not analysis:
         raise Misfit('the part under "Analysis" is empty.')
+    must_be_short(algorithm)
     title, _, points = algorithm.partition("\n")
     idea = " ".join(_LIST_MARKER.sub("", title).strip("* \t").split())
     if not idea:

@@ -13,6 +13,9 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from cudamaster.agents.asking import Misfit
+from cudamaster.guards.flags import LONGEST_COMMAND
+from cudamaster.guards.text import check_characters
+from cudamaster.models.protocol import LONGEST_PART
 
 # Where a chat template opens the thoughts, as DeepSeek's and Qwen's do, the server sends their end alone.
 _THOUGHTS = re.compile(r"\A(?:\s*<think(?:ing)?>)?.*?</think(?:ing)?>", re.DOTALL)
@@ -23,18 +26,25 @@ _HEADING_WORDS = 5  # a line of more words is a sentence
 
 
 class Form(BaseModel):
-    """Base of the JSON replies: exactly the fields named, all of them text."""
+    """Base of the JSON replies: exactly the fields named, all of them text that other prompts have room for."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @field_validator("*")
     @classmethod
-    def _encodable(cls, text: str) -> str:
+    def _usable(cls, text: str) -> str:
+        must_be_short(text)
         # JSON can spell half a surrogate pair, which can neither be hashed nor written to a file.
         return text.encode("utf-8", "replace").decode()
 
 
 F = TypeVar("F", bound=Form)
+
+
+def must_be_short(text: str) -> None:
+    """Raise Misfit for a part of a reply that is too long for the prompts that it would go into."""
+    if len(text) > LONGEST_PART:
+        raise Misfit(f"it has {len(text):,} characters, at most {LONGEST_PART:,} are taken.")
 
 
 def json_object(text: str, form: type[F]) -> F:
@@ -71,9 +81,10 @@ def code_block(text: str, wrapper: str) -> str:
     """The one fenced code block of a reply; of several, the only one that names `wrapper`.
 
     A reply that is code and nothing else needs no fence. Raises Misfit when no block, an unclosed one, or
-    more than one that could be meant is found.
+    more than one that could be meant is found, and for code that the source guard refuses for its size or characters:
+    other agents would be asked about it in vain.
     """
-    text = _without_thoughts(text)
+    text = _without_thoughts(text).replace("\r\n", "\n")
     blocks, closed = _fenced(text)
     if len(blocks) > 1:
         blocks = [block for block in blocks if re.search(rf"\b{re.escape(wrapper)}\s*\(", block)]
@@ -87,7 +98,10 @@ def code_block(text: str, wrapper: str) -> str:
         blocks = [text]
     if not blocks[0].strip():
         raise Misfit("the code block is empty.")
-    return blocks[0].strip("\n") + "\n"
+    code = blocks[0].strip("\n") + "\n"
+    if refusal := check_characters(code):
+        raise Misfit(f"the code is refused: {refusal}")
+    return code
 
 
 def command_line(text: str, program: str) -> str:
@@ -103,6 +117,8 @@ def command_line(text: str, program: str) -> str:
         raise Misfit(f"there is no line that starts with `{program}`.")
     if len(found) > 1:
         raise Misfit("there is more than one command line; exactly one is wanted.")
+    if len(found[0]) > LONGEST_COMMAND:
+        raise Misfit(f"the command has {len(found[0]):,} characters, at most {LONGEST_COMMAND:,} are taken.")
     return found[0]
 
 

@@ -18,7 +18,7 @@ from cudamaster.audit.outcomes import Outcome, Result, outcome
 from cudamaster.audit.regions import NoCheat, region
 from cudamaster.cards import Case, TaskCard
 from cudamaster.devices.protocol import Device
-from cudamaster.errors import UsageError
+from cudamaster.errors import UsageError, unwritable
 from cudamaster.evaluation import Workbench
 from cudamaster.records import from_json, to_json
 from cudamaster.values import Candidate, Precision, Verdict, content_hash
@@ -214,7 +214,7 @@ class Log:
             text = path.read_text()
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))  # a line that was cut short by a kill
         except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another file with --out.") from error
+            raise unwritable(path, error, "Give another file with --out.") from error
 
     def add(self, result: Outcome) -> None:
         """Write one outcome down."""

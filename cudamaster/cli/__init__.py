@@ -7,9 +7,13 @@ import errno
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import termios
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -24,7 +28,7 @@ from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.limits import limits
 from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
-from cudamaster.cli.output import print_error, report_error
+from cudamaster.cli.output import print_error, report_error, tell_of_builds
 from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
 from cudamaster.cli.report import report
@@ -39,9 +43,10 @@ _EPILOG = """\b
 Exit codes:
   0  done                            4  a device, compiler, GPU or disk is missing or failed
   1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
-  2  wrong usage, unknown task       6  a run folder is damaged or belongs to another run
-  3  a task card cannot be used      7  a budget was spent before the baseline was measured
-                                     130  interrupted; 141 whoever read the output went away
+  2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
+     a place that cannot be written  7  a budget was spent before the baseline was measured
+  3  a task card cannot be used
+  130  interrupted, or ended by SIGTERM or SIGHUP; 141  whoever read the output went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
 """
@@ -84,8 +89,10 @@ class _Group(click.Group):
             # A terminal that cannot show a letter gets a question mark; a verdict is not lost for that.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
+        tell_of_builds()
         try:
-            result = super().invoke(ctx)
+            with _ended_as_interrupted():
+                result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except click.exceptions.Exit:
@@ -109,10 +116,51 @@ class _Group(click.Group):
             raise
         except OSError as error:
             # A full disk or a folder that may not be written, wherever it shows first.
+            _let_go_of_terminal()
             _mute()
             where = f" ({error.filename})" if error.filename else _full_disks(error)
-            report_error(DeviceError(f"{error.strerror or error}{where}.", "Make room or give access, and try again."))
+            report_error(DeviceError(f"{error.strerror or error}{where}.", _fix_of(error)))
             ctx.exit(DeviceError.exit_code)
+
+
+def _fix_of(error: OSError) -> str:
+    """What to do about a file that cannot be used."""
+    from cudamaster import resources
+
+    cache = resources.cache_place()
+    if error.filename and Path(os.fsdecode(error.filename)).is_relative_to(cache):
+        return f"Make room or give access, or remove the cache, {cache}: all that is there can be built again."
+    return "Make room or give access, and try again."
+
+
+@contextlib.contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end a command as Ctrl-C does, with the line to resume.
+
+    One that whoever started us ignores stays ignored, as `nohup` has it.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _let_go_of_terminal()
+        raise KeyboardInterrupt
+
+    ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in ending}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _let_go_of_terminal() -> None:
+    """Send what is still to be said nowhere where the terminal is gone: an error of that would hide how we ended."""
+    for stream in (1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _full_disks(error: OSError) -> str:
@@ -121,7 +169,11 @@ def _full_disks(error: OSError) -> str:
         return ""
     from cudamaster import resources
 
-    places = {"the cache": resources.cache(), "temporary files": Path(tempfile.gettempdir()), "this folder": Path.cwd()}
+    places = {
+        "the cache": resources.cache_place(),
+        "temporary files": Path(tempfile.gettempdir()),
+        "this folder": Path.cwd(),
+    }
     full = []
     for name, place in places.items():
         with contextlib.suppress(OSError):

@@ -17,6 +17,8 @@ from cudamaster.cli.output import console, print_json
 if TYPE_CHECKING:
     from cudamaster.audit.corpus import Kind
 
+_ANOTHER = "Give another place with --save."
+
 
 @click.command()
 @click.argument("tasks", nargs=-1)
@@ -60,6 +62,7 @@ def audit(
     from cudamaster.audit import corpus, running, table
     from cudamaster.devices.choose import choose
     from cudamaster.values import Precision
+    from cudamaster.writing import must_be_writable
 
     kinds = _chosen(corpus.load(), patterns)
     if listed:
@@ -68,8 +71,11 @@ def audit(
     wanted = [cards.load(name) for name in tasks or cards.names()]
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
+    if save is not None:
+        must_be_writable(_table(save), _ANOTHER)
+    log = running.Log(out)
     subjects = running.subjects(wanted, precisions, chosen)
-    log, started = running.Log(out), monotonic()
+    started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
         work = running.plan(kinds, subjects, everywhere=bool(tasks))
         bar = progress.add_task("candidates", total=len(work))
@@ -89,7 +95,7 @@ def audit(
         "seconds": f"{monotonic() - started:.0f}",
     }
     if save is not None:
-        _write(save.with_name(f"{save.name}.md"), table.to_markdown(kinds, outcomes, about))
+        _write(_table(save), table.to_markdown(kinds, outcomes, about))
     if as_json:
         print_json({"about": about, "outcomes": outcomes, "unexpected": wrong})
     else:
@@ -143,12 +149,16 @@ def _print(kinds: list[Kind], outcomes: Any, wrong: Any, out: Path) -> None:
     show.print(f"Outcomes: {out}")
 
 
+def _table(save: Path) -> Path:
+    return save.with_name(f"{save.name}.md")
+
+
 def _write(path: Path, text: str) -> None:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
     from cudamaster.writing import write_text
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Give another place with --save.") from error
+        raise unwritable(path, error, _ANOTHER) from error

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cudamaster.evaluation import Workbench
     from cudamaster.floors import Limits
 
+_ANOTHER = "Give another place with --save."
+_ENDINGS = (".json", ".md")
+
 
 @click.command()
 @click.argument("tasks", nargs=-1)
@@ -53,6 +56,7 @@ def baselines(
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
+    from cudamaster.writing import must_be_writable
 
     named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
     chosen = choose(device)
@@ -60,6 +64,9 @@ def baselines(
         raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
     if save is not None and not calls:
         raise UsageError("--save keeps times, and none are taken.", "Add --calls 20, say.")
+    if save is not None:
+        for ending in _ENDINGS:
+            must_be_writable(save.with_name(f"{save.name}{ending}"), _ANOTHER)
     out = console()
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     benches = [Workbench(card, each, chosen, seed=seed) for card in named for each in precisions]
@@ -129,17 +136,18 @@ def _save(
     cards: Mapping[str, TaskCard],
 ) -> None:
     from cudamaster.baselines import to_markdown
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
     from cudamaster.records import to_json
     from cudamaster.writing import write_text
 
     result = to_json({"about": about, "limits": limits, "baselines": records})
+    texts = (json.dumps(result, indent=1) + "\n", to_markdown(records, cards, about))
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        write_text(stem.with_name(f"{stem.name}.json"), json.dumps(result, indent=1) + "\n")
-        write_text(stem.with_name(f"{stem.name}.md"), to_markdown(records, cards, about))
+        for ending, text in zip(_ENDINGS, texts, strict=True):
+            write_text(stem.with_name(f"{stem.name}{ending}"), text)
     except OSError as error:
-        raise UsageError(f"{stem} cannot be written: {error.strerror}.", "Give another place with --save.") from error
+        raise unwritable(stem, error, _ANOTHER) from error
 
 
 @click.command()
@@ -150,7 +158,7 @@ def _save(
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
     from cudamaster import cards, resources
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.harness import render
     from cudamaster.values import Precision
     from cudamaster.writing import write_text
@@ -168,5 +176,5 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     try:
         write_text(output, text)
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.", "Give another file with -o.") from error
+        raise unwritable(output, error, "Give another file with -o.") from error
     click.echo(f"Wrote {output}; the command that builds it is in its first lines.")

@@ -33,6 +33,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     from cudamaster import resources
     from cudamaster.errors import UsageError
     from cudamaster.profiling import calibration, thresholds
+    from cudamaster.writing import must_be_writable
 
     if data is not None and not gpu:
         raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
@@ -49,6 +50,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
         gpu = device.gpu.name
     assert gpu is not None
     folder = out or resources.calibrations() / thresholds.folder_name(gpu)
+    must_be_writable(folder / "thresholds.yaml", "Choose another folder with --out.")
     points_table = calibration.Table(data or folder / "throughputs.csv")
     failed: list[str] = []
     if data is None:
@@ -62,7 +64,6 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
             measured = {"driver": device.gpu.driver, "toolkit": device.toolkit}
     points = points_table.read()
     found = calibration.limits(points)
-    folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "thresholds.yaml"
     made_on = {**_dated(measured, points_table.path, gpu), "kernels": len(points)}
     calibration.write(kept, gpu, found, made_on, points_table.path)

@@ -18,7 +18,8 @@ from cudamaster.cli.output import console, ourselves, print_json, table
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
-_TOOLS = ("C++ compiler", "binutils")
+_TOOLS = ("C++ compiler", "binutils", "cache")  # to build anything
+_FIRST_BUILD_BYTES = 150 * 10**6
 _NEEDED = (*_TOOLS, "CPU device")  # to execute kernels where there is no GPU
 
 
@@ -72,8 +73,8 @@ def doctor(self_test: bool, as_json: bool) -> None:
 
 
 def examine(*, self_test: bool = False) -> list[Finding]:
-    """Look for everything; nothing is changed but for what is remembered of a self-test."""
-    from cudamaster import resources, sanitizers
+    """Look for everything; nothing is changed but that the cache is there, and what is remembered of a self-test."""
+    from cudamaster import sanitizers
     from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import find_gpu, find_nvcc
     from cudamaster.errors import DeviceError
@@ -90,15 +91,14 @@ def examine(*, self_test: bool = False) -> list[Finding]:
     ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), sanitizers.find()
     model = os.environ.get("CUDAMASTER_MODEL")
     keys = [key for key in _KEYS if os.environ.get(key)]
-    cache = resources.cache()
-    parent = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    cache = _cache()
     findings = [
         Finding("Python", True, platform.python_version(), "everything"),
         Finding("C++ compiler", compiler is not None, _version(compiler) if compiler else no_compiler, "both devices",
                 "apt-get install g++, or set CXX to a compiler of C++17."),
         Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
-        _cpu_device(compiler is not None and not tools, self_test),
+        _cpu_device(compiler is not None and not tools, cache, self_test),
         Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
                 "None was listed by nvidia-smi; without one kernels run on the CPU device, and times are modelled."),
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
@@ -113,15 +113,31 @@ def examine(*, self_test: bool = False) -> list[Finding]:
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
         Finding("API key", bool(keys), ", ".join(keys), "hosted models",
                 "Export the key of your provider, e.g. OPENAI_API_KEY."),
-        Finding("cache", os.access(parent, os.W_OK), str(cache), "builds",
-                f"{parent} cannot be written; set CUDAMASTER_CACHE to a folder that can."),
+        cache,
     ]  # fmt: skip
     return [replace(finding, fix="") if finding.found else finding for finding in findings]
 
 
-def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
-    """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
+def _cache() -> Finding:
+    """Whether what is built can be kept."""
     from cudamaster import resources
+    from cudamaster.devices.cpu import selftest
+    from cudamaster.errors import DeviceError
+
+    try:
+        cache = resources.cache()
+        # What was built once needs little more.
+        if (free := shutil.disk_usage(cache).free) >= _FIRST_BUILD_BYTES or selftest.remembered() is not None:
+            return Finding("cache", True, str(cache), "both devices")
+        return Finding("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
+                       f"{_FIRST_BUILD_BYTES / 1e6:.0f} MB", "both devices",
+                       f"Make room, or set {resources.CACHE} to a folder on another disk.")  # fmt: skip
+    except DeviceError as error:
+        return Finding("cache", False, error.reason, "both devices", error.fix)
+
+
+def _cpu_device(has_tools: bool, cache: Finding, self_test: bool) -> Finding:
+    """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
     from cudamaster.devices.cpu import CpuDevice, selftest
     from cudamaster.errors import DeviceError
 
@@ -130,6 +146,8 @@ def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
 
     if not has_tools:
         return said(False, "needs a C++ compiler and binutils")
+    if not cache.found:
+        return said(False, f"self-test not run: {cache.detail}", cache.fix)
     try:
         tested = selftest.run(CpuDevice()) if self_test else selftest.remembered()
     except DeviceError as error:
@@ -137,7 +155,7 @@ def _cpu_device(has_tools: bool, self_test: bool) -> Finding:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return said(False, f"self-test not run: {error.strerror or error}{where}",
-                    f"It writes to the cache, {resources.cache()}, and to {tempfile.gettempdir()}: "
+                    f"It writes to the cache, {cache.detail}, and to {tempfile.gettempdir()}: "
                     "make room or give access there.")  # fmt: skip
     if tested is None:
         return said(True, "self-test not run yet: it comes before the first kernel, or with --self-test")

@@ -101,7 +101,7 @@ def _read(file: Path) -> Task:
 
 
 def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.profiling import metric_sets
     from cudamaster.writing import write_text
 
@@ -116,7 +116,7 @@ def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
     try:
         write_text(out, metric_sets.to_yaml([each.metric for each in found.chosen], comment))
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}.", "Give another file with --out.") from error
+        raise unwritable(out, error, "Give another file with --out.") from error
 
 
 def _print(found: Selection) -> None:

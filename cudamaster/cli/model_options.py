@@ -153,19 +153,21 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def must_leave_to_resume(kind: str) -> None:
     """Refuse, for a `kind` of thing that is resumed, each option that it keeps from its start: it would be passed over.
 
-    Budgets, the number of tasks at once and the form of the output may be given anew. Raises click.UsageError.
+    Budgets, the number of tasks at once and the form of the output may be given anew, rounds and tries raised. Raises
+    click.UsageError.
     """
-    kept = _SETTLED | {"device", "seed", "precision", "pattern", "record"}
-    _must_leave(kept, f"A {kind} is resumed with the settings that it was started with")
+    kept = (_SETTLED - {"rounds", "debug_tries"}) | {"device", "seed", "precision", "pattern", "record"}
+    may = "; -R and -D may be raised, and limits (--max-...) given anew"
+    _must_leave(kept, f"A {kind} is resumed with the settings that it was started with", may)
 
 
-def _must_leave(settled: set[str], why: str) -> None:
+def _must_leave(settled: set[str], why: str, may: str = "") -> None:
     """A setting that is given again would be passed over, so it is refused."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
         if given and (option.name in settled or option.name in _ROLE_MODELS):
-            raise click.UsageError(f"{why}: leave {option.opts[-1]} out.")
+            raise click.UsageError(f"{why}: leave {option.opts[-1]} out{may}.")
 
 
 def _all(

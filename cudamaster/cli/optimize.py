@@ -18,7 +18,17 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import console, ourselves, print_json, score_column, speed, styled, table, why_incomplete
+from cudamaster.cli.output import (
+    Waiting,
+    console,
+    ourselves,
+    print_json,
+    score_column,
+    speed,
+    styled,
+    table,
+    why_incomplete,
+)
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchCommand,
@@ -52,7 +62,8 @@ _PLAN_LINES = 4
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
-@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN", help="Carry on an earlier run.")
+@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN",
+              help="Carry on an earlier run; a larger -R or -D gives it more to do.")  # fmt: skip
 @record_options
 @budget_options
 @options.as_json
@@ -70,10 +81,13 @@ def optimize(
     """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
     Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
-    which keeps the settings the run was started with. A run folder is also a record: a replay goes by its settings.
-    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured.
+    which keeps the settings the run was started with; with a larger -R or -D a finished run goes on, too, and pays for
+    nothing again. A run folder is also a record: a replay goes by its settings.
+    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
+    one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
+    and the line to resume.
     """
-    from cudamaster import cards, optimization, replaying, sources
+    from cudamaster import cards, carrying, optimization, replaying, sources
     from cudamaster.errors import RunFolderError, UsageError
     from cudamaster.models import choose
     from cudamaster.runrecord import read_manifest, read_record
@@ -82,12 +96,13 @@ def optimize(
     from cudamaster.strategies.protocol import Silent
     from cudamaster.values import Precision
 
+    more = carrying.More(search.rounds, search.debug_tries)
     if resumed is not None and records.source is not None:
         raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
     if resumed is not None:
         must_leave_to_resume("run")
         manifest = read_manifest(resumed)
-        settings = manifest.settings
+        settings = carrying.settings_with(resumed, more)
         if task not in (None, manifest.task):
             raise UsageError(f"{resumed} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
         task, precision, path = manifest.task, manifest.precision.value, resumed
@@ -116,8 +131,11 @@ def optimize(
     earlier = read_record(resumed) if resumed is not None else None
     sessions = earlier.sessions if earlier is not None else ()
     limits = budget.limits(sessions[-1].limits if sessions else None)
+    nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
+    if earlier is not None and not nothing_to_do:
+        sources.models_must_be_usable(settings)
     bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = sources.models(settings, path)
+    asked = sources.models(settings, path, limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
@@ -130,7 +148,7 @@ def optimize(
         _introduce(shown, what, bench.hardware, settings, path)
     try:
         if resumed is not None:
-            result = optimization.resume(path, bench, asked, observer, account)
+            result = optimization.resume(path, bench, asked, observer, account, more)
         else:
             result = optimization.optimize(path, bench, asked, settings, observer, account)
         record = sources.whole_record_of(settings)
@@ -145,10 +163,21 @@ def optimize(
     finally:
         if isinstance(observer, Progress):
             observer.close()
+    if not as_json:
+        _conclude(shown, result, path, settings)
+    optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
-    else:
-        _conclude(shown, result, path, settings)
+    if nothing_to_do:
+        _tell_finished(result, path, settings)
+
+
+def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
+    """A run that was finished before did nothing now: say so, and which command would carry it on."""
+    on = ""
+    if result.note is None and settings.replay is None:
+        on = f" Carry it on: {ourselves('optimize', '--resume', str(path), '-R', str(settings.rounds + 2))}"
+    click.echo(f"Note: this run is finished; nothing was asked or measured now.{on}", err=True)
 
 
 class Progress:
@@ -168,11 +197,17 @@ class Progress:
         if self._waiting is None:
             self._waiting = self._out.status(text)
             self._waiting.start()
-        self._waiting.update(text)
+        self._waiting.update(Waiting(text))
 
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
         self._wait(f"asking the {role.value} ({model})")
+
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Say why nothing comes, and for how long."""
+        from cudamaster.strategies.protocol import asked_again
+
+        self._out.print(f"  {asked_again(role, pause_s, why)}")
 
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -56,12 +57,42 @@ def console() -> Console:
         def print(self, *objects: Any, **options: Any) -> None:
             super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
 
+        def status(self, status: Any, **options: Any) -> Any:
+            return super().status(Waiting(str(status)), **options)
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
     if sys.stdout.isatty():
         return Quiet(highlight=False, markup=False)
     return Quiet(highlight=False, markup=False, soft_wrap=True, width=None if "COLUMNS" in os.environ else 120)
+
+
+class Waiting:
+    """What is waited for, for a spinner: while parts are built for the first time it says how far they are."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        from cudamaster.devices import parts
+
+        parts.shown()
+        progress = parts.progress()
+        return Text(visible(self.text if progress is None else f"{self.text}; {progress}"))
+
+
+def tell_of_builds() -> None:
+    """From now on say how far a first build is: a line on stderr now and then, where no spinner says it."""
+    from cudamaster.devices import parts
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it, and the build goes on
+            click.echo(visible(line), err=True)
+
+    parts.tell = tell
 
 
 def print_json(value: object) -> None:

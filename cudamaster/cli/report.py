@@ -31,6 +31,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
 @click.option("--html", type=_FILE, metavar="FILE", help="Write one HTML page that needs no network.")
+@click.option("--kernels", type=_FILE, metavar="FILE", help="Write one HTML page of the best kernels beside their "
+              "baselines, what binds them, and how they got there.")  # fmt: skip
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write one line for each task and precision.")
 @click.option("--figures", type=_FOLDER, metavar="DIR", help="Draw the figures into DIR, as SVG and PDF.")
 @click.option("--compare", "against", is_flag=True, help="Take RESULTS as A and B: what got better, worse or stayed.")
@@ -39,6 +41,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 def report(
     results: tuple[Path, ...],
     html: Path | None,
+    kernels: Path | None,
     csv_file: Path | None,
     figures: Path | None,
     against: bool,
@@ -62,7 +65,7 @@ def report(
     from cudamaster.report.loading import load
 
     if against:
-        if html or csv_file or figures:
+        if html or kernels or csv_file or figures:
             raise UsageError("--compare writes no page, CSV or figures.", "Leave out one or the other.")
         _compare(results, as_json=as_json, every=every)
         return
@@ -71,7 +74,7 @@ def report(
         told = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
         what = "wait for them or carry them on with --resume" if loaded.missing else "name run folders or suites"
         raise RunFolderError(f"There is no result yet. {told}", f"To have some, {what}.")
-    _write_files(loaded, html, csv_file, figures, quiet=as_json)
+    _write_files(loaded, html, kernels, csv_file, figures, quiet=as_json)
     if as_json:
         from cudamaster.report.export import as_json as exported
 
@@ -81,7 +84,13 @@ def report(
 
 
 def _write_files(
-    loaded: Report, html: Path | None, csv_file: Path | None, figures: Path | None, *, quiet: bool
+    loaded: Report,
+    html: Path | None,
+    kernels: Path | None,
+    csv_file: Path | None,
+    figures: Path | None,
+    *,
+    quiet: bool,
 ) -> None:
     def say(what: str) -> None:
         if not quiet:
@@ -99,6 +108,11 @@ def _write_files(
 
         _written(html, lambda: page.write(loaded, html), "--html")
         say(f"Wrote {html}; a browser opens it, without a network.")
+    if kernels is not None:
+        from cudamaster.report import kernels as reading
+
+        _written(kernels, lambda: reading.write(loaded, kernels), "--kernels")
+        say(f"Wrote {kernels}; a browser opens it, without a network.")
     if figures is not None:
         from cudamaster.report import figures as drawing
 
@@ -107,12 +121,12 @@ def _write_files(
 
 
 def _written(place: Path, write: Callable[[], T], option: str) -> T:
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import unwritable
 
     try:
         return write()
     except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}.", f"Name another one with {option}.") from error
+        raise unwritable(place, error, f"Name another one with {option}.") from error
 
 
 def _tell(out: Console, loaded: Report, *, every: bool) -> None:

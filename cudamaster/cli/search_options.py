@@ -14,6 +14,7 @@ from cudamaster.budget import Limits
 from cudamaster.cli import options
 from cudamaster.cli.model_options import ModelOptions
 from cudamaster.errors import UsageError
+from cudamaster.models.protocol import REPLY_SECONDS
 
 _MOST = 1_000_000  # rounds, tries, examples: a run folder keeps no number of any size
 
@@ -40,11 +41,12 @@ class SearchOptions:
     thresholds: str
 
     def settings(self, models: ModelOptions) -> Settings:
-        """The settings of a fresh search with these models. Raises UsageError."""
+        """The settings of a fresh search with these models. Raises UsageError, and ModelError for a missing key."""
         import secrets
 
-        from cudamaster.models.choose import must_be_known
+        from cudamaster.models.choose import must_be_usable
         from cudamaster.runrecord import Settings
+        from cudamaster.speed import MARGIN
         from cudamaster.strategies import registry
         from cudamaster.strategies.scrutiny import JumpRule
 
@@ -68,8 +70,9 @@ class SearchOptions:
             sampling=choice.sampling,
             jump_factor=rule.factor,
             jump_above=rule.above,
+            tie=MARGIN,
         )
-        must_be_known(choice)  # last, because it takes seconds
+        must_be_usable(choice)  # last, because it takes seconds
         return settings
 
 
@@ -139,6 +142,7 @@ class BudgetOptions:
     tokens: float | None
     minutes: float | None
     gpu_seconds: float | None
+    reply_seconds: float | None = None
 
     def limits(self, before: Limits | None = None) -> Limits:
         """The limits that hold: each as given, else as `before`, which are those of the session before."""
@@ -148,6 +152,7 @@ class BudgetOptions:
             _either(self.tokens, known.tokens),
             _either(self.minutes, known.minutes),
             _either(self.gpu_seconds, known.gpu_seconds),
+            _either(self.reply_seconds, known.reply_seconds),
         )
 
 
@@ -170,7 +175,7 @@ def must_be_priced(models: Mapping[Role, Model], limits: Limits) -> None:
 
 
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --max-dollars, --max-tokens, --max-minutes and --max-gpu-seconds; given as `budget: BudgetOptions`."""
+    """Add --max-dollars, --max-tokens and so on, and --model-timeout; given as `budget: BudgetOptions`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -179,17 +184,22 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
         max_tokens: float | None,
         max_minutes: float | None,
         max_gpu_seconds: float | None,
+        model_timeout: float | None,
         **others: Any,
     ) -> Any:
-        return command(budget=BudgetOptions(max_dollars, max_tokens, max_minutes, max_gpu_seconds), **others)
+        budget = BudgetOptions(max_dollars, max_tokens, max_minutes, max_gpu_seconds, model_timeout)
+        return command(budget=budget, **others)
 
     limit = options.Number(0, min_open=True)
     added: list[options.Decorator] = [
         click.option("--max-dollars", type=limit, metavar="X", help="Stop with the best so far when models have cost "
                      "this much; --resume counts what was spent before. `inf` lifts a limit."),
         click.option("--max-tokens", type=limit, metavar="N", help="The same for tokens of prompts and replies."),
-        click.option("--max-minutes", type=limit, metavar="M", help="The same for minutes of work, in all sessions."),
+        click.option("--max-minutes", type=limit, metavar="M", help="The same for minutes of work, in all sessions; "
+                     "a model's call that is out ends with them."),
         click.option("--max-gpu-seconds", type=limit, metavar="S", help="The same for seconds in which the GPU is "
                      "held."),
+        click.option("--model-timeout", type=limit, metavar="SECONDS", help="Most that a whole reply of a model may "
+                     f"take, whatever arrives meanwhile; --resume keeps it.  [default: {REPLY_SECONDS:g}]"),
     ]  # fmt: skip
     return options.added(added, wrapped)

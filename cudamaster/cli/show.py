@@ -96,7 +96,7 @@ def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: b
 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     from cudamaster import pages
-    from cudamaster.errors import UsageError
+    from cudamaster.errors import UsageError, unwritable
     from cudamaster.writing import write_text
 
     if file.resolve().is_relative_to(run.resolve()):
@@ -107,7 +107,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     try:
         write_text(file, text)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.", "Name another file with --html.") from error
+        raise unwritable(file, error, "Name another file with --html.") from error
 
 
 class _Teller:
@@ -312,6 +312,8 @@ class _Teller:
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
+        from cudamaster.account import change
+
         self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
         if profile.breakdown:
             parts = ", ".join(f"{name} {time_us:.4g}" for name, time_us in profile.breakdown.items())
@@ -320,7 +322,7 @@ class _Teller:
             before = "" if metric.before is None else f"{metric.before:.4g} → "
             after = "not measured" if metric.after is None else f"{metric.after:.4g}"
             unit = "" if metric.unit is None or metric.after is None else f" {metric.unit}"
-            relative = "" if metric.relative is None else f" ({metric.relative:+.0%})"
+            relative = "" if metric.relative is None else f" ({change(metric.relative)})"
             self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,7 +56,13 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for the suite's folder.")  # fmt: skip
-@click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="SUITE", help="Carry on a suite.")
+@click.option(
+    "--resume",
+    "resumed",
+    type=click.Path(path_type=Path),
+    metavar="SUITE",
+    help="Carry on a suite; a larger -R gives it more to do.",
+)
 @record_options
 @budget_options
 @options.as_json
@@ -78,7 +82,9 @@ def suite(
 
     While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. What is
     spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
-    keeps its settings and tries again what failed. Exits with 1 when a task failed; a spent budget is no failure.
+    keeps its settings and tries again what failed; with a larger -R finished tasks go on, too. Exits with 1 when a
+    task failed; a spent budget is no failure. Ctrl-C, SIGTERM and a closed terminal end it with 130 and the line to
+    resume.
     """
     from cudamaster import cards, sources
     from cudamaster import suite as suites
@@ -92,7 +98,10 @@ def suite(
             raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
         must_leave_to_resume("suite")
         path, plan = resumed, read(resumed)
+        plan = _given_more(plan, path, search)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
+        if any(entry.state is not State.DONE for entry in plan.entries):
+            sources.models_must_be_usable(plan.settings)
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
@@ -106,7 +115,7 @@ def suite(
         first = plan.entries[0]
         sources.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
-        asked = sources.models(settings, path)
+        asked = sources.models(settings, path, limits)
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
@@ -116,7 +125,7 @@ def suite(
         _introduce(shown, plan, path, places, at_once, limits)
     kept = f"What was done until here is kept: {ourselves('suite', '--resume', str(path))}"
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
-    with opened as folder, _terminated_as_interrupted():
+    with opened as folder:
         try:
             with _shown(shown, hidden=as_json) as tell:
                 ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
@@ -126,8 +135,20 @@ def suite(
     if as_json:
         print_json({"suite": str(path), "spent": account.spent, "result": ended})
     else:
-        _conclude(shown, ended, path, account)
+        _conclude(shown, ended, path, account, all(entry.state is State.DONE for entry in plan.entries))
     click.get_current_context().exit(1 if any(entry.state is State.FAILED for entry in ended.entries) else 0)
+
+
+def _given_more(plan: Suite, path: Path, search: SearchOptions) -> Suite:
+    """A suite that is carried on with the -R and -D that were given. Raises UsageError for fewer."""
+    from cudamaster import carrying
+    from cudamaster import suite as suites
+    from cudamaster.errors import UsageError
+
+    settings = carrying.raised(plan.settings, carrying.More(search.rounds, search.debug_tries), str(path))
+    if settings != plan.settings and settings.replay is not None:
+        raise UsageError(f"{path} is a replay: its rounds are those of its records.", "Carry on the recorded suite.")
+    return suites.carried_on(plan, settings)
 
 
 def _planned(
@@ -180,21 +201,23 @@ def _default_jobs(places: int) -> int:
 
 def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
     """How a suite with these settings searches for one of its tasks."""
-    from cudamaster import cards, optimization, replaying, sources
+    from cudamaster import cards, carrying, optimization, replaying, sources
     from cudamaster.runrecord import read_manifest
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
         resumed = (path / "run.json").is_file()
+        more = carrying.as_in_suite(path, settings) if resumed else None
         own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
         bench = sources.workbench(own, cards.load(entry.task), entry.precision, unit)
-        models = sources.models(own, path)
+        models = sources.models(own, path, budget.limits)
         if resumed:
-            result = optimization.resume(path, bench, models, observer, budget)
+            result = optimization.resume(path, bench, models, observer, budget, more)
         else:
             result = optimization.optimize(path, bench, models, own, observer, budget)
         record = sources.whole_record_of(own)
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
+        optimization.must_make_sense(path, result)
         return result
 
     return search
@@ -219,20 +242,6 @@ def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the suite as Ctrl-C does, with what is done written down."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
     """Tells how a suite stands: on a terminal all the time, elsewhere a line for each task that ends."""
     if hidden:
@@ -247,17 +256,23 @@ def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
 
 
 class _AsTheyEnd:
-    """Prints a line for each task that ended since it was last called, then shows the rest."""
+    """Prints a line for each time that a model is asked again and each task that ended since it was last called, then
+    shows the rest.
+    """
 
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
         self._then = then
         self._told: set[str] | None = None
+        self._again = 0
 
     def __call__(self, board: Board) -> None:
         ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
         if self._told is None:
             self._told = set(ended)  # in earlier sessions
+        for line in board.again[self._again :]:
+            self._out.print(line)
+        self._again = len(board.again)
         for name in ended.keys() - self._told:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
@@ -345,7 +360,7 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     out.print(f"Suite folder: {path}\n")
 
 
-def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
+def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_to_do: bool) -> None:
     spent = account.spent
     out.print()
     print_suite(
@@ -355,10 +370,19 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget) -> None:
         spent=f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
         f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s",
         why_stopped=account.why_stopped,
+        nothing_to_do=nothing_to_do,
     )
 
 
-def print_suite(out: Console, suite: Suite, path: Path, *, spent: str = "", why_stopped: str | None = None) -> None:
+def print_suite(
+    out: Console,
+    suite: Suite,
+    path: Path,
+    *,
+    spent: str = "",
+    why_stopped: str | None = None,
+    nothing_to_do: bool = False,
+) -> None:
     """What became of each task of a suite so far, and what to do next."""
     from cudamaster.suitefolder import State
 
@@ -390,4 +414,8 @@ def print_suite(out: Console, suite: Suite, path: Path, *, spent: str = "", why_
         out.print(f"Next: {ourselves('suite', '--resume', str(path))}")
     else:
         best = max(suite.entries, key=_score)
+        if nothing_to_do:
+            more = ourselves("suite", "--resume", str(path), "-R", str(suite.settings.rounds + 2))
+            out.print("This suite is finished; nothing was asked or measured now."
+                      + (f" Carry it on: {more}" if suite.settings.replay is None else ""))  # fmt: skip
         out.print(f"Next: {ourselves('report', str(path))}, or {ourselves('show', str(path / best.name))}")

@@ -66,9 +66,12 @@ def vendor(
     from cudamaster.errors import UsageError
     from cudamaster.evaluation import Workbench
     from cudamaster.values import Precision
+    from cudamaster.writing import must_be_writable
 
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
+    if save is not None:
+        must_be_writable(save, vendors.ANOTHER)
     chosen = choose(device)
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     named = [cards.load(name) for name in tasks or cards.names()]

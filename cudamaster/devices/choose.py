@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from cudamaster import resources
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, find_gpu, find_gpus, find_nvcc
 from cudamaster.devices.protocol import Device
 
 
 def choose(name: str = "auto", unit: str | None = None) -> Device:
-    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there.
+    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
 
     Of several GPUs the one whose UUID is `unit`, else the first.
     """
+    resources.cache()
     if _is_cuda(name):
         return CudaDevice(next((gpu for gpu in find_gpus() if gpu.uuid == unit), None))
     return CpuDevice()

@@ -23,6 +23,7 @@ from pathlib import Path
 from cudamaster import keys, resources
 from cudamaster.devices import smi
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -217,6 +218,10 @@ class CudaDevice:
             "CUDA toolkit": self.toolkit,
         }
         return Hardware(name=gpu.name, figures=figures, emulated=False)
+
+    def parts(self) -> Sequence[Part]:
+        """Nothing: a GPU needs no executor."""
+        return ()
 
     def include_folders(self) -> tuple[Path, ...]:
         """Folders of CUDA's own headers, for the preprocessing of the source guard."""

@@ -110,7 +110,7 @@ def require_room(ran: Ran) -> None:
     """
     if ran.exit_code == 0 or ran.expired or (ran.stderr.strip() and _FULL not in ran.stderr):
         return
-    for place in (Path(tempfile.gettempdir()), resources.cache()):
+    for place in (Path(tempfile.gettempdir()), resources.cache_place()):
         with contextlib.suppress(FileNotFoundError):
             if shutil.disk_usage(place).free < _LITTLE_BYTES:
                 raise OSError(errno.ENOSPC, _FULL, str(place))

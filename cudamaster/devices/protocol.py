@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
 from cudamaster.devices.gate import Gate
+from cudamaster.devices.parts import Part
 from cudamaster.values import Hardware, Hold, Profile
 
 if TYPE_CHECKING:
@@ -185,6 +186,10 @@ class Device(Protocol):
     @property
     def has_debug_build(self) -> bool:
         """Whether `debug=True` makes a memory-checking build that is worth running on every candidate."""
+        ...
+
+    def parts(self) -> Sequence[Part]:
+        """What is built once for the device, whatever the task, the longest first; it may be built at any time."""
         ...
 
     def include_folders(self) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from cudamaster.guards.refusal import Refusal
 SOURCE = "candidate.cu"
 OBJECT = "candidate.o"
 
-_LIMIT = 4096
+LONGEST_COMMAND = 4096
 _SHELL = re.compile(r"[;|&$`<>(){}!*?~^#\n\r\x00\\]")
 _ODD = re.compile(r"[^\x20-\x7e\t\n\r\x00]")
 _SHAPE = "Write: nvcc <flags> -c candidate.cu -o candidate.o"
@@ -64,6 +64,10 @@ _PASSED_OPEN = {
     "compiler": re.compile(
         r"-O[0-3]|-Wall|-Wextra|-Wno-[a-z-]+|-fno-strict-aliasing|-fPIC|-march=native|-mtune=native"
     ),
+}
+_PASSED_LIKE = {  # what is open of them, in words
+    "ptxas": "open are -v, -O0 to -O3, -dlcm=ca, --register-usage-level=N and their like",
+    "compiler": "open are -O0 to -O3, -Wall, -Wno-..., -march=native and their like",
 }
 _DEFINE = re.compile(r"([A-Za-z_]\w*)(?:=([A-Za-z_]\w*|-?\d[\w.]*))?", re.ASCII)
 
@@ -119,7 +123,7 @@ def parse_command(command: str) -> Flags | Refusal:
             seen[SOURCE] += 1
         elif word in ("-o", "--output-file"):
             if following != OBJECT:
-                return _refuse(f"-o names {following or 'nothing'}", _SHAPE)
+                return _refuse(f"-o names {following or 'nothing'}, not {OBJECT}", _SHAPE)
             seen["-o"] += 1
             index += 1
         else:
@@ -130,17 +134,17 @@ def parse_command(command: str) -> Flags | Refusal:
             index += used
     for name, count in seen.items():
         if count != 1:
-            return _refuse(f"the command has {name} {count} times", _SHAPE)
+            return _refuse(f"the command has {name} {count} times, not once", _SHAPE)
     return _consistent(Flags(tuple(flags)))
 
 
 def _words(command: str) -> list[str] | Refusal:
     command = command.strip()
-    if not command or len(command) > _LIMIT:
+    if not command or len(command) > LONGEST_COMMAND:
         return _refuse("the command is empty or too long", _SHAPE)
     odd = _ODD.search(command)  # Python would take digits of every script for numbers
     if odd:
-        return _refuse(f"the command holds {odd.group()!a}", "Use plain ASCII letters, digits and blanks.")
+        return _refuse(f"the command holds {odd.group()!a}", f"Use plain ASCII alone. {_SHAPE}")
     shell = _SHELL.search(command)
     if shell:
         return _refuse(f"the command holds {shell.group()!r}, which only a shell understands", _SHAPE + ", on one line")
@@ -171,15 +175,20 @@ def _flag(word: str, following: str | None) -> tuple[list[str] | Refusal, int]:
     if name in _ARCH_FLAGS:
         found = _ARCH.fullmatch(value)
         if not found or (found[1] and int(found[1]) < 80):
-            return _refuse(f"the architecture {value or 'nothing'}", "Name sm_80 or later, sm_90a, or native."), 0
+            return _refuse(
+                f"the architecture {value or 'nothing'} is not open",
+                "Name sm_80 or later, as in -arch=sm_90a, or native.",
+            ), 0
         return [f"-arch={value}"], used
     if name in _CODE_FLAGS:
-        return _refuse(f"{name} without -gencode", "Use -arch=sm_XX or -gencode=arch=compute_XX,code=sm_XX."), 0
+        return _refuse(
+            f"{name} needs what only -gencode says", "Use -arch=sm_90 or -gencode=arch=compute_90,code=sm_90."
+        ), 0
     plain = name.lstrip("-")
     if plain in _VALUED and name in (f"-{plain}", f"--{plain}"):
         pattern, open_values = _VALUED[plain]
         if not re.fullmatch(pattern, value):
-            return _refuse(f"the value {value or 'nothing'} of {name}", f"It takes {open_values}."), 0
+            return _refuse(f"the value {value or 'nothing'} of {name} is not open", f"It takes {open_values}."), 0
         return [f"-O{value}" if plain in ("O", "optimize") else f"-{plain}={value}"], used
     return _refuse(f"the flag {word} is not open", _advice(word)), 0
 
@@ -196,12 +205,15 @@ def _normal(switch: str) -> str:
 def _define(text: str) -> list[str] | Refusal:
     found = _DEFINE.fullmatch(text)
     if not found:
-        return _refuse(f"-D{text} is no simple macro", "Use -DNAME or -DNAME=VALUE with an identifier or a number.")
+        return _refuse(
+            f"-D{text} is no simple macro",
+            "Use -DNAME or -DNAME=VALUE with an identifier or a number, as in -DTILE=32.",
+        )
     for name in (found[1], found[2] or ""):
         taken = name in KEYWORDS if name == found[1] else False
         reserved = name == found[1] and RESERVED_MACRO.fullmatch(name)
         if name and (taken or reserved or forbidden(name, "", "(")):
-            return _refuse(f"-D{text} touches {name}, which is taken", "Choose another name.")
+            return _refuse(f"-D{text} touches {name}, which is taken", "Use names of your own, as in -DTILE=32.")
     return [f"-D{text}"]
 
 
@@ -210,9 +222,9 @@ def _passed(name: str, value: str) -> list[str] | Refusal:
     options = [option for option in value.split(",") if option]
     for option in options:
         if not _PASSED_OPEN[step].fullmatch(option):
-            return _refuse(f"the {step} option {option} is not open", f"Remove it from {name}.")
+            return _refuse(f"the {step} option {option} is not open", f"Remove it from {name}: {_PASSED_LIKE[step]}.")
     if not options:
-        return _refuse(f"{name} has no value", "Remove it.")
+        return _refuse(f"{name} has no value", f"Remove it, or give it one: {_PASSED_LIKE[step]}.")
     prefix = "-Xptxas" if step == "ptxas" else "-Xcompiler"
     return [f"{prefix}={option}" for option in options]
 
@@ -222,7 +234,8 @@ def _gencode(value: str) -> list[str] | Refusal:
     numbers = re.findall(r"_(\d+)", value)
     if not found or any(int(number) < 80 for number in numbers):
         return _refuse(
-            f"the target {value or 'nothing'}", "Use -gencode=arch=compute_XX,code=sm_XX with sm_80 or later."
+            f"the target {value or 'nothing'} is not open",
+            "Name sm_80 or later, as in -gencode=arch=compute_90,code=sm_90.",
         )
     return [f"-gencode={value}"]
 
@@ -232,17 +245,19 @@ def _consistent(flags: Flags) -> Flags | Refusal:
     arches = [flag for flag in flags.arguments if flag.startswith("-arch=")]
     gencodes = [flag for flag in flags.arguments if flag.startswith("-gencode=")]
     if len(arches) > 1 or (arches and gencodes):
-        return _refuse("the command names its target more than once", "Keep one -arch, or -gencode alone.")
+        return _refuse(
+            "the command names its target more than once", "Keep one, as in -arch=sm_90, or -gencode flags alone."
+        )
     return flags
 
 
 def _advice(word: str) -> str:
     if word.startswith(("-l", "-L", "--library")):
-        return "Libraries are not open; write the kernel yourself."
+        return "Remove it: libraries are not open, the region has to do the task by itself."
     if word.startswith(("-I", "-i", "--include", "--pre-include", "@", "--options-file", "-optf")):
-        return "The region is compiled alone with the open headers."
+        return "Remove it: the region is compiled alone with the open headers, whose folders are known."
     if word.startswith(("-rdc", "--relocatable", "-dc", "-dlink", "--device-link", "-dw")):
-        return "The region is one translation unit; device linking is not open."
+        return "Remove it: the region is one translation unit, and device linking is not open."
     if not word.startswith("-"):
         return _SHAPE
     return "Remove it; open are -O, -std, -arch, -gencode, --use_fast_math, -maxrregcount, -Xptxas, -D and their like."

@@ -43,9 +43,9 @@ HARNESS = re.compile(r".*mskb.*|_*MSKB\w*|_*cudamaster\w*|_*CUDAMASTER\w*", re.A
 # that no candidate has such a name, however it may have come by it.
 HARNESS_KERNELS = "_ZN4mskb"
 
-_PROCESS = "The host side only launches kernels; leave processes, files and the environment alone."
+_PROCESS = "Remove it: the host side allocates, copies, launches kernels and waits, and leaves the system alone."
 _STATE = "A call keeps nothing: set up and tear down inside the call, on streams of its own."
-_PRINT = "Return nothing but the outputs; remove the print, errors are found by the harness."
+_PRINT = "Remove the print: a call gives back its outputs alone, and the harness finds errors."
 _TIME = "Timing is the harness's; choose the kernel by the sizes that the wrapper is given."
 _CALLBACK = "Put the work into kernels, launched before the wrapper returns."
 
@@ -136,7 +136,7 @@ def forbidden(name: str, before: str, after: str) -> tuple[str, str] | None:
     if name in _WORDS and (after not in ("(", "::") or before in (".", ">")):
         return None
     if HARNESS.fullmatch(name):
-        return "belongs to the harness", "Choose another name."
+        return "belongs to the harness", "Choose a name without mskb or cudamaster in it."
     for pattern, what, fix in _FORBIDDEN:
         if pattern.fullmatch(name):
             return what, fix

@@ -150,7 +150,9 @@ def _check_kernels(file: BinaryIO) -> Refusal | None:
     """The runtime is told of each kernel by its mangled name, which tools tell the harness's own kernels by."""
     file.seek(0)
     if HARNESS_KERNELS.encode() in file.read():
-        return _refuse("the object holds a name like those of the harness's kernels", "Choose another name.")
+        return _refuse(
+            "the object holds a name like those of the harness's kernels", "Choose names without mskb in them."
+        )
     return None
 
 
@@ -158,11 +160,19 @@ def _check_sections(elf: Any) -> Refusal | None:
     for section in elf.iter_sections():
         name, flags = section.name, section["sh_flags"]
         if name == ".note.GNU-stack" and flags & _SHF_EXEC:
-            return _refuse("the object wants an executable stack", "Take no address of a nested function.")
+            return _refuse(
+                "the object wants an executable stack", "Remove the nested function or the assembly that asks for it."
+            )
         if flags & _SHF_WRITE and flags & _SHF_EXEC:
-            return _refuse(f"the section {name} is writable and executable", "Put code nowhere by hand.")
+            return _refuse(
+                f"the section {name} is writable and executable",
+                "Remove what puts code there: functions lie where the compiler puts them.",
+            )
         if not _SECTIONS.fullmatch(name) and not _CONSTRUCTING.fullmatch(name.removeprefix(".rela")):
-            return _refuse(f"the section {name} is none of the compiler's own", "Use no section attribute.")
+            return _refuse(
+                f"the section {name} is none of the compiler's own",
+                "Remove the section attribute or the assembly that makes it.",
+            )
     return None
 
 
@@ -175,7 +185,7 @@ def _check_wrapper(elf: Any, symbols: list[_Symbol], wrapper: str) -> Refusal | 
     if not plain or not isinstance(symbol.section, int):
         return _refuse(f"{wrapper} is no plain global function", "Drop inline, static and attributes from it.")
     if not elf.get_section(symbol.section)["sh_flags"] & _SHF_EXEC:
-        return _refuse(f"{wrapper} does not lie in code", "Define it as a function.")
+        return _refuse(f"{wrapper} does not lie in code", 'Define it as an extern "C" function.')
     return None
 
 
@@ -185,9 +195,13 @@ def _check_names(symbols: list[_Symbol], wrapper: str, allowed: re.Pattern[str])
             continue
         outside = symbol.binding in ("STB_GLOBAL", "STB_WEAK", "STB_LOOS")
         if symbol.kind in ("STT_GNU_IFUNC", "STT_LOOS"):
-            return _refuse(f"{symbol.name} is chosen at load time (ifunc)", "Define a plain function.")
+            return _refuse(
+                f"{symbol.name} is chosen at load time (ifunc)", "Define a plain function without the attribute."
+            )
         if symbol.section == "SHN_COMMON":
-            return _refuse(f"{symbol.name} is a common symbol", "Keep no globals on the host side.")
+            return _refuse(
+                f"{symbol.name} is a common symbol", "Use a local variable, a __device__ buffer, or constexpr."
+            )
         if symbol.section == "SHN_UNDEF":
             if not allowed.fullmatch(symbol.name):
                 return _refuse(
@@ -195,9 +209,12 @@ def _check_names(symbols: list[_Symbol], wrapper: str, allowed: re.Pattern[str])
                     "Only the CUDA runtime, memory and math functions are open to the host side.",
                 )
         elif symbol.section == "SHN_ABS" and symbol.kind != "STT_FILE":
-            return _refuse(f"{symbol.name} is an absolute symbol", "Give no address by hand.")
+            return _refuse(f"{symbol.name} is an absolute symbol", "Remove the assembly that gives it an address.")
         elif outside and symbol.name != wrapper and _RESERVED.fullmatch(symbol.name):
-            return _refuse(f"the object defines {symbol.name}", "Choose another name.")
+            return _refuse(
+                f"the object defines {symbol.name}",
+                "Choose a name of your own, or remove it: it belongs to the harness.",
+            )
     return None
 
 
@@ -208,9 +225,15 @@ def _check_constructors(elf: Any, symbols: list[_Symbol], constructors: re.Patte
         if _CONSTRUCTING.fullmatch(section.name) and section["sh_size"]:
             relocations = _relocations(elf, section.name)
             if section.name.startswith((".init.", ".fini.")) or section.name in (".init", ".fini"):
-                return _refuse(f"the object has code in {section.name}", "Run nothing outside the wrapper.")
+                return _refuse(
+                    f"the object has code in {section.name}",
+                    "Move it into the wrapper: nothing runs before or after a call.",
+                )
             if len(relocations) * 8 != section["sh_size"]:
-                return _refuse(f"{section.name} holds addresses made by hand", "Run nothing outside the wrapper.")
+                return _refuse(
+                    f"{section.name} holds addresses made by hand",
+                    "Move it into the wrapper: nothing runs before or after a call.",
+                )
             for relocation in relocations:
                 target = _target(elf, symbols, relocation)
                 name = target.name if target else "an unknown address"
@@ -236,7 +259,9 @@ def _check_confined(
             offset = relocation["r_offset"]
             inside = any(at == section["sh_info"] and low <= offset < high for at, low, high in ranges)
             if name in names and not inside:
-                return _refuse(f"the object calls {name}", "Run nothing outside the wrapper.")
+                return _refuse(
+                    f"the object calls {name}", "Move it into the wrapper: nothing runs before or after a call."
+                )
     return None
 
 

@@ -67,6 +67,7 @@ _MISSING = re.compile(r"No such file or directory|file not found")
 _DIAGNOSTIC = re.compile(rf"{re.escape(REGION_FILE)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)")
 _OPENING = frozenset({"include", "include_next", "import", "embed"})
 _LIMIT_S = 30
+_ENDLESS = "the macros expand without end"
 _OUTPUT_LIMIT = 32 * 1024 * 1024
 
 
@@ -110,9 +111,8 @@ def preprocess(
     if done.returncode != 0:
         found = _DIAGNOSTIC.search(done.stderr)
         line, message = (int(found[1]), found[2]) if found else (None, done.stderr.strip()[:200])
-        return Refusal(
-            "source", f"the preprocessor says: {_restored(message)}", line, "Correct the directive or the macro."
-        )
+        fix = "Use templates and loops in their place." if message == _ENDLESS else "Correct this directive or macro."
+        return Refusal("source", f"the preprocessor says: {_restored(message)}", line, fix)
     return _restored(done.stdout)
 
 
@@ -173,7 +173,7 @@ def _expand(command: Sequence[str], code: str) -> subprocess.CompletedProcess[st
                 timer.cancel()
         message = said.read_text(encoding="utf-8", errors="replace")
     if code_of_exit < 0:
-        message = "the macros expand without end"
+        message = _ENDLESS
     return subprocess.CompletedProcess(command, code_of_exit, output.decode("utf-8", "replace"), message)
 
 

@@ -79,7 +79,7 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
     region = _region(code, preprocessed)
     if len(region.text) > _REGION_LIMIT:
         return Refusal(
-            "source", "the region's macros expand to too much text", None, "Use templates and loops instead."
+            "source", "the region's macros expand to too much text", None, "Use templates and loops in their place."
         )
     expanded_directives, expanded_code = split(lex(region.text, region.lines).tokens)
     refused = (
@@ -118,20 +118,23 @@ def _region(code: str, preprocessed: str | None) -> Region:
 
 def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
     if depth(parsed.root) > _DEPTH_LIMIT:
-        return Refusal("source", "the region nests too deep", None, "Use loops, and statements of their own.")
+        return Refusal("source", "the region nests too deep", None, "Use loops, and a statement for each step.")
     for attribute in parsed.attributes:
         if not attribute.harmless:
             return Refusal(
                 "source",
-                f"the attribute {attribute.name}",
+                f"the attribute {attribute.name} is not open",
                 attribute.token.line,
-                "Use aligned, always_inline and their like alone; write CUDA's qualifiers with their own names.",
+                "Remove it: open are aligned, always_inline, noinline, unused and their like, and CUDA's qualifiers.",
             )
     for token in parsed.asm:
         node = parsed.root.descendant_for_byte_range(token.start, token.end)
         if not parsed.on_device(parsed.function_of(node)):
             return Refusal(
-                "source", "assembly outside a device function", token.line, "Use inline PTX in kernels only."
+                "source",
+                "assembly outside a device function is not open",
+                token.line,
+                "Use inline PTX in __global__ and __device__ functions alone.",
             )
     wrappers = _Wrappers()
     refused = _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
@@ -153,13 +156,18 @@ def _check_scopes(
         if node.type == "ERROR" or (node.is_named and node.type not in _SCOPES and text_of(node).strip(" \n;")):
             line = parsed.line(node)
             refused = Refusal(
-                "source", "this part of the region is not understood", line, "Write it more plainly, or correct it."
+                "source",
+                "this part of the region is not understood",
+                line,
+                "Correct its syntax, or write it as a plain function, type, namespace or constexpr constant.",
             )
         elif node.type == "namespace_definition":
             name = node.child_by_field_name("name")
             body = node.child_by_field_name("body")
             if name is not None and text_of(name).partition(":")[0] in _FOREIGN_NAMESPACES:
-                refused = _refuse(parsed, node, f"the namespace {text_of(name)} is not yours", "Use one of your own.")
+                refused = _refuse(
+                    parsed, node, f"the namespace {text_of(name)} is not yours", "Use one of your own, such as mine."
+                )
             elif body is not None:
                 refused = _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=True)
         elif node.type == "linkage_specification":
@@ -179,7 +187,7 @@ def _check_linkage(
     value = node.child_by_field_name("value")
     body = node.child_by_field_name("body")
     if value is None or body is None or text_of(value) not in ('"C"', '"C++"'):
-        return _refuse(parsed, node, "an unknown linkage", 'Use extern "C" for the wrapper.')
+        return _refuse(parsed, node, "this linkage is not known", f"Use it for the wrapper alone: {signature}.")
     c_linkage = text_of(value) == '"C"'
     if body.type == "declaration_list":
         return _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
@@ -193,7 +201,12 @@ def _check_function(
 ) -> Refusal | None:
     found = next(declarators(node), None)
     if found is None or not is_function(found[1]):
-        return _refuse(parsed, node, "this definition is not understood", "Write it more plainly.")
+        return _refuse(
+            parsed,
+            node,
+            "this definition is not understood",
+            "Write a plain function, as static int name(int n) { ... }.",
+        )
     name = found[0]
     if name == signature.wrapper and not nested and (c_linkage or wrappers.declared):
         wrappers.definitions.append(node)
@@ -201,7 +214,9 @@ def _check_function(
     if name == signature.wrapper:
         return _refuse(parsed, node, f"{name} lacks extern C linkage at file scope", f"Define {signature}.")
     if c_linkage and not parsed.on_device(node):
-        fix = f"Only the wrapper, {signature.wrapper}, has: give it that name, or make it static."
+        if name == signature.wrapper.removesuffix("_optimized"):
+            return _refuse(parsed, node, f"{name} is the baseline's name", f"Declare your wrapper as {signature}.")
+        fix = f"Make it static, or if it is the wrapper, declare it as {signature}."
         return _refuse(parsed, node, f"the host function {name} has C linkage", fix)
     return None
 
@@ -217,7 +232,10 @@ def _check_prototype(
         wrappers.declared |= name == signature.wrapper and c_linkage and not nested
         if is_function(chain) and external and name != signature.wrapper and not marks & {"__global__", "__device__"}:
             return _refuse(
-                parsed, node, f"{name} is declared from outside the region", "Call what the open headers declare."
+                parsed,
+                node,
+                f"{name} is declared here and defined outside the region",
+                "Define it here as a static function, or call what open headers such as <cstring> declare.",
             )
     return None
 
@@ -231,7 +249,9 @@ def _check_declared(parsed: Parsed) -> Refusal | None:
         if node.type in _DECLARING:
             for name, chain in declarators(node):
                 if _CUDA_OWN.fullmatch(name) and (name in SYMBOL_CALLS or not _launched(parsed, node, chain)):
-                    return _refuse(parsed, node, f"{name} is declared, which belongs to CUDA", "Choose another name.")
+                    return _refuse(
+                        parsed, node, f"{name} is declared, which belongs to CUDA", f"Call it my_{name}, say."
+                    )
     return None
 
 
@@ -255,7 +275,9 @@ def _check_kernels(parsed: Parsed) -> Refusal | None:
             placed.append((parsed.head_start(node), function.start_byte))
     for token in parsed.tokens:
         if token.text == "__global__" and not any(start <= token.start < end for start, end in placed):
-            return Refusal("source", "this kernel is not understood", token.line, "Write its head more plainly.")
+            return Refusal(
+                "source", "this kernel is not understood", token.line, "Write __global__ void name(parameters) { ... }."
+            )
     return None
 
 
@@ -295,7 +317,7 @@ def _parameters(
         if parameter.type == "comment":
             continue
         if parameter.type not in ("parameter_declaration", "optional_parameter_declaration"):
-            return _refuse(parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r}", shown)
+            return _refuse(parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r} is not due", shown)
         got.append((canonical_type(_type_of(parameter), aliases), text_of(parameter)))
     return [] if [parts for parts, _ in got] == [("void",)] else got
 

@@ -31,6 +31,7 @@ _FOLDED = re.compile(
 _NAMES = frozenset({"identifier", "type_identifier", "namespace_identifier", "field_identifier"})
 _USED = {"call_expression": "function", "qualified_identifier": "scope", "field_expression": "field"}
 _KEEP = "A call keeps nothing: use a local variable, a __device__ buffer, or constexpr."
+_EACH = "Write constexpr, or a local variable without static that each call computes."
 
 
 def check_storage(parsed: Parsed) -> Refusal | None:
@@ -130,7 +131,9 @@ def _field(parsed: Parsed, node: Node) -> Refusal | None:
         if specifiers & {"static", "thread_local"} and not _is_constant(node, chain):
             return _refuse(parsed, node, f"{name} is a static data member", _KEEP)
         if (specifiers | qualifiers) & {"mutable"}:
-            return _refuse(parsed, node, f"{name} is a mutable member", "Drop mutable; constants stay constant.")
+            return _refuse(
+                parsed, node, f"{name} is a mutable member", "Drop mutable, and keep the value in a local variable."
+            )
     return None
 
 
@@ -165,9 +168,7 @@ def _initialiser(
             or (part.type == "identifier" and text_of(part) in locals_)
         )
         if computed:
-            return _refuse(
-                parsed, node, f"{text_of(chain[-1])} is computed once and kept", "Write constexpr, or drop static."
-            )
+            return _refuse(parsed, node, f"{text_of(chain[-1])} is computed once and kept", _EACH)
     return None
 
 
@@ -208,7 +209,10 @@ def _stray_words(parsed: Parsed) -> Refusal | None:
         body = body_of(function) if function is not None else None
         if body is None or token.start < body.start_byte or not parsed.on_device(function):
             return Refusal(
-                "source", f"this use of {token.text} is not understood", token.line, "Write it more plainly."
+                "source",
+                f"this use of {token.text} is not understood",
+                token.line,
+                "Use a local variable or constexpr in its place.",
             )
     return None
 
@@ -233,7 +237,7 @@ def _host_uses(parsed: Parsed) -> Refusal | None:
                 "source",
                 f"host code uses the device variable {token.text}",
                 token.line,
-                "Reach it through cudaMemcpyToSymbolAsync or cudaGetSymbolAddress, or name the host's own otherwise.",
+                "Use cudaMemcpyToSymbolAsync or cudaGetSymbolAddress, or give the host's own another name.",
             )
     return None
 

@@ -25,6 +25,10 @@ _PRAGMA = re.compile(
     r"unroll\b.*|nounroll|once|(?:GCC )?ivdep|GCC unroll\b.*|pack ?\(.*\)|nv_diag\w*.*|diag_\w+ .*"
     r"|nv_exec_check_disable|hd_warning_disable"
 )
+_OPEN_HEADERS = (
+    "Open are <cuda_runtime.h>, <cuda_bf16.h>, <cuda_fp16.h>, <mma.h>, <cooperative_groups.h>, <cuda_pipeline.h>, "
+    "<cuda/barrier>, cuda/std, and of C++ <cmath>, <algorithm>, <vector> and their like."
+)
 _STORAGE = frozenset({"static", "extern", "thread_local", "asm", "__asm__", "__asm", "__attribute__", "operator"})
 
 
@@ -35,7 +39,7 @@ def _refusal(reason: str, line: int | None, fix: str) -> Refusal:
 def read_region(raw: bytes) -> str | Refusal:
     """The text of a region's bytes, with Windows line ends made plain; a Refusal for what is no UTF-8 text."""
     if b"\x00" in raw:
-        return _refusal("the file is binary", None, "Give CUDA C++ source text.")
+        return _refusal("the file is binary", None, "Give CUDA C++ source as UTF-8 text.")
     try:
         return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -46,14 +50,16 @@ def read_region(raw: bytes) -> str | Refusal:
 def check_characters(code: str) -> Refusal | None:
     """Size, characters, and the sequences that would make later readers see other text than the compiler."""
     if not code.strip():
-        return _refusal("the region is empty", None, "Give the kernels and the wrapper.")
+        return _refusal("the region is empty", None, 'Write the kernels and the extern "C" wrapper.')
     if len(code.encode("utf-8", "surrogatepass")) > SIZE_LIMIT:
-        return _refusal(f"the region is larger than {SIZE_LIMIT} bytes", None, "Generate less code.")
+        return _refusal(
+            f"the region is larger than {SIZE_LIMIT} bytes", None, "Use templates and loops in place of copies."
+        )
     # The newline is in the alternation for the first pattern only because \s crosses lines.
     for pattern, what, fix in (
         (_CONTROL, "a control character", "Use plain text, tabs and newlines."),
         (_MARKER, "a marker of the candidate region", "Leave the markers to the harness, in strings and comments too."),
-        (_TRIGRAPH, "a trigraph", "Write the character itself."),
+        (_TRIGRAPH, "a trigraph", "Write the character that it stands for, as # or [, or a blank between its marks."),
         (_LINE_MARKER, "a line directive", "Leave line numbers to the compiler, in strings and comments too."),
     ):
         found = pattern.search(code)
@@ -68,14 +74,22 @@ def check_lexing(text: Text) -> Refusal | None:
     for token, after in itertools.zip_longest(text.tokens, text.tokens[1:]):
         if token.kind is Kind.BAD or (token.kind is Kind.PUNCTUATION and token.text in "\"'\\"):
             return _refusal(
-                f"an unfinished string, comment or stray {token.text}", token.line, "Close it, or remove it."
+                f"an unfinished string, comment or stray {token.text}",
+                token.line,
+                "Close it with its other end, or remove it.",
             )
         if token.kind is Kind.STRING and token.spliced and "R" in token.text.partition('"')[0]:
             return _refusal(
-                "a raw string with a line continuation", token.line, "Write a plain string, or end the line."
+                "a raw string with a line continuation is not open",
+                token.line,
+                "Write a plain string, or no \\ at its line's end.",
             )
         if after and after.start == token.end and token.text + after.text in _DIGRAPH:
-            return _refusal(f"the digraph {token.text}{after.text}", token.line, "Write the bracket or #.")
+            return _refusal(
+                f"the digraph {token.text}{after.text} is not open",
+                token.line,
+                "Write #, a bracket or a brace in its place.",
+            )
     return None
 
 
@@ -85,7 +99,11 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
         name, words = directive.name, [token.text for token in directive.rest]
         refused = None
         if name and name not in _DIRECTIVES:
-            fix = "Use #include <...> of an open header." if "include" in name or name == "import" else "Remove it."
+            fix = (
+                "Use a plain #include. " + _OPEN_HEADERS
+                if "include" in name or name == "import"
+                else "Remove it: open are #include, #define, #undef, #if and its kin, #pragma and #error."
+            )
             refused = f"the directive #{name} is not open", fix
         elif name == "include":
             refused = _include(directive.rest)
@@ -94,7 +112,10 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
         elif name in _CONDITIONS:
             refused = _condition(directive.rest)
         elif name == "pragma" and not _PRAGMA.fullmatch(_spaced(directive.rest)) and words:
-            refused = f"#pragma {_spaced(directive.rest)} is not open", "Use unroll, pack or nv_diag_* alone."
+            refused = (
+                f"#pragma {_spaced(directive.rest)} is not open",
+                "Use unroll, GCC ivdep, pack or nv_diag_* alone.",
+            )
         if refused and not (expanded and name != "pragma"):
             return _refusal(refused[0], directive.line, refused[1])
     return None
@@ -107,7 +128,9 @@ def check_unexpanded(directives: Sequence[Directive]) -> Refusal | None:
         if directive.name == "define" and (hidden or _pastes(directive.rest)):
             what = hidden.text if hidden else "##"
             return _refusal(
-                f"a macro with {what} cannot be checked without a compiler", directive.line, "Write it out."
+                f"a macro with {what} cannot be checked without a compiler",
+                directive.line,
+                "Write in its place what it stands for.",
             )
     return None
 
@@ -116,7 +139,7 @@ def check_entered(region: Region) -> Refusal | None:
     """The files that the region's includes really opened."""
     for path, line in region.entered:
         if not path.startswith("<") and not any(path.endswith(f"/{name}") for name in ALLOWED):
-            return _refusal(f"the region opens {path}", line, "Include open headers alone.")
+            return _refusal(f"the region opens {path}", line, _OPEN_HEADERS)
     return None
 
 
@@ -165,24 +188,27 @@ def _include(rest: Sequence[Token]) -> tuple[str, str] | None:
     elif text.startswith("<") and text.endswith(">"):
         name = text[1:-1]
     else:
-        return "an #include of a computed name", "Write the header's name in brackets."
+        return "an #include of a computed name is not open", "Write the name itself, as #include <cuda_bf16.h>."
     if name in ALLOWED:
         return None
     if does_the_task(name):
         return (
             f"the header {name} belongs to a library that does the task",
-            "Write the kernel yourself; mma, cooperative groups and inline PTX are open.",
+            "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are open.",
         )
     return (
         f"the header {name} is not open",
-        "Use the CUDA runtime, bf16/fp16, mma, cooperative groups, cuda/std, pipeline and barrier headers.",
+        _OPEN_HEADERS,
     )
 
 
 def _macro(words: Sequence[str], directive: str) -> tuple[str, str] | None:
     name = words[0] if words else ""
     if name in KEYWORDS or RESERVED_MACRO.fullmatch(name):
-        return f"#{directive} of {name}, which belongs to the language or to CUDA", "Choose another name."
+        return (
+            f"#{directive} of {name}, which belongs to the language or to CUDA",
+            "Choose a name of your own, such as TILE.",
+        )
     return None
 
 
@@ -191,7 +217,7 @@ def _condition(rest: Sequence[Token]) -> tuple[str, str] | None:
         reserved = token.text.startswith("_") or HARNESS.fullmatch(token.text) is not None
         if token.kind is Kind.NAME and reserved and not CONDITION_MACROS.fullmatch(token.text):
             return (
-                f"a branch on {token.text}",
+                f"a branch on {token.text} is not open",
                 "Branch on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus alone.",
             )
     return None

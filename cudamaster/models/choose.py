@@ -9,7 +9,7 @@ from cudamaster.errors import UsageError
 from cudamaster.keys import checked_url
 from cudamaster.models.litellm_model import NAME_IT, LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
-from cudamaster.models.protocol import Model, Sampling
+from cudamaster.models.protocol import REPLY_SECONDS, Model, Sampling
 from cudamaster.values import Role
 
 
@@ -59,23 +59,33 @@ def choose(
     return Choice(names, url, sampling or Sampling())
 
 
-def build(choice: Choice) -> dict[Role, Model]:
-    """One model object per name, shared by the roles that name it. Nothing is imported or reached yet."""
+def build(choice: Choice, reply_seconds: float | None = REPLY_SECONDS) -> dict[Role, Model]:
+    """One model object per name, shared by the roles that name it. Nothing is imported or reached yet.
+
+    A whole reply may take `reply_seconds`, None for ever.
+    """
     built: dict[str, Model] = {}
     for name in choice.names.values():
         if name not in built:
-            built[name] = PlaybookModel() if name == NAME else LiteLLMModel(name, choice.base_url, choice.sampling)
+            built[name] = (
+                PlaybookModel()
+                if name == NAME
+                else LiteLLMModel(name, choice.base_url, choice.sampling, timeout_s=reply_seconds)
+            )
     return {role: built[name] for role, name in choice.names.items()}
 
 
-def must_be_known(choice: Choice) -> None:
-    """Raise UsageError for a name without a provider, of which the first call would tell only after measurements.
+def must_be_usable(choice: Choice) -> None:
+    """Raise for what the first call would tell only after measurements.
 
-    Imports LiteLLM where one is named; no server is reached.
+    That is UsageError for a name without a provider, and ModelError where a key is missing. Imports LiteLLM where one
+    is named; no server is reached.
     """
     for model in dict.fromkeys(build(choice).values()):
-        if isinstance(model, LiteLLMModel) and not model.known:
-            raise UsageError(f"No model is known as {model.name}: LiteLLM has no provider for it.", NAME_IT)
+        if isinstance(model, LiteLLMModel):
+            if not model.known:
+                raise UsageError(f"No model is known as {model.name}: LiteLLM has no provider for it.", NAME_IT)
+            model.must_have_key()
 
 
 def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...]:

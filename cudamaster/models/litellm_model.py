@@ -7,6 +7,7 @@ looks like one out of the errors and replies that it passes on.
 from __future__ import annotations
 
 import email.utils
+import functools
 import logging
 import os
 import platform
@@ -14,27 +15,67 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from cudamaster.errors import ModelError
+from cudamaster.errors import CudaMasterError, ModelError
 from cudamaster.keys import checked_url, message_without_keys, reply_without_keys
+from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.prefix import StablePrefix
-from cudamaster.models.protocol import Message, Reply, Request, Sampling, Usage
+from cudamaster.models.protocol import REPLY_SECONDS, Message, Reply, Request, Sampling, Usage
 
 _MISSING_KEY = re.compile(
     r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
 )
 
+# LiteLLM's words, and those of the JSON reader, for a reply that is none.
+_NO_REPLY = re.compile(
+    r"Expecting value: line|invalid response from LLM endpoint|provider returned .*(?:no 'choices'|'choices' that is)"
+)
+
 # What is worth another try: the server is busy, slow, or was gone for a moment.
-_PASSING = ("RateLimitError", "Timeout", "ServiceUnavailableError", "InternalServerError", "BadGatewayError",
-            "APIConnectionError")  # fmt: skip
+_UNREACHABLE = "it cannot be reached"
+_FAILS = "its server fails"
+_PASSING = {
+    "RateLimitError": "its rate limit is reached",
+    "Timeout": "it did not answer in time",
+    "ServiceUnavailableError": _FAILS,
+    "InternalServerError": _FAILS,
+    "BadGatewayError": _FAILS,
+    "APIConnectionError": "the call failed",
+    "NoReply": "what came is no reply",
+}
+# How the variables of providers begin that answer nobody without a key; those of the second are asked all the same
+# where a server of one's own stands in for them.
+_KEYS = {
+    "openai": ("OPENAI_",),
+    "anthropic": ("ANTHROPIC_",),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "deepseek": ("DEEPSEEK_",),
+    "groq": ("GROQ_",),
+    "mistral": ("MISTRAL_",),
+    "xai": ("XAI_",),
+    "openrouter": ("OPENROUTER_", "OR_"),
+}
+_ELSEWHERE_WITHOUT = {"deepseek", "groq", "mistral", "xai", "openrouter"}
+# A provider's word for an account without money; the like is said in prose of limits that pass, too.
+_NO_QUOTA = "insufficient_quota"
 
 NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
+_CUT_BY = {
+    "length": "the model came to its limit of tokens (finish_reason: length)",
+    "content_filter": "the provider's filter stopped it (finish_reason: content_filter)",
+}
 _LONGEST_PAUSE_S = 120.0
+_NO_LIMIT_S = 1e6  # of a socket: LiteLLM takes none for ten minutes, and a system's clocks do not count much further
+_MOST_BYTES = 128 << 20  # of a reply, hundreds of times what a model writes
 _MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
+
+
+class _Endless(BaseException):
+    """A reply goes on beyond what any model writes. No `except Exception` takes it for a connection that failed."""
 
 
 class LiteLLMModel:
@@ -43,7 +84,7 @@ class LiteLLMModel:
     A call is tried 1 + `retries` times, but no try begins later than `patience_s` after the first. Between tries it
     waits for as long as the server asks, else 1, 2, 4 ... seconds, and up to half of that again by chance, so that
     searches that met one limit together do not meet it again together; never longer than two minutes. `before_pause` is
-    told of each pause, and may raise.
+    told of each pause and its reason, `while_asking` is called while a try is out; both may raise, which ends the call.
     """
 
     def __init__(
@@ -52,14 +93,15 @@ class LiteLLMModel:
         base_url: str | None = None,
         sampling: Sampling | None = None,
         *,
-        timeout_s: float = 600.0,
+        timeout_s: float | None = REPLY_SECONDS,
         retries: int = 5,
         patience_s: float = 900.0,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`timeout_s` is for one try. Raises UsageError for a base URL that may hold a key."""
-        self.before_pause: Callable[[float], None] | None = None
+        """`timeout_s` is for the whole reply of one try, None for ever. Raises UsageError as `checked_url` does."""
+        self.before_pause: Callable[[float, str], None] | None = None
+        self.while_asking: Callable[[], None] | None = None
         self._name = name
         self._base_url = checked_url(base_url)
         self._sampling = sampling or Sampling()
@@ -92,6 +134,22 @@ class LiteLLMModel:
             return False
         return True
 
+    def must_have_key(self) -> None:
+        """Raise ModelError where a call is sure to fail for want of a key. Imports LiteLLM; no server is reached.
+
+        That is where LiteLLM itself calls nobody without one, and at a hosted provider's own address.
+        """
+        provider = self._name.partition("/")[0]
+        if provider not in _KEYS and "/" not in self._name and self.known:
+            provider = _imported().get_llm_provider(self._name, api_base=self._base_url)[1]
+        beginnings = _KEYS.get(provider, ())
+        given = [name for name, value in os.environ.items() if value and name.startswith(beginnings)]
+        elsewhere = self._base_url is not None or any("BASE" in name for name in given)
+        if not beginnings or (provider in _ELSEWHERE_WITHOUT and elsewhere):
+            return
+        if not any("KEY" in name or "TOKEN" in name for name in given):
+            raise _key_error(_imported(), self._name, self._base_url, "no key was given")
+
     def left_out(self) -> tuple[str, ...]:
         """The fields of its Sampling that were given and that this model does not take: they are not sent."""
         sent = self._sent(_imported())
@@ -101,8 +159,8 @@ class LiteLLMModel:
         """Answer one request.
 
         Raises ModelError with model, reason and fix when there is no answer: unreachable host, missing or
-        refused key, unknown model, prompt too long, or a limit that outlasts the retries; and what `before_pause`
-        raises.
+        refused key, unknown model, prompt too long, or a limit that outlasts the retries; and what `before_pause` and
+        `while_asking` raise.
         """
         litellm = _imported()
         started = time.monotonic()
@@ -120,34 +178,44 @@ class LiteLLMModel:
                 seconds=seconds,
                 cached_tokens=_cached_tokens(response, prompt),
             ),
+            cut=_cut(response),
         )
 
     def _complete(self, litellm: Any, request: Request) -> Any:
-        messages = self._messages(litellm, request)
-        options = self._sent(litellm)
+        call = functools.partial(
+            litellm.completion,
+            model=self._name,
+            messages=self._messages(litellm, request),
+            base_url=self._base_url,
+            timeout=min(self._timeout_s or _NO_LIMIT_S, _NO_LIMIT_S),
+            num_retries=0,
+            max_retries=0,
+            drop_params=True,
+            **self._sent(litellm),
+        )
         started = time.monotonic()
         for attempt in range(self._retries + 1):
             try:
-                return litellm.completion(
-                    model=self._name,
-                    messages=messages,
-                    base_url=self._base_url,
-                    timeout=self._timeout_s,
-                    num_retries=0,
-                    max_retries=0,
-                    drop_params=True,
-                    **options,
-                )
+                return in_time(call, self._timeout_s, self.while_asking)
+            except CudaMasterError:
+                raise  # of `while_asking`
+            except _Endless:
+                raise ModelError(
+                    f"Model {self._name}{_where(self._base_url)}: its reply goes on beyond {_MOST_BYTES >> 20} MiB.",
+                    "Check the server and the base URL, or use another model; --resume goes on.",
+                ) from None
             except Exception as error:
                 # LiteLLM maps providers' errors to classes of its own, but not all of them: anything that it
                 # raises is an answer that cannot be had.
-                kind = type(error).__name__
                 pause_s = self._pause_s(attempt, error)
                 too_late = time.monotonic() - started + pause_s > self._patience_s
-                if not _may_pass(error) or attempt == self._retries or too_late or _is_missing_key(error):
-                    raise _model_error(litellm, self._name, self._base_url, kind, error) from None
+                if not _may_pass(error) or attempt == self._retries or too_late:
+                    raise _model_error(litellm, self._name, self._base_url, error) from None
+                said = message_without_keys(str(error))
+                what = _UNREACHABLE if _is_unreachable(error, said) else _PASSING[_kind(error)]
+                why = f"{what} ({_first_line(said)})"
             if self.before_pause is not None:
-                self.before_pause(pause_s)
+                self.before_pause(pause_s, why)
             self._sleep(pause_s)
         raise AssertionError("unreachable")
 
@@ -219,12 +287,31 @@ def _imported() -> Any:
 
     # Of a reply out of form, which is then an error, or is read all the same.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
+    _bound_replies()
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False  # what a model does not take is left out by us, and said
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return litellm
+
+
+@functools.cache
+def _bound_replies() -> None:
+    """Have the HTTP client, which reads whole replies into memory, end one that could fill it within its time."""
+    import httpx
+
+    read = httpx.Response.iter_bytes
+
+    def bounded(response: httpx.Response, chunk_size: int | None = None) -> Iterator[bytes]:
+        length = 0
+        for chunk in read(response, chunk_size):
+            length += len(chunk)
+            if length > _MOST_BYTES:
+                raise _Endless
+            yield chunk
+
+    setattr(httpx.Response, "iter_bytes", bounded)  # noqa: B010
 
 
 def _takes(litellm: Any, name: str, options: Mapping[str, Any]) -> bool:
@@ -284,6 +371,14 @@ def _text(response: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
+def _cut(response: Any) -> str:
+    """Why the text is not the whole reply, as the server tells; empty where it says nothing of the kind."""
+    try:
+        return _CUT_BY.get(response.choices[0].finish_reason, "")
+    except (AttributeError, IndexError, TypeError):
+        return ""
+
+
 def _tokens(response: Any) -> tuple[int | None, int | None]:
     # LiteLLM fills in zeros where a server tells nothing; no call has an empty prompt, and no text is of no tokens.
     usage = getattr(response, "usage", None)
@@ -305,32 +400,49 @@ def _cached_tokens(response: Any, prompt: int | None) -> int | None:
     return cached if prompt is not None and _is_count(cached) and cached <= prompt else None
 
 
-def _model_error(litellm: Any, name: str, base_url: str | None, kind: str, error: Exception) -> ModelError:
-    where = f" at {base_url}" if base_url else ""
+def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception) -> ModelError:
+    kind = _kind(error)
     said = message_without_keys(str(error))
-    if _is_missing_key(error) or kind in ("AuthenticationError", "PermissionDeniedError"):
+    if _is_missing_key(error) or kind == "AuthenticationError":
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
-        fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
-        if base_url:
-            fix += " A server that asks for no key takes any value."
+        return _key_error(litellm, name, base_url, f"{why} ({_first_line(said)})")
+    if kind == "PermissionDeniedError":
+        why = "the key has no access there"
+        fix = f"Name a model that it may use, or set another in {_key_names(litellm, name)}."
+    elif _is_without_quota(error):
+        why, fix = "the account's quota is used up", "Add credit there, or use another model; --resume goes on."
     elif kind == "RateLimitError":
         why, fix = "the rate limit outlasted all retries", "Wait, or use another model; --resume goes on."
     elif kind == "Timeout":
-        why, fix = "it did not answer in time", "Check the server, then go on with --resume."
+        why = "it did not answer in time"
+        fix = "Check the server, or give it longer with --model-timeout, and go on with --resume."
     elif kind == "NotFoundError" or "LLM Provider NOT provided" in said:
         why = "no such model is known there"
         fix = NAME_IT
     elif kind == "ContextWindowExceededError":
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
     elif _is_unreachable(error, said):
-        why, fix = "it cannot be reached", "Check network and base URL, then go on with --resume."
+        why, fix = _UNREACHABLE, "Check network and base URL, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
+    elif kind == "NoReply":
+        why, fix = "what came is no reply", "Check that the base URL is that of an API, and go on with --resume."
     elif _may_pass(error):
         why, fix = "the server keeps failing", "Try again later with --resume, or use another model."
     else:
         why, fix = f"the request was refused ({kind})", "Check the model's name and what it accepts."
-    return ModelError(f"Model {name}{where}: {why} ({_first_line(said)}).", fix)
+    return ModelError(f"Model {name}{_where(base_url)}: {why} ({_first_line(said)}).", fix)
+
+
+def _key_error(litellm: Any, name: str, base_url: str | None, why: str) -> ModelError:
+    fix = f"Set the provider's key in the environment: {_key_names(litellm, name)}."
+    if base_url:
+        fix += " A server that asks for no key takes any value."
+    return ModelError(f"Model {name}{_where(base_url)}: {why}.", fix)
+
+
+def _where(base_url: str | None) -> str:
+    return f" at {base_url}" if base_url else ""
 
 
 def _may_pass(error: Exception) -> bool:
@@ -338,8 +450,26 @@ def _may_pass(error: Exception) -> bool:
 
     Such are 529, which says overloaded, and the 5xx of some providers: these are told by their number alone.
     """
+    return _kind(error) in _PASSING and not _is_missing_key(error) and not _is_without_quota(error)
+
+
+def _kind(error: Exception) -> str:
+    """LiteLLM's name for what went wrong."""
     kind, status = type(error).__name__, getattr(error, "status_code", None)
-    return kind in _PASSING or (kind == "APIError" and isinstance(status, int) and status >= 500)
+    if isinstance(error, OutOfTime):
+        return "Timeout"
+    if kind in ("APIError", "InternalServerError") and (status == 200 or _NO_REPLY.search(str(error))):
+        return "NoReply"  # a proxy's page, say
+    if kind == "APIError" and status == 403:
+        return "PermissionDeniedError"
+    if kind == "APIError" and isinstance(status, int) and status >= 500:
+        return "InternalServerError"
+    return kind
+
+
+def _is_without_quota(error: Exception) -> bool:
+    """Whether an account is out of money. Some say so by 402, OpenAI by a rate limit with a code of its own."""
+    return getattr(error, "status_code", None) == 402 or _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
 
 
 def _key_names(litellm: Any, name: str) -> str:
@@ -366,8 +496,10 @@ def _is_unreachable(error: Exception, said: str) -> bool:
 
 def _first_line(text: str) -> str:
     line = re.sub(
-        r"^litellm\.\w+: (?:\w+Error: )?", "", text.strip().splitlines()[0] if text.strip() else "no reason given"
+        r"^litellm\.\w+: (?:\w+Error: )?(?:\w+Exception - )?",
+        "",
+        text.strip().splitlines()[0] if text.strip() else "no reason given",
     )
-    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback follows.
-    line = line.removesuffix(" Traceback (most recent call last):")
+    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback or objects follow.
+    line = line.removesuffix(" Traceback (most recent call last):").partition(", Received response - <")[0]
     return line if len(line) <= 300 else f"{line[:300]}..."

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cudamaster.values import Role
+from cudamaster.values import LATER, Role
+
+REPLY_SECONDS = 600.0  # that a whole reply may take, where nobody says otherwise
+# Characters. A model that writes 128,000 tokens stays below the first. What is longer is kept as its head; no part of a
+# reply that goes into other prompts may be longer than that, and no more goes back of a reply that is asked for again.
+LONGEST_REPLY = 512 * 1024
+LONGEST_PART = 20_000
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,17 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered, which model it was, and what it cost."""
+    """What a model answered, which model it was, and what it cost.
+
+    `cut` says why `text` is not the whole reply, and is empty where it is; `digest` is then the SHA-256 of the whole,
+    where we had that and cut it here.
+    """
 
     text: str
     model: str
     usage: Usage
+    cut: str = field(default="", metadata=LATER)
+    digest: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -80,9 +92,11 @@ class Model(Protocol):
 
 @runtime_checkable
 class TriesAgain(Protocol):
-    """A model that tries a failing call again after a pause.
+    """A model that waits for a server, and tries a failing call again after a pause.
 
-    It calls `before_pause` with the seconds of each; that may raise, which ends the call.
+    It calls `while_asking` several times a second while a try is out, and `before_pause` with the seconds of each pause
+    and the reason. Both may raise, which ends the call.
     """
 
-    before_pause: Callable[[float], None] | None
+    before_pause: Callable[[float, str], None] | None
+    while_asking: Callable[[], None] | None

@@ -9,12 +9,13 @@ anything. A name that a template uses and nobody gives is an error (StrictUndefi
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from cudamaster.account import RunAccount
+from cudamaster.account import RunAccount, change
 from cudamaster.visible import visible
 
 
@@ -38,11 +39,31 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters["diff_class"] = diff_class
+    made.filters["plain"] = plain
+    made.filters["breaks"] = breaks
+    made.filters["change"] = change
     return made
 
 
 def _visible(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def plain(value: float | None) -> str:
+    """A number as people write it, to four digits: no exponent for a thousand or for a thousandth."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 1e-4 or value == 0:
+        return f"{value:.4g}"
+    return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
+
+
+def breaks(name: str, after: str = ",") -> Markup:
+    """A long name of parts, e.g. "rows=1024,K=64", that a narrow page may break between them and not within."""
+    parts = re.split(f"(?<={re.escape(after)})", visible(name))
+    return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def diff_class(line: str) -> str:

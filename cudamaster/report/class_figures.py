@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -184,7 +185,7 @@ def _spread(panel: Axes, factors: Mapping[str, Sequence[float]], colour: str, ma
         middle = statistics.median(values)
         panel.plot(middle, place, marker="|", markersize=8, markeredgewidth=1.6, color=INK, linestyle="")
     panel.axvline(1, color=QUIET, linewidth=0.7)
-    names = [f"{label(name, 32)} ({len(values)})" for name, values in factors.items()]
+    names = ["\n".join(textwrap.wrap(f"{label(name, 60)} ({len(values)})", 28)) for name, values in factors.items()]
     panel.set_yticks(range(len(names)), names, fontsize=6)
     panel.set_ylim(len(names) - 0.4, -0.6)
     panel.tick_params(axis="y", length=0)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cudamaster.report.size_plots import FEWEST_TICKS, fine_ticks
 from cudamaster.values import Bottleneck, Precision
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def style() -> Iterator[None]:
             "axes.edgecolor": QUIET, "xtick.color": QUIET, "ytick.color": QUIET, "xtick.labelcolor": INK,
             "ytick.labelcolor": INK, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
             "grid.color": LINE, "grid.linewidth": 0.5, "axes.axisbelow": True, "legend.frameon": False,
-            "legend.labelcolor": INK, "legend.handletextpad": 0.2, "legend.handlelength": 1.4,
+            "legend.labelcolor": INK, "legend.handletextpad": 0.5, "legend.handlelength": 1.4,
             "legend.columnspacing": 1.0, "lines.linewidth": 1.4, "lines.markersize": 4, "svg.hashsalt": "cudamaster",
             "svg.fonttype": "none", "pdf.fonttype": 42,
             # A dollar sign in a name is a dollar sign.
@@ -69,7 +70,7 @@ def label(text: str, longest: int = 40) -> str:
 
 
 def logarithmic(axes: Axes, side: str, values: Iterable[float]) -> None:
-    """A logarithmic axis over values with 1 on it; ticks are powers of two, or of more where these are too many."""
+    """A logarithmic axis over values with 1 on it. Ticks are powers of two, of more or of less, as there is room."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     seen = [1.0, *(value for value in values if 0 < value < math.inf)]
@@ -83,9 +84,11 @@ def logarithmic(axes: Axes, side: str, values: Iterable[float]) -> None:
     else:
         axes.set(yscale="log", ylim=(low / room, high * room))
     axis = axes.xaxis if side == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator([base**power for power in range(first, last + 1)]))
+    ticks = [base**power for power in range(first, last + 1) if low / room <= base**power <= high * room]
+    fine = len(ticks) < FEWEST_TICKS
+    axis.set_major_locator(FixedLocator(fine_ticks(low / room, high * room) if fine else ticks))
     axis.set_minor_locator(FixedLocator([]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value >= 1 else f"1/{1 / value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if fine or value >= 1 else f"1/{1 / value:g}"))
 
 
 def without_ticks(axes: Axes) -> None:

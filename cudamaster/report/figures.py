@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudamaster.errors import UsageError
+from cudamaster.errors import unwritable
 from cudamaster.report import class_figures, settings, speed_figures
 from cudamaster.report.data import Report
 from cudamaster.report.drawing import label, style
@@ -54,9 +54,7 @@ def draw(report: Report, folder: Path) -> tuple[Path, ...]:
                     picture.figure.set_layout_engine("none")
                 made.append(path)
     except OSError as error:
-        raise UsageError(
-            f"No figures can be written to {folder}: {error.strerror}.", "Choose another folder with --figures."
-        ) from error
+        raise unwritable(folder, error, "Choose another folder with --figures.") from error
     return tuple(made)
 
 

@@ -5,17 +5,33 @@ from __future__ import annotations
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
 from cudamaster.speed import Change
-from cudamaster.values import Status
+from cudamaster.values import Precision, Status
 
 
 def headline(report: Report) -> tuple[str, ...]:
     """A sentence or two for each group, measured ones first."""
-    told = [_measured(group) if not group.emulated else _emulated(group) for group in groups(report)]
+    order = list(Precision)
+    found = sorted(groups(report), key=lambda group: (group.emulated, order.index(group.results[0].precision)))
+    told = [_measured(group) if not group.emulated else _emulated(group) for group in found]
     if not told:
         return (nothing(report),)
+    told += _without_results(report)
     if any("playbook" in result.models.values() for result in report.results):
         told.append("The playbook is a library of hand-written kernels; it is no language model.")
     return tuple(told)
+
+
+def _without_results(report: Report) -> list[str]:
+    """A sentence for each precision of which a search lacks every task: no group's sentence counts those."""
+    told: dict[str, None] = {}
+    for group in groups(report, pooled=True):
+        there = {run.precision for run in group.results}
+        for precision in Precision:
+            lost = sum(one.precision is precision for one in group.missing)
+            if lost and precision not in there:
+                tasks = "1 task is" if lost == 1 else f"{lost} tasks are"
+                told[f"In {precision.value.upper()} {tasks} missing, and there is no result."] = None
+    return list(told)
 
 
 def nothing(report: Report) -> str:
@@ -55,14 +71,16 @@ def surely_faster(group: Group) -> int:
 def _emulated(group: Group) -> str:
     correct = sum(typical(runs).correct for runs in by_task(group.results).values())
     return (
-        f"{_of(correct, group)} with a correct kernel of the run's own on the CPU device ({group.model}; "
-        f"{group.configuration.described}), {_why_no_speedups(group)}: there are no speedups to tell."
+        f"{_of(correct, group)} got a correct kernel on the CPU device ({group.model}; "
+        f"{group.configuration.described}). {_why_no_speedups(group)}"
     ) + _also(group)
 
 
 def _why_no_speedups(group: Group) -> str:
     model = group.hardware.modelled
-    return "which emulates" if model is None else f"where P is modelled ({model.described})"
+    if model is None:
+        return "Times are emulated there and say nothing about a GPU: there are no speedups to tell."
+    return f"No GPU timed them: P is modelled ({model.described})."
 
 
 def _of(number: int, group: Group) -> str:

@@ -17,13 +17,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from cudamaster import pages, resources
-from cudamaster.errors import UsageError
+from cudamaster.errors import unwritable
 from cudamaster.report import figures, highlighting, settings, size_plots, tables
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
 from cudamaster.report.numbers import by_task, groups, typical
 from cudamaster.report.speed_figures import heaviest
+from cudamaster.values import Precision
 from cudamaster.writing import write_text
 
 
@@ -78,6 +79,16 @@ class _Part:
         return sorted({one.outcome for one in self.entries} | ({"missing"} if self.missing else set()))
 
     @property
+    def modelled(self) -> bool:
+        """Whether any P is a model's."""
+        return any(one.result.mark == "modelled" for one in self.entries)
+
+    @property
+    def bare(self) -> bool:
+        """Whether any times are emulated ones, of which no P is shown."""
+        return any(one.result.mark == "emulated" for one in self.entries)
+
+    @property
     def classes(self) -> list[str]:
         """Those of the baselines."""
         return sorted({one.before for one in self.entries if one.before})
@@ -85,22 +96,22 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A task in small: its runs in both precisions."""
+    """A task in small: its runs in both precisions, and P of each."""
 
     task: str
     anchor: str
+    scores: tuple[tuple[str, str], ...]
     plot: size_plots.Plot
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A picture in the page. `of` is the GPU where there are several; a tall one takes the room of several."""
+    """A picture in the page. `of` is the GPU where there are several."""
 
     title: str
     caption: str
     of: str
     svg: Markup
-    tall: bool
 
 
 @dataclass(frozen=True)
@@ -119,9 +130,7 @@ def write(report: Report, path: Path) -> None:
     try:
         write_text(path, content, errors="backslashreplace")
     except OSError as error:
-        raise UsageError(
-            f"The page {path} cannot be written: {error.strerror}.", "Choose another file with --html."
-        ) from error
+        raise unwritable(path, error, "Choose another file with --html.") from error
 
 
 def page(report: Report) -> str:
@@ -172,11 +181,10 @@ def _of_cpu(one: Missing, report: Report) -> bool:
 
 
 def _shown(picture: figures.Picture) -> _Shown:
-    width, height = picture.figure.get_size_inches()
     described = highlighting.shown(f"{picture.title}. {picture.caption}")
     svg = inline(picture.figure, picture.name, described)
     of = picture.setting if picture.all else ""
-    return _Shown(picture.title, picture.caption, of, svg, tall=height > 1.5 * width)
+    return _Shown(picture.title, picture.caption, of, svg)
 
 
 def _searches(drawn: Sequence[figures.Picture], part: _Part, shown: size_plots.Reach) -> list[_Search]:
@@ -188,13 +196,19 @@ def _searches(drawn: Sequence[figures.Picture], part: _Part, shown: size_plots.R
             name,
             tuple(_shown(picture) for picture in drawn if not picture.all and picture.setting == name),
             tuple(
-                _Tile(task, entries[0].anchor, plot)
+                _Tile(task, entries[0].anchor, _scores([entry.result for entry in entries]), plot)
                 for task, entries in sorted(of_task.items())
                 if (plot := size_plots.small([entry.result for entry in entries], shown))
             ),
         )
         for name, of_task in sorted(tiles.items())
     ]
+
+
+def _scores(results: Sequence[TaskResult]) -> tuple[tuple[str, str], ...]:
+    """P of a task in each precision; of repeated runs the typical one's."""
+    told = {runs[0].precision: tables.score(typical(runs)) for runs in by_task(results).values()}
+    return tuple((precision.value.upper(), told[precision]) for precision in Precision if precision in told)
 
 
 def _part(report: Report, shown: size_plots.Reach) -> _Part:
@@ -204,8 +218,10 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
     # An emulated P is none to go by.
     ordered = sorted(
         report.results,
-        key=lambda run: (not run.correct, 0.0 if run.emulated else -(run.score or 0.0), run.name, run.repetition),
-    )
+        key=lambda run: (
+            not run.correct, 0.0 if run.mark == "emulated" else -(run.score or 0.0), run.name, run.repetition
+        ),
+    )  # fmt: skip
     # Of repeated runs the typical one shows its kernel: ten runs of everything would be 30 MB of code.
     told = {id(typical(runs)) for group in pooled for runs in by_task(group.results).values()}
     entries = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cudamaster.report.data import CaseResult, TaskResult
 from cudamaster.values import Precision
 
+FEWEST_TICKS = 3  # of an axis that tells how far apart two heights are
 _OUTERMOST = 0.02  # of all speedups, on either side
 
 
@@ -89,7 +90,7 @@ def _speedups(results: Iterable[TaskResult]) -> list[float]:
 
 def small(results: Sequence[TaskResult], shown: Reach) -> Plot | None:
     """Runs of a task beside each other, without words; None where nothing was timed."""
-    return _plot(results, shown, 96, 30, left=3, right=3, top=3, bottom=3, ticks=False)
+    return _plot(results, shown, 120, 48, left=3, right=3, top=3, bottom=3, ticks=False)
 
 
 def large(result: TaskResult) -> Plot | None:
@@ -139,14 +140,24 @@ def _plot(
 
     lines = tuple(Line(result.precision, tuple(dot(case) for case in timed)) for result, timed in drawn)
     _, heaviest = drawn[0]
-    marks = tuple((y(value), text) for value, text in _ticks(shown)) if ticks else ()
+    marks = tuple((y(value), text) for value, text in tick_marks(shown)) if ticks else ()
     return Plot(width, height, y(1.0), lines, marks, heaviest[0].label, heaviest[-1].label)
 
 
-def _ticks(shown: Reach) -> list[tuple[float, str]]:
-    """Powers of two, of four or of more, at most six of them."""
+def tick_marks(shown: Reach) -> list[tuple[float, str]]:
+    """Powers of two, of four or of more, at most six of them; finer ones where there would be one or two."""
     octaves = math.log2(shown.high / shown.low)
     step = max(1, math.ceil(octaves / 5))
     powers = range(math.floor(math.log2(shown.low)), math.ceil(math.log2(shown.high)) + 1)
     inside = [power for power in powers if power % step == 0 and shown.low <= 2.0**power <= shown.high]
+    if len(inside) < FEWEST_TICKS:
+        return [(tick, f"{tick:g}") for tick in fine_ticks(shown.low, shown.high)]
     return [(2.0**power, f"{2**power:g}" if power >= 0 else f"1/{2**-power:g}") for power in inside]
+
+
+def fine_ticks(low: float, high: float) -> list[float]:
+    """Three ticks or more where powers of two are too far apart: half as far, or else at even steps. 1 is one."""
+    halves = [0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0]
+    even = [[step * place for place in range(1, round(4 / step))] for step in (0.2, 0.1, 0.05, 0.02, 0.01)]
+    found = [[round(tick, 2) for tick in ticks if low <= tick <= high] for ticks in (halves, *even)]
+    return next((ticks for ticks in found if len(ticks) >= FEWEST_TICKS), [1.0])

@@ -192,7 +192,7 @@ def authorities(found: Sequence[Authority]) -> Figure | None:
     if not measured:
         return None
     lines = math.ceil(len(measured) / 2)
-    figure = blank(0.65 + 1.25 * lines)
+    figure = blank(0.65 + 1.4 * lines)
     panels = list(figure.subplots(lines, 2, squeeze=False).flat)
     for panel, one in zip(panels, measured, strict=False):
         speedups = _contest(panel, one)
@@ -200,7 +200,8 @@ def authorities(found: Sequence[Authority]) -> Figure | None:
         without_ticks(panel)
         logarithmic(panel, "y", speedups)
         # Two lines: beside it stands another one.
-        panel.set_title(f"{label(one.task, 18)} {one.precision.value}\n{label(one.library, 24)}", fontsize=6.5, pad=3)
+        title = f"{label(one.task, 18)} {one.precision.value}\n{label(one.library, 24)}"
+        panel.set_title(title, fontsize=6.5, pad=4, linespacing=1.5)
     for panel in panels[len(measured) :]:
         panel.set_axis_off()
     figure.supxlabel("size (logarithmic)", fontsize=8)

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from cudamaster.account import TOLD_IN_PERCENT, change
 from cudamaster.report.agreement import MAY_DIFFER
 from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
 from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
 from cudamaster.speed import Interval
-from cudamaster.values import Bottleneck, Status
+from cudamaster.values import Bottleneck, Precision, Status
 
 UNKNOWN = "unknown"
 NONE = "-"
@@ -173,8 +174,9 @@ def _by_hardware(report: Report) -> list[tuple[str, list[Group]]]:
     def place(group: Group) -> tuple[bool, str]:
         return group.emulated, group.hardware.name
 
-    def line(group: Group) -> tuple[str, str, bool]:
-        return group.model, group.configuration.described, group.precision is None
+    def line(group: Group) -> tuple[str, str, int]:
+        order = [*Precision, None]
+        return group.model, group.configuration.described, order.index(group.precision)
 
     every = sorted([*each, *both], key=lambda group: (place(group), line(group)))
     return [(name, list(here)) for (_, name), here in groupby(every, place)]
@@ -297,13 +299,17 @@ def _migrations(group: Group) -> Table:
 def _metrics(group: Group) -> Table:
     rows = []
     for told in sorted(group.classes.metrics, key=lambda told: (told.bottleneck.value, -told.mean)):
-        deviation = f"{told.deviation:.0%}" if told.deviation is not None else NONE
-        quartiles = f"{told.lower_quartile:+.0%} to {told.upper_quartile:+.0%}"
-        row = (told.bottleneck.value, told.metric, str(told.tasks), f"{told.mean:+.0%}", deviation)
-        rows.append((*row, f"{told.median:+.0%}", quartiles))
+        # A spread of what is beyond any percentage is none either.
+        wide = told.deviation is None or told.mean > TOLD_IN_PERCENT or told.deviation > TOLD_IN_PERCENT
+        deviation = NONE if wide else f"{told.deviation:.0%}"
+        quartiles = f"{change(told.lower_quartile)} to {change(told.upper_quartile)}"
+        row = (told.bottleneck.value, told.metric, str(told.tasks), change(told.mean), deviation)
+        rows.append((*row, change(told.median), quartiles))
     columns = ("class before", "metric", "tasks", "mean", "deviation", "median", "quartiles")
     title = f"Relative changes of metrics, {_described(group)}"
-    return Table(title, "", columns, tuple(rows), columns[2:])
+    beyond = any(told.mean > TOLD_IN_PERCENT for told in group.classes.metrics)
+    note = "Beyond tenfold what was there before was next to nothing, so that no percentage is told" if beyond else ""
+    return Table(title, note, columns, tuple(rows), columns[2:])
 
 
 def _described(group: Group) -> str:

@@ -75,6 +75,8 @@ def optimize(
     options: Options | None = None,
     seed: int = 0,
     observer: Observer | None = None,
+    *,
+    tie: float = 0.0,
 ) -> Result:
     """Write one kernel in each of `rounds`; `seed` is that of the draws, and has nothing to do with the inputs' seed.
 
@@ -85,7 +87,7 @@ def optimize(
     must_have_rounds(rounds)
     options = options or Options()
     random = Random(seed)
-    frame = Frame(workbench, models, ROLES, observer)
+    frame = Frame(workbench, models, ROLES, observer, tie=tie)
     baseline = frame.measure_baseline()
     first = Exemplar(baseline.candidate, baseline.verdict, baseline.score, is_baseline=True)
     islands = Islands(first, options.islands, options.migration_interval)

@@ -65,6 +65,8 @@ def optimize(
     rounds: int,
     options: Options,
     observer: Observer | None = None,
+    *,
+    tie: float = 0.0,
 ) -> Result:
     """Run CudaForge with N = `rounds`, the first kernel included.
 
@@ -72,7 +74,7 @@ def optimize(
     be reached.
     """
     must_have_rounds(rounds)
-    frame = Frame(workbench, models, ROLES, observer)
+    frame = Frame(workbench, models, ROLES, observer, tie=tie)
     baseline = frame.measure_baseline().candidate
     latest: _Latest | None = None
     for number in range(1, rounds + 1):

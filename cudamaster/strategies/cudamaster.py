@@ -10,7 +10,7 @@ A role that twice gives no usable reply costs the round, but the Compiler: the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cudamaster.agents import coder, debug, planner
 from cudamaster.agents.asking import ReplyMisfit
@@ -31,21 +31,24 @@ def optimize(
     workbench: Workbench,
     models: Mapping[Role, Model],
     rounds: int,
-    debug_tries: int,
+    debug_tries: int | Callable[[int], int],
     observer: Observer | None = None,
+    *,
+    tie: float = 0.0,
 ) -> Result:
-    """Run algorithm 1 with R = `rounds` and D = `debug_tries`, one model per role.
+    """Run algorithm 1 with R = `rounds` and D = `debug_tries`, one model per role. D may be another in each round.
 
     Raises UsageError for R < 1 or D < 0, DeviceError when the baseline itself does not pass, and ModelError
     when a model cannot be reached. Given the same replies and verdicts it does the same, which is what resume
     rests on.
     """
-    if rounds < 1 or debug_tries < 0:
+    tries_in = debug_tries if callable(debug_tries) else lambda number: debug_tries
+    if rounds < 1 or tries_in(rounds) < 0:
         raise UsageError(
-            f"R = {rounds} and D = {debug_tries} make no search.",
+            f"R = {rounds} and D = {tries_in(rounds)} make no search.",
             "Give at least one round, and no fewer than 0 debug tries.",
         )
-    frame = Frame(workbench, models, ROLES, observer)
+    frame = Frame(workbench, models, ROLES, observer, tie=tie)
     frame.measure_baseline()  # lines 1 and 2: C*, S*, pi* and P* = 1
     for number in range(1, rounds + 1):  # line 3
         frame.observer.round_started(number, rounds)
@@ -62,7 +65,7 @@ def optimize(
                 return frame.result(note)
             plan = proposed
             frame.observer.planned(number, plan)
-            candidate, verdict = _write_and_debug(frame, number, plan, debug_tries, attempts)
+            candidate, verdict = _write_and_debug(frame, number, plan, tries_in(number), attempts)
         except ReplyMisfit as misfit:
             frame.lost(number, plan, attempts, str(misfit))
         else:

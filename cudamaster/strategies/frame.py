@@ -40,14 +40,20 @@ class Frame:
         models: Mapping[Role, Model],
         roles: Sequence[Role],
         observer: Observer | None = None,
+        *,
+        tie: float = 0.0,
     ) -> None:
-        """`roles` are those that the strategy asks; `models` has to name a model for each."""
+        """`roles` are those that the strategy asks; `models` has to name a model for each.
+
+        A modelled score that is above the best so far by no more than `tie`, a part of 1, is no new best.
+        """
         self.workbench = workbench
         self.observer: Observer = observer or Silent()
         self._meter = Meter(self.observer.asking, roles)
         self.models = {role: self._meter.model(models[role]) for role in roles}
         self.brief = brief_of(workbench)
         self.rounds: list[Round] = []
+        self._tie = tie
         self._baseline: Best | None = None
         self._best: Best | None = None
 
@@ -126,8 +132,9 @@ class Frame:
     ) -> None:
         """End a round with its last candidate: the new best where it is correct and faster, and else a failure."""
         before = self.best
-        # Written so that a score of NaN is refused.
-        accepted = verdict.correct and verdict.score is not None and verdict.score > before.score
+        # Written so that a score of NaN is refused. A model has no noise, and says of no hair's breadth that it is one.
+        to_beat = before.score if verdict.modelled is None else before.score * (1 + self._tie)
+        accepted = verdict.correct and verdict.score is not None and verdict.score > to_beat
         if accepted:
             assert verdict.score is not None
             findings = self.workbench.findings(candidate, verdict)
@@ -137,6 +144,8 @@ class Frame:
         if verdict.correct and not accepted:
             score = f"no score: {detail}" if verdict.score is None else f"speedup {verdict.score:.3f}"
             detail = f"{score}, where the best so far has {before.score:.3f}"
+            if verdict.score is not None and verdict.score > before.score:
+                detail += f": a tie, since the model says nothing by less than {self._tie:.0%}"
         self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:

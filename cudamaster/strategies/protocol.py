@@ -110,6 +110,10 @@ class Observer(Protocol):
         """A model is about to be asked."""
         ...
 
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """A call of a role failed, or its reply cannot be used, and it is asked again after a pause."""
+        ...
+
     def evaluating(self, candidate: Candidate) -> None:
         """A candidate is about to be built, checked and timed."""
         ...
@@ -165,6 +169,9 @@ class Silent:
     def asking(self, role: Role, model: str) -> None:
         """Ignore it."""
 
+    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
+        """Ignore it."""
+
     def evaluating(self, candidate: Candidate) -> None:
         """Ignore it."""
 
@@ -197,3 +204,9 @@ class Silent:
 
     def stopped(self, note: str) -> None:
         """Ignore it."""
+
+
+def asked_again(role: Role, pause_s: float, why: str) -> str:
+    """What people are told of a role that is asked again."""
+    when = f" in {pause_s:.0f} s" if pause_s >= 0.5 else ""
+    return f"the {role.value} is asked again{when}: {why}"

@@ -20,6 +20,20 @@ Option = str | bool | int | float
 _LARGEST = 2**63  # what a run's settings keep is below
 
 
+class EarlierStage(Protocol):
+    """The part of a stage of a run that is told (runrecord.Stage)."""
+
+    @property
+    def rounds(self) -> int:
+        """R of then."""
+        ...
+
+    @property
+    def debug_tries(self) -> int:
+        """D of then."""
+        ...
+
+
 class SearchSettings(Protocol):
     """The part of a run's settings that a search goes by (runrecord.Settings)."""
 
@@ -38,9 +52,18 @@ class SearchSettings(Protocol):
         """D of algorithm 1."""
         ...
 
+    def tries_in(self, number: int) -> int:
+        """D of that round, which is another one where the run was given more since."""
+        ...
+
     @property
     def search_seed(self) -> int:
         """Seed of the strategy's own draws."""
+        ...
+
+    @property
+    def earlier(self) -> Sequence[EarlierStage]:
+        """What the run had before each time that it was carried on."""
         ...
 
     @property
@@ -56,6 +79,11 @@ class SearchSettings(Protocol):
     @property
     def jump_above(self) -> float:
         """JumpRule.above."""
+        ...
+
+    @property
+    def tie(self) -> float:
+        """By what part of 1 a modelled score has to be above the best so far, to be one."""
         ...
 
     @property
@@ -100,25 +128,27 @@ class Strategy:
 def _cudamaster(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
-    return cudamaster.optimize(workbench, models, settings.rounds, settings.debug_tries, observer)
+    return cudamaster.optimize(workbench, models, settings.rounds, settings.tries_in, observer, tie=settings.tie)
 
 
 def _cudaforge(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
     options = options_of(find(cudaforge.NAME), settings.options)
-    return cudaforge.optimize(workbench, models, settings.rounds, options, observer)
+    return cudaforge.optimize(workbench, models, settings.rounds, options, observer, tie=settings.tie)
 
 
 def _sample(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    return sample.optimize(workbench, models, settings.rounds, observer)
+    return sample.optimize(workbench, models, settings.rounds, observer, tie=settings.tie)
 
 
 def _contrastive(
     workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
 ) -> Result:
     options = options_of(find(contrastive.NAME), settings.options)
-    return contrastive.optimize(workbench, models, settings.rounds, options, settings.search_seed, observer)
+    return contrastive.optimize(
+        workbench, models, settings.rounds, options, settings.search_seed, observer, tie=settings.tie
+    )
 
 
 STRATEGIES = {
@@ -196,7 +226,12 @@ def described(settings: SearchSettings) -> str:
         words.append(f"D = {settings.debug_tries}")
     if settings.examples:
         words.append(f"worked examples = {settings.examples}")
-    return ", ".join([*words, *(f"{name} = {value}" for name, value in settings.options.items())])
+    words += [f"{name} = {value}" for name, value in settings.options.items()]
+    if settings.earlier:
+        first = settings.earlier[0]
+        tries = f", D = {first.debug_tries}" if first.debug_tries != settings.debug_tries else ""
+        words.append(f"carried on from R = {first.rounds}{tries}")
+    return ", ".join(words)
 
 
 def debug_tries_of(strategy: Strategy, given: int | None) -> int:

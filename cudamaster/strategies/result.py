@@ -55,3 +55,10 @@ class Result:
     def improved(self) -> bool:
         """Whether anything better than the baseline was found."""
         return self.best.id != self.baseline.id
+
+    @property
+    def senseless(self) -> str | None:
+        """Where the search came to its end and no round to a kernel: why the last did not. No reply was of use then."""
+        if self.stopped or not self.rounds or any(done.attempts for done in self.rounds):
+            return None
+        return self.rounds[-1].outcome.detail

@@ -22,11 +22,16 @@ ROLES = (Role.CODER,)
 
 
 def optimize(
-    workbench: Workbench, models: Mapping[Role, Model], samples: int, observer: Observer | None = None
+    workbench: Workbench,
+    models: Mapping[Role, Model],
+    samples: int,
+    observer: Observer | None = None,
+    *,
+    tie: float = 0.0,
 ) -> Result:
     """Ask for a kernel `samples` times. Raises UsageError for fewer than one, DeviceError and ModelError."""
     must_have_rounds(samples)
-    frame = Frame(workbench, models, ROLES, observer)
+    frame = Frame(workbench, models, ROLES, observer, tie=tie)
     baseline = frame.measure_baseline().candidate
     for number in range(1, samples + 1):
         frame.observer.round_started(number, samples)

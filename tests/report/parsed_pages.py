@@ -18,7 +18,7 @@ HOSTILE = (
     "</pre></script><script>document.title='taken'</script><img src=x onerror=alert(1)> &amp; "
     "\x1b[31m\u202e\ud800 {{ 7*7 }}"
 )
-VOID = {"meta", "link", "br", "img", "input", "line", "circle", "use", "path", "rect", "polyline", "hr"}
+VOID = {"meta", "link", "br", "img", "input", "line", "circle", "use", "path", "rect", "polyline", "hr", "wbr"}
 
 
 def hostile(value: Any) -> Any:

@@ -197,6 +197,29 @@ def test_titles_of_libraries_stand_beside_each_other() -> None:
     assert 0 <= left.x0 < left.x1 < right.x0 < right.x1 <= drawn.bbox.x1
 
 
+def test_no_axis_of_a_library_has_a_single_tick() -> None:
+    """Where all speedups are near 1 ticks are finer than powers of two."""
+    near = authority("fft", "cuFFT")
+    cases = tuple(replace(case, speedup=0.62, ours_speedup=1.3, floor_us=None) for case in near.cases)
+    drawn = speed_figures.authorities([replace(near, cases=cases)])
+    assert drawn is not None
+    drawn.draw_without_rendering()
+    (panel, *_) = drawn.axes
+    low, high = panel.get_ylim()
+    told = [label.get_text() for label in panel.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len(told) >= 3
+    assert "1" in told
+
+
+def test_names_of_metrics_are_whole() -> None:
+    one = result("fft")
+    long = "Warp Cycles Per Executed Instruction"
+    changed = replace(one, changes=(replace(one.changes[0], name=long),))
+    drawn = class_figures.metric_changes([changed])
+    assert drawn is not None
+    assert [" ".join(label.get_text().split()) for label in drawn.axes[0].get_yticklabels()] == [f"{long} (1)"]
+
+
 def test_whatever_a_name_is_figures_can_be_drawn(several: Report, tmp_path: Path) -> None:
     """A name may hold mathematics, tags, control characters or half a surrogate pair, and be far too long."""
     results = [

@@ -13,6 +13,7 @@ import pytest
 from made_up import CPU, report, result
 from parsed_pages import Parsed, full_report
 
+from cudamaster import resources
 from cudamaster.errors import UsageError
 from cudamaster.report import page
 from cudamaster.report.data import Missing, Progress
@@ -83,13 +84,64 @@ def test_what_a_stopped_run_had_not_taken_yet_is_no_lost_kernel() -> None:
 
 
 def test_a_modelled_score_stands_within_the_fence_with_its_error() -> None:
-    """And among the details of its task alone."""
+    """In its row, before anything is opened, and in no number of what was measured."""
     one = result("fft", hardware=replace(CPU, modelled=GpuModel("v1", "NVIDIA H200", 1.25)))
+    assert one.speed is not None
     before, fenced = page.page(report([one, result("softmax")])).split('<section id="emulated">')
-    assert f"P (modelled)</dt><dd>{one.score:.2f}; gpu-model v1 of an NVIDIA H200" in fenced
+    told = f"{one.speed.interval.low:.2f} to {one.speed.interval.high:.2f}"
+    row = fenced.split('data-k="fft_fp32"')[1].split("<details>")[0]
+    assert f"<strong>{one.score:.2f}</strong>" in row
+    assert told in row
+    assert f"P (modelled)</dt><dd>{one.score:.2f}, {told}: gpu-model v1 of an NVIDIA H200" in fenced
     assert "no GPU measured it" in fenced
     assert '<svg class="sizes' not in fenced
     assert "modelled" not in Parsed(before).text
+    assert "a number or a picture of what was measured" in fenced
+
+
+def test_a_page_of_the_cpu_device_alone_speaks_of_nothing_that_is_not_there() -> None:
+    """No picture, no number of a GPU, no floor; and tasks of a model's P by that, the largest first."""
+    model = replace(CPU, modelled=GpuModel("v1", "NVIDIA H200", 1.25))
+    results = [replace(result(task, hardware=model), score=score) for task, score in (("fft", 1.5), ("relu", 2.5))]
+    text = page.page(report(results))
+    told = Parsed(text).text
+    for word in ("picture", "Pictures", "The floor is", "say nothing about a GPU"):
+        assert word not in told
+    assert text.index('data-k="relu_fp32"') < text.index('data-k="fft_fp32"')
+
+
+def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
+    """Beside what it was and is, in plain figures: no +418010 %, no 8.2e-05, and no 1.02e+04."""
+    one = result("fft")
+    assert one.before is not None
+    changes = tuple(replace(change, before=8.2e-5, after=10240.0, relative=4180.1) for change in one.changes)
+    text = page.page(report([replace(one, changes=changes)]))
+    assert '<td class="n">0.000082</td><td class="n">10,240</td><td class="n">&gt; 10 x</td>' in text
+    assert "418010" not in text
+    assert "next to nothing" in text
+
+
+def test_small_plots_say_what_they_are_of() -> None:
+    """The whole name, which may break at its parts, and P in each precision; a key's line stays with its word."""
+    results = [result("high_order_contraction", precision) for precision in Precision]
+    text = page.page(report(results))
+    (tile,) = re.findall(r'<li><a href="#[^"]+">(.*?)<svg', text)
+    assert tile.startswith("<span>high_<wbr>order_<wbr>contraction</span>")
+    for one in results:
+        assert f"{one.precision.value.upper()} {one.score:.2f}" in tile
+    assert len(re.findall(r'<span class="whole"><span class="key', text)) == 2
+
+
+@pytest.mark.parametrize("sheet", ["report.css", "run.html.j2"])
+def test_paper_is_light_and_holds_what_is_folded(sheet: str) -> None:
+    """Whatever scheme the screen has; nothing is cut off that one scrolls to see there."""
+    text = (resources.package() / "pages" / sheet).read_text()
+    assert "@media screen and (prefers-color-scheme: dark)" in text
+    assert not re.search(r"@media \(prefers-color-scheme", text)
+    paper = text.split("@media print")[1]
+    assert "::details-content { content-visibility: visible" in paper
+    assert "white-space: pre-wrap" in paper
+    assert ".wide { overflow: visible" in paper
 
 
 def test_emulated_results_are_fenced_off() -> None:

@@ -241,6 +241,33 @@ def test_a_faster_kernel_that_a_stopped_run_had_not_taken_yet_is_no_kept_baselin
     assert [line["class_after"] for line in lines] == ["", "memory latency bound"]
 
 
+def test_a_mean_over_next_to_nothing_is_no_percentage() -> None:
+    """One task of which a metric was 0.0001 before would make a mean of thousands of percent."""
+    results = [
+        told("a", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(0.0001, 30),)),
+        told("b", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 5),)),
+        told("c", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 10),)),
+    ]
+    metrics = tables.classes(report(*results))[-1]
+    ((*_, mean, deviation, median, quartiles),) = metrics.rows
+    assert (mean, deviation, median) == ("> 10 x", "-", "+0%")
+    assert quartiles.endswith("to > 10 x")
+    assert "next to nothing" in metrics.note
+
+
+def test_what_is_missing_is_counted_as_it_is_listed() -> None:
+    """Also in a precision of which nothing has a result: four and one are five."""
+    lost = [Missing(task, Precision.FP32, "dense", "not reached") for task in ("c", "d", "e", "f")]
+    lost.append(Missing("a", Precision.BF16, "dense", "not reached"))
+    found = replace(report(told("a", 2.0), told("b", 2.0)), missing=tuple(lost))
+    (pooled,) = groups(found, pooled=True)
+    sentences = headline(found)
+    assert len(pooled.missing) == 5
+    assert "4 missing" in sentences[0]
+    assert "In BF16 1 task is missing, and there is no result." in sentences
+    assert not any("there is no result" in one for one in headline(replace(found, missing=tuple(lost[:4]))))
+
+
 def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
     both = report(told("a", 2.0), told("b", 77.0, hardware=CPU))
     measured, spreads, _, emulated, cost = tables.overview(both)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
 
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.speed import compare
@@ -50,6 +53,9 @@ class FakeCard:
         return f"DESCRIPTION of {self.name} in {precision.value}"
 
 
+ESCAPES = "<escapes>"
+
+
 def kernel(status: str = "correct", score: float | None = None, tag: str = "") -> str:
     """Code whose verdict the scripted workbench reads from its first line."""
     return (
@@ -76,6 +82,7 @@ class ScriptedWorkbench:
         self.evaluated.append(candidate.id)
         self._delay()
         _, status, score, tag = candidate.code.split("\n", 1)[0].split(" ", 3)
+        tag = tag.replace(ESCAPES, "\x1b[2J\u202e")  # code cannot hold them, what a program prints can
         timing = Timing((2.0, 4.0), (1.0, 2.0))
         return Verdict(
             candidate=candidate.id,
@@ -240,6 +247,92 @@ class ChatServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class BadServer:
+    """Reads each request, counts it, and leaves the rest to `respond`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.asked += 1
+                self.rfile.read(int(self.headers["Content-Length"]))
+                outer.respond(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class DrippingServer(BadServer):
+    """Answers every request with a byte each 0.05 s for ever: of the body, or of the headers with `headers`."""
+
+    def __init__(self, headers: bool = False) -> None:
+        super().__init__()
+        self.left = threading.Event()
+        self._headers = headers
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        begun = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        handler.wfile.write(begun + (b"X-Slow: " if self._headers else b"Content-Length: 1000000\r\n\r\n{"))
+        try:
+            while True:
+                handler.wfile.write(b" ")
+                time.sleep(0.05)
+        except OSError:
+            self.left.set()  # whoever asked has closed the connection
+
+
+class FloodingServer(BadServer):
+    """Answers every request with a reply that has no end, as fast as it is read; with `packed` in gzip's form."""
+
+    def __init__(self, packed: bool = False) -> None:
+        super().__init__()
+        self.left = threading.Event()
+        self._packed = packed
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        packer = zlib.compressobj(wbits=31)
+        begun = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        handler.wfile.write(begun + (b"Content-Encoding: gzip\r\n\r\n" if self._packed else b"\r\n"))
+        try:
+            while True:
+                part = b" " * (1 << 20)
+                handler.wfile.write(packer.compress(part) if self._packed else part)
+        except OSError:
+            self.left.set()  # whoever asked has closed the connection
+
+
+class RawServer(BadServer):
+    """Answers every request with the same status and bytes."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__()
+        self._status = status
+        self._body = body
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(self._status)
+        handler.send_header("Content-Length", str(len(self._body)))
+        handler.end_headers()
+        handler.wfile.write(self._body)
 
 
 class PlainHttpModel:

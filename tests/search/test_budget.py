@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_stand_ins import ChatServer, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
+from search_stand_ins import ChatServer, DrippingServer, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.budget import Budget, Limits, Spent
 from cudamaster.cli.search_options import BudgetOptions
@@ -152,12 +153,37 @@ def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypat
         model = LiteLLMModel("openai/x", server.url, retries=9, sleep=slept.append, chance=lambda: 0.0)
         models = dict.fromkeys(Role, model)
         settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
-        result = optimize(tmp_path / "run", HoldingWorkbench(), models, settings, budget=Budget(Limits(minutes=1)))
+        budget = Budget(Limits(minutes=1), clock=lambda: 0.0)
+        result = optimize(tmp_path / "run", HoldingWorkbench(), models, settings, budget=budget)
         assert len(server.asked) == len(slept) + 1
     assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert (result.stopped, result.score) == (True, 1.0)
     assert "The budget of 1 minutes ends within the 64 s" in str(result.note)
     assert "ends within the 64 s" in str(read_record(tmp_path / "run").sessions[-1].ended)
+
+
+def test_minutes_end_a_call_that_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that drips for ever costs no more than the minutes that were given; the best so far is the result."""
+    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
+    with DrippingServer() as server:
+        settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
+        models = dict.fromkeys(Role, LiteLLMModel("openai/x", server.url))
+        assert models[Role.PLANNER].known  # LiteLLM is imported, which takes seconds
+        began = time.monotonic()
+        result = optimize(
+            tmp_path / "run", HoldingWorkbench(), models, settings, budget=Budget(Limits(minutes=1.5 / 60))
+        )
+        assert time.monotonic() - began < 5.0
+        assert server.asked <= 1
+    assert (result.stopped, result.score) == (True, 1.0)
+    assert "minutes is spent" in str(result.note)
+
+
+def test_what_others_spend_ends_no_call_that_is_out() -> None:
+    """Its reply is as good as paid for; minutes and a stop end it."""
+    Budget(Limits(dollars=1.0, tokens=1, gpu_seconds=1), Spent(dollars=2.0, tokens=9, gpu_seconds=9)).check_time()
+    with pytest.raises(BudgetSpent, match="minutes"):
+        Budget(Limits(minutes=1), Spent(seconds=60.0)).check_time()
 
 
 def test_a_suite_that_is_stopped_waits_for_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +289,43 @@ def test_the_command_stops_at_a_limit_keeps_it_and_lifts_it(tmp_path: Path) -> N
     assert [session.limits.gpu_seconds for session in read_record(Path(path)).sessions] == [0.01, 0.01, None]
 
 
+def test_the_command_holds_a_reply_to_its_seconds(tmp_path: Path) -> None:
+    """--model-timeout as it is given, and as --resume keeps it; each further try is a line with reason and pause.
+
+    SIGTERM meanwhile ends it with the line to resume, which finds a missing key before anything else.
+    """
+    ourselves = [sys.executable, "-m", "cudamaster", "optimize"]
+    environment = {**os.environ, "OPENAI_API_KEY": "dummy-key-5f2a9c"}
+    with DrippingServer() as server:
+        command = [*ourselves, "hinge_loss", "-R", "1", "-D", "0", "--device", "cpu", "--out", str(tmp_path),
+                   "--model", "openai/x", "--base-url", server.url, "--model-timeout", "0.5"]  # fmt: skip
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if "asked again" in line)
+            process.terminate()
+            _, said = process.communicate(timeout=30)
+    assert re.search(r"planner is asked again in 1 s: it did not answer in time \(no whole reply within 0\.5 s\)", line)
+    (path,) = tmp_path.iterdir()
+    assert process.returncode == 130
+    assert f"optimize --resume {path}\ninterrupted\n" in said
+    (session,) = read_record(path).sessions
+    assert (session.limits.reply_seconds, session.ended) == (0.5, "interrupted")
+    del environment["OPENAI_API_KEY"]
+    ran = subprocess.run([*ourselves, "--resume", str(path)], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 5
+    assert ran.stderr.startswith(f"error: Model openai/x at {server.url}: no key was given.")
+    assert read_record(path).sessions == (session,)
+
+
 def test_limits_of_before_hold_until_others_are_given() -> None:
     before = Limits(dollars=1.0, tokens=100, minutes=5)
-    given = BudgetOptions(dollars=None, tokens=math.inf, minutes=9.0, gpu_seconds=3.0)
-    assert given.limits(before) == Limits(dollars=1.0, tokens=None, minutes=9.0, gpu_seconds=3.0)
+    given = BudgetOptions(dollars=None, tokens=math.inf, minutes=9.0, gpu_seconds=3.0, reply_seconds=30.0)
+    now = given.limits(before)
+    assert now == Limits(dollars=1.0, tokens=None, minutes=9.0, gpu_seconds=3.0, reply_seconds=30.0)
+    assert BudgetOptions(None, None, None, None).limits(now) == now
+    assert BudgetOptions(None, None, None, None).limits().reply_seconds == 600.0
 
 
 def test_a_reader_of_a_stopped_run_is_told_why(tmp_path: Path) -> None:

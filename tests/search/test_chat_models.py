@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import email.utils
 import json
+import os
 import re
+import resource
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,13 +22,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, code, dot_product, fix, plan
+from search_stand_ins import (
+    COMMAND,
+    ChatServer,
+    DrippingServer,
+    FloodingServer,
+    RawServer,
+    code,
+    dot_product,
+    fix,
+    plan,
+)
 from small_cards import small_card
 
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import ModelError, UsageError
+from cudamaster.errors import BudgetSpent, ModelError, UsageError
 from cudamaster.evaluation import Workbench
 from cudamaster.models import choose
+from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Message, Model, Request, Sampling
@@ -130,8 +146,9 @@ def failing(
         (503, 3, "the server keeps failing"),
         (520, 3, "the server keeps failing"),
         (529, 3, "the server keeps failing"),
-        (402, 1, "request was refused"),
+        (402, 1, "quota is used up"),
         (401, 1, "the key was refused"),
+        (403, 1, "the key has no access"),
         (404, 1, "no such model"),
         (400, 1, "request was refused"),
     ],
@@ -146,6 +163,48 @@ def test_a_refusal_names_model_reason_and_fix(status: int, calls: int, reason: s
     assert slept == [1.0, 2.0][: calls - 1]
     assert SECRET not in str(error)
     assert "sk-abcdef123456" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_an_account_without_money_is_not_waited_for(name: str) -> None:
+    """Its provider answers as to a rate limit, by a code of its own; the words alone are said of both."""
+    words = "You exceeded your current quota, please check your plan and billing details."
+    for kind, calls, reason in (("insufficient_quota", 1, "quota is used up"), ("rate_limit", 3, "limit outlasted")):
+        error = json.dumps({"error": {"message": words, "type": kind, "code": kind}}).encode()
+        slept: list[float] = []
+        with RawServer(429, error) as server, pytest.raises(ModelError, match=reason):
+            LiteLLMModel(name, server.url, retries=2, sleep=slept.append).ask(REQUEST)
+        assert (server.asked, len(slept)) == (calls, calls - 1)
+
+
+@pytest.mark.parametrize("body", [b"<html>a proxy's page</html>", b"", b"{}", b"[]"])
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_what_is_no_reply_is_asked_for_again(name: str, body: bytes) -> None:
+    """Whoever serves it: a proxy between may be gone at the next try."""
+    told: list[tuple[float, str]] = []
+    with RawServer(200, body) as server:
+        model = LiteLLMModel(name, server.url, retries=1, sleep=lambda _: None, chance=lambda: 0.0)
+        model.before_pause = lambda pause_s, why: told.append((pause_s, why))
+        with pytest.raises(ModelError):
+            model.ask(REQUEST)
+        assert server.asked == 2
+    ((pause_s, why),) = told
+    assert pause_s == 1.0
+    assert why.startswith("the call failed (Invalid" if (name, body) == ("hosted_vllm/x", b"[]") else "what came is no")
+
+
+def test_a_pause_is_told_with_its_reason() -> None:
+    """A person sees what is waited for, without a key in it."""
+    answers = iter([(429, f"slow down, {SECRET}"), (500, "boom"), (200, "fine")])
+    told: list[tuple[float, str]] = []
+    with ChatServer(lambda *_: next(answers)) as server:
+        model = LiteLLMModel("openai/x", server.url, sleep=lambda _: None, chance=lambda: 0.0)
+        model.before_pause = lambda pause_s, why: told.append((pause_s, why))
+        model.ask(REQUEST)
+    (first, limited), (second, failed) = told
+    assert (first, second) == (1.0, 2.0)
+    assert re.fullmatch(r"its rate limit is reached \(slow down, \*\*\*\)", limited)
+    assert re.fullmatch(r"its server fails \(boom\)", failed)
 
 
 def test_a_pause_can_help() -> None:
@@ -218,21 +277,185 @@ def test_a_provider_is_known_before_a_call(
     assert LiteLLMModel(name, url).known is known
     choice = choose.Choice({Role.PLANNER: "playbook", Role.CODER: name}, url)
     if known:
-        choose.must_be_known(choice)
+        choose.must_be_usable(choice)
     else:
         with pytest.raises(UsageError, match=f"No model is known as {name}.*PROVIDER/NAME"):
-            choose.must_be_known(choice)
+            choose.must_be_usable(choice)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "variables", "wanted"),
+    [
+        ("openai/x", None, {}, "OPENAI_API_KEY"),
+        ("gpt-4o", None, {}, "OPENAI_API_KEY"),
+        ("openai/x", "http://localhost:1/v1", {}, "OPENAI_API_KEY"),
+        ("openai/x", None, {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY"),
+        ("anthropic/claude-sonnet-4-5", None, {"OPENAI_API_KEY": SECRET}, "ANTHROPIC_API_KEY"),
+        ("deepseek/deepseek-chat", None, {}, "DEEPSEEK_API_KEY"),
+        ("openai/x", None, {"OPENAI_API_KEY": SECRET}, None),
+        ("anthropic/claude-sonnet-4-5", None, {"ANTHROPIC_AUTH_TOKEN": SECRET}, None),
+        ("gemini/gemini-2.5-pro", None, {"GOOGLE_API_KEY": SECRET}, None),
+        # Servers of one's own need none, and what others log in by is not known.
+        ("deepseek/deepseek-chat", "http://localhost:1/v1", {}, None),
+        ("deepseek/deepseek-chat", None, {"DEEPSEEK_API_BASE": "http://localhost:1"}, None),
+        ("hosted_vllm/x", "http://localhost:1/v1", {}, None),
+        ("ollama/qwen3", None, {}, None),
+        ("bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0", None, {}, None),
+        ("github_copilot/gpt-4o", None, {}, None),
+    ],
+)
+def test_a_missing_key_is_known_before_a_call(
+    name: str, url: str | None, variables: dict[str, str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in list(os.environ):
+        if re.search("KEY|TOKEN|API_BASE", variable):
+            monkeypatch.delenv(variable)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    choice = choose.Choice({Role.PLANNER: "playbook", Role.CODER: name}, url)
+    if wanted is None:
+        choose.must_be_usable(choice)
+    else:
+        with pytest.raises(ModelError, match=f"{name}.*: no key was given") as error:
+            choose.must_be_usable(choice)
+        assert wanted in error.value.fix
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["optimize", "hinge_loss", "--model", "openai/x"],
+        ["optimize", "hinge_loss", "--coder-model", "openai/x"],
+        ["optimize", "hinge_loss", "--strategy", "cudaforge", "--judge-model", "openai/x"],
+        ["suite", "--tasks", "h*", "--debug-model", "openai/x"],
+    ],
+)
+def test_the_command_finds_a_missing_key_before_it_measures(tmp_path: Path, words: list[str]) -> None:
+    """No run folder is made, whichever role it is missing for."""
+    environment = {name: value for name, value in os.environ.items() if "KEY" not in name}
+    command = [sys.executable, "-m", "cudamaster", *words, "--device", "cpu"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (5, "")
+    assert ran.stderr.startswith("error: Model openai/x: no key was given. Set the provider's key")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_path: Path) -> None:
+    """With --json there is one object on stdout, and resumed it ends the same; a suite counts it as failed.
+
+    There, too, each further try is a line.
+    """
+    busy: list[tuple[int, str]] = []
+    with ChatServer(lambda *_: busy.pop() if busy else (200, "Sorry, I am a teapot.")) as server:
+        common = ["-R", "1", "-D", "0", "--device", "cpu", "--model", "openai/x", "--base-url", server.url]
+
+        def command(*words: str) -> subprocess.CompletedProcess[str]:
+            whole = [sys.executable, "-m", "cudamaster", *words]
+            return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        ran = command("optimize", "hinge_loss", *common, "--out", "runs")
+        assert ran.returncode == 5, ran.stderr
+        assert re.search(r"error: No round came to a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
+        again = "the planner is asked again: its reply cannot be used: there is no complete JSON object"
+        assert ran.stdout.count(again) == 1
+        (run,) = (tmp_path / "runs").iterdir()
+        resumed = command("optimize", "--resume", str(run), "--json")
+        assert resumed.returncode == 5
+        assert json.loads(resumed.stdout)["error"]["exit_code"] == 5
+        busy.append((429, "slow down"))
+        ran = command("suite", "--tasks", "hinge_loss", *common, "--record", "suite")
+        assert ran.returncode == 1, ran.stderr
+        told = r"hinge_loss_fp32: the planner is asked again in [12] s: its rate limit is reached \(slow down\)"
+        assert len(re.findall(told, ran.stdout)) == 1
+        assert ran.stdout.count(f"hinge_loss_fp32: {again}") == 1
+        assert "hinge_loss_fp32 failed: No round came to a kernel" in ran.stdout
 
 
 def test_a_server_that_is_too_slow_is_a_timeout() -> None:
-    import time
-
     def slow(*_: object) -> tuple[int, str]:
         time.sleep(1.0)
         return 200, "late"
 
     with ChatServer(slow) as server, pytest.raises(ModelError, match="did not answer in time"):
         LiteLLMModel("openai/test-model", server.url, timeout_s=0.2, retries=0).ask(REQUEST)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
+    """The limit is on the whole reply: a byte now and then, of the headers too, does not put it off.
+
+    The connection is closed then, so that the server need not go on.
+    """
+    with DrippingServer(headers=headers) as server:
+        model = LiteLLMModel("openai/test-model", server.url, timeout_s=0.5, retries=1, sleep=lambda _: None)
+        assert model.known  # LiteLLM is imported, which takes seconds
+        began = time.monotonic()
+        with pytest.raises(ModelError, match="did not answer in time") as error:
+            model.ask(REQUEST)
+        assert 1.0 <= time.monotonic() - began < 5.0
+        assert server.asked == 2
+        assert server.left.wait(5.0)
+    assert "--model-timeout" in error.value.fix
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
+def test_a_reply_without_end_fills_no_memory(name: str, packed: bool) -> None:
+    """It is given up at 128 MiB, unpacked, and not asked for again."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with FloodingServer(packed) as server:
+        with pytest.raises(ModelError, match="its reply goes on beyond 128 MiB"):
+            LiteLLMModel(name, server.url, timeout_s=120).ask(REQUEST)
+        assert server.left.wait(5.0)
+        assert server.asked == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
+
+
+def test_no_limit_is_none_of_litellm_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes None for ten minutes, and a socket takes no number of any size."""
+    given: list[float] = []
+
+    def never(*, timeout: float, **_: Any) -> None:
+        given.append(timeout)
+        raise ValueError("no")
+
+    monkeypatch.setattr("litellm.completion", never)
+    for limit_s in (None, 1e300, 5.0):
+        with pytest.raises(ModelError):
+            LiteLLMModel("openai/x", timeout_s=limit_s).ask(REQUEST)
+    assert given == [1e6, 1e6, 5.0]
+
+
+def test_a_call_that_was_given_up_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its thread is gone with its next step, and prints nothing on the terminal."""
+
+    def for_ever() -> None:
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(OutOfTime, match=r"within 0\.1 s"):
+        in_time(for_ever, 0.1)
+    until = time.monotonic() + 10
+    while any(thread.name == "call" for thread in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "call"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_call_that_is_out_can_be_ended() -> None:
+    """What is asked meanwhile may say that it is no longer wanted; there is no further try."""
+
+    def over() -> None:
+        if server.asked:
+            raise BudgetSpent("The time is over.", "")
+
+    with DrippingServer() as server:
+        model = LiteLLMModel("openai/test-model", server.url)
+        model.while_asking = over
+        with pytest.raises(BudgetSpent, match="time is over"):
+            model.ask(REQUEST)
+        assert server.left.wait(5.0)
+        assert server.asked == 1
 
 
 def test_usage_that_is_not_told_is_unknown() -> None:

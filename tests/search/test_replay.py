@@ -386,7 +386,7 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
         (["--replay-models", "a", "--judge-model", "x/y"], "leave --judge-model out"),
         (["--replay", "a", "--device", "cpu"], "leave --device out"),
         (["--replay-models", "/nowhere", "--device", "cpu"], "no record of one run"),
-        (["--resume", "a", "-R", "5"], "leave --rounds out"),
+        (["--resume", "a", "--strategy", "sample"], "leave --strategy out; -R and -D may be raised"),
         (["--resume", "a", "--coder-model", "x/y"], "leave --coder-model out"),
         (["--resume", "a", "--record", "b"], "leave --record out"),
         (["--resume", "a", "--precision", "bf16"], "leave --precision out"),

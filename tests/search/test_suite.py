@@ -250,6 +250,24 @@ def test_nothing_is_lost_by_a_kill_or_an_interruption(tmp_path: Path, number: si
     assert exchanges(path) == CALLS * len(TASKS)
 
 
+def test_an_interrupted_suite_waits_for_what_ends_soon(tmp_path: Path) -> None:
+    """A run whose judgement was its last step is done; in any case it writes down for how long it was worked on."""
+    path = tmp_path / "suite"
+    child = _CHILD.replace("time.sleep(60)", "time.sleep(1.5)")
+    with subprocess.Popen(
+        [sys.executable, "-c", child, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(30)
+    (session,) = read_record(path / "bee_fp32").sessions
+    assert session.ended == "finished"
+    assert read(path).entries[1].state is State.DONE
+    assert not list(path.rglob("*.tmp"))
+
+
 def test_how_it_stands_is_told_while_it_runs(tmp_path: Path) -> None:
     """What each running task waits for, what was spent, and in the end that all is done."""
     boards: list[Board] = []
@@ -398,8 +416,9 @@ def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_anything_begins(
-    tmp_path: Path, arguments: list[str], exit_code: int, said: str
+    tmp_path: Path, arguments: list[str], exit_code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     ran = cli(*arguments, "--out", str(tmp_path / "runs"))
     assert ran.returncode == exit_code, ran.stderr
     assert said in " ".join(ran.stderr.split())

@@ -105,7 +105,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """What is opened."""
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "rect"):
+        if tag not in ("meta", "rect", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
+from search_stand_ins import COMMAND, ESCAPES, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 from show_runs import DONE, MENDED, SCRIPT, SECRET, SETTINGS, Page, page, run_of, show
 
 from cudamaster.cli.optimize import Progress
@@ -83,7 +83,7 @@ def test_a_search_shows_no_reply_as_it_is(tmp_path: Path, capsys: pytest.Capture
     """Title, diagnosis and command of a model, what its kernel failed with, and the reason of an error."""
     evil = "\x1b[2J\u202e"
     script = [
-        plan(f"Title {evil}"), code(kernel("compile_error", tag=f"log{evil}")), command(f"{COMMAND} -D{evil}"),
+        plan(f"Title {evil}"), code(kernel("compile_error", tag=f"log{ESCAPES}")), command(f"{COMMAND} -D{evil}"),
         fix(f"brace {evil}"), code(kernel(score=2.0, tag="c")), command(),
         *DONE,
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -172,6 +174,24 @@ class CpuDevice:
         command = toolchain.link_command(objects, executable, debug=False, observer=observer)
         ok, log = _call(command)
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
+
+    def parts(self) -> Sequence[Part]:
+        """The executors of the four builds that a candidate has, and the self-test, which takes all of them."""
+        kinds: list[tuple[str, bool, Observer | None]] = [
+            ("the executor that counts", False, "trace"),
+            ("the executor that finds races", False, "check"),
+            ("the executor that checks memory", True, None),
+            ("the executor", False, None),
+        ]
+        executors = [
+            Part(
+                name,
+                toolchain.runtime_place(debug=debug, observer=observer).is_file,
+                partial(toolchain.runtime_object, debug=debug, observer=observer),
+            )
+            for name, debug, observer in kinds
+        ]
+        return [*executors, Part("the self-test of the CPU device", selftest.passed, partial(selftest.require, self))]
 
     def include_folders(self) -> tuple[Path, ...]:
         """Our own CUDA headers."""

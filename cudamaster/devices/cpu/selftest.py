@@ -6,21 +6,20 @@ given their results on this processor with this compiler. That they did is kept 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, get_args
 
 from cudamaster import resources
+from cudamaster.devices import parts
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Observer, Ran
@@ -41,8 +40,6 @@ Build = Literal["plain", "AddressSanitizer", "fault checker", "traced"]
 # Faults that a build has to find.
 _FOUND: dict[Build, tuple[str, ...]] = {"AddressSanitizer": ("overrun",), "fault checker": ("race", "overrun")}
 _OBSERVERS: dict[Build, Observer] = {"fault checker": "check", "traced": "trace"}
-
-_testing = threading.Lock()
 
 
 class Tried(Protocol):
@@ -91,7 +88,8 @@ def require(device: Tried) -> None:
         return
     tested = remembered()
     if tested is None or tested.failure is not None:
-        with _testing, _lock():
+        _home().mkdir(parents=True, exist_ok=True)
+        with parts.alone(_home() / "selftest.lock", "the self-test of the CPU device"):
             tested = remembered()  # another thread or process may have been at it
             if tested is None or tested.failure is not None:
                 tested = run(device)
@@ -113,6 +111,14 @@ def remembered() -> Tested | None:
         return Tested(**json.loads(_record().read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def passed() -> bool:
+    """Whether it is known that the device works here."""
+    if _key() in _passed:
+        return True
+    tested = remembered()
+    return tested is not None and tested.failure is None
 
 
 def run(device: Tried) -> Tested:
@@ -221,19 +227,10 @@ def _home() -> Path:
 
 def _key() -> str:
     observers = [toolchain.observer_fingerprint(observer) for observer in get_args(Observer)]
-    parts = [str(_home()), toolchain.fingerprint(), toolchain.processor_fingerprint(), *observers, _source_hash()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    about = [str(_home()), toolchain.fingerprint(), toolchain.processor_fingerprint(), *observers, _source_hash()]
+    return hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
 
 
 @cache
 def _source_hash() -> str:
     return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    """One process tests, the others wait for what it finds."""
-    _home().mkdir(parents=True, exist_ok=True)
-    with (_home() / "selftest.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -8,12 +8,12 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 from cudamaster import keys, resources
+from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
 from cudamaster.errors import DeviceError
@@ -67,6 +67,8 @@ _TRACED_GNU = (
     "-freorder-blocks-algorithm=simple",
 )
 _TRACED_SET = "x86-64-v2"
+# Macros by which the harness's texts are parted. The header that all begin with does not look at them.
+_OF_HARNESS = ("-DMSKB_JUDGE", "-DMSKB_CALL", "-DMSKB_SEPARATE_CANDIDATE")
 _TELLS = re.compile(r"-(?:D|O|f|m(?!llvm)|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
 _MOVING = ("memcpy", "memmove", "memset")
@@ -158,55 +160,51 @@ def candidate_flags(flags: Sequence[str]) -> list[str]:
 
 def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: bool) -> list[str]:
     """Command that compiles a rewritten source to an object file."""
-    own = [*candidate_flags(flags), "-w"]
-    if debug:
-        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_sanitizer(), *_ALIGNMENT]
-    bench = resources.bench()
-    # The object goes into an executable, so thread-local variables are one instruction away.
-    own += [*_common(), "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
-    return [
-        compiler(),
-        *own,
-        f"-I{INCLUDE}",
-        f"-I{bench / 'include'}",
-        f"-I{bench}",
-        "-include",
-        _prelude(compiler(), tuple(own)),
-        "-c",
-        str(source),
-        "-o",
-        str(target),
-    ]
+    return _command(source, target, _flags(flags, debug=debug))
 
 
 def observed_command(source: Path, target: Path, flags: Sequence[str], observer: Observer) -> list[str]:
     """Command that compiles a rewritten source to an object file that calls out to an observer."""
-    own = [*candidate_flags(flags), "-w", *_OBSERVED]
-    gnu = "clang" not in version()
-    own += _OBSERVED_GNU if gnu else _OBSERVED_CLANG
-    common = _common()
-    if observer == "trace":
-        own = [flag for flag in own if not flag.startswith("-O")] + [*_TRACED, *(_TRACED_GNU if gnu else ())]
-        common = _common(traced=True)
-    else:
-        own = [flag for flag in own if not flag.startswith("-O")] + [*_CHECKED, *_ALIGNMENT]
+    return _command(source, target, _observed_flags(flags, observer))
+
+
+def _command(source: Path, target: Path, own: Sequence[str]) -> list[str]:
     bench = resources.bench()
     return [
         compiler(),
         *own,
-        *common,
-        "-ftls-model=local-exec",
-        "-DMSKB_CPU_DEVICE=1",
         f"-I{INCLUDE}",
         f"-I{bench / 'include'}",
         f"-I{bench}",
         "-include",
-        _prelude(compiler(), (*own, *common, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1")),
+        _prelude(compiler(), tuple(flag for flag in own if flag not in _OF_HARNESS)),
         "-c",
         str(source),
         "-o",
         str(target),
     ]
+
+
+def _flags(flags: Sequence[str], *, debug: bool) -> list[str]:
+    own = [*candidate_flags(flags), "-w"]
+    if debug:
+        own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g", *_sanitizer(), *_ALIGNMENT]
+    # The object goes into an executable, so thread-local variables are one instruction away.
+    return [*own, *_common(), "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
+
+
+def _observed_flags(flags: Sequence[str], observer: Observer) -> list[str]:
+    own = [*candidate_flags(flags), "-w", *_OBSERVED]
+    gnu = "clang" not in version()
+    own += _OBSERVED_GNU if gnu else _OBSERVED_CLANG
+    common = _common()
+    own = [flag for flag in own if not flag.startswith("-O")]
+    if observer == "trace":
+        own += [*_TRACED, *(_TRACED_GNU if gnu else ())]
+        common = _common(traced=True)
+    else:
+        own += [*_CHECKED, *_ALIGNMENT]
+    return [*own, *common, "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
 
 
 def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
@@ -214,12 +212,11 @@ def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
 
     They are defined otherwise by the instruction set, by a sanitizer, and by file and time of a build.
     """
-    source, target = Path("candidate.cpp"), Path("candidate.o")
-    commands = [compile_command(source, target, flags, debug=debug) for debug in (False, True)]
-    commands += [observed_command(source, target, flags, observer) for observer in ("trace", "check")]
+    builds = [_flags(flags, debug=debug) for debug in (False, True)]
+    builds += [_observed_flags(flags, observer) for observer in ("trace", "check")]
     return [
-        [*(word for word in command[1:] if _TELLS.match(word)), "-w", *(f'-D{name}="{number}"' for name in _BY_BUILD)]
-        for number, command in enumerate(commands)
+        [*(word for word in own if _TELLS.match(word)), "-w", *(f'-D{name}="{number}"' for name in _BY_BUILD)]
+        for number, own in enumerate(builds)
     ]
 
 
@@ -246,10 +243,14 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
     key = hashlib.sha256("\0".join([fingerprint(), *flags]).encode()).hexdigest()[:16]
     home = resources.cache() / "cpu-runtime" / f"prelude-{key}"
     header, target = home / "prelude.h", home / "prelude.h.gch"
-    if not target.is_file():
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home) as building:
-            made, text = Path(building) / target.name, Path(building) / header.name
+    if target.is_file():
+        return str(header)
+    home.mkdir(parents=True, exist_ok=True)
+    with parts.alone(home / "lock", "a header"):
+        if target.is_file():
+            return str(header)
+        with parts.workshop(target) as building:
+            made, text = building / target.name, building / header.name
             text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
             text.replace(header)
             command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
@@ -272,15 +273,21 @@ def link_command(
 
 def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
-    home = resources.cache() / "cpu-runtime"
-    kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
-    target = home / f"{fingerprint()}{kind}.o"
-    if not target.is_file():
-        home.mkdir(parents=True, exist_ok=True)
-        # Another process may build the same meanwhile: whoever comes last replaces a file by an equal one.
-        with tempfile.TemporaryDirectory(dir=home) as building:
-            _build_runtime(Path(building) / "executor.o", debug=debug, observer=observer).replace(target)
+    target = runtime_place(debug=debug, observer=observer)
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with parts.alone(target.with_suffix(".lock"), "the executor"):
+        if not target.is_file():
+            with parts.workshop(target) as building:
+                _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
     return target
+
+
+def runtime_place(*, debug: bool, observer: Observer | None = None) -> Path:
+    """Where the executor's object file is kept."""
+    kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
+    return resources.cache() / "cpu-runtime" / f"{fingerprint()}{kind}.o"
 
 
 def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> Path:

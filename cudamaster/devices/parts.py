@@ -1,0 +1,233 @@
+"""What is built once and kept in the cache, and how far that is: the first build of all takes a while.
+
+Whoever needs such parts hands them over here. Those that are missing are built side by side, and whoever watches is
+told which, how many of how many are done, and how long it has taken so far.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+FIRST_S, EVERY_S = 2.0, 10.0  # when a log gets its first line of a build, and how often one after that
+_LOOKED_S = 0.1
+_MOST_AT_ONCE = 8  # a compiler takes up to 400 MB
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that is built once, by its name in a sentence. `make` does nothing where it is there."""
+
+    name: str
+    there: Callable[[], bool]
+    make: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far this process's builds of parts are.
+
+    `now` are the names of those that are at work here, `elsewhere` of what another run builds and is waited for: that
+    may be no part of ours, so that there is no `total`.
+    """
+
+    done: int
+    total: int
+    now: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        waits = f"waiting for another run, which builds {', '.join(self.elsewhere)}" if self.elsewhere else ""
+        if not self.total:
+            return f"{waits or 'building'}, {self.seconds:.0f} s so far"
+        at_work = "; ".join(part for part in (", ".join(self.now), waits) if part)
+        return (
+            f"first build, {self.done} of {self.total} parts done, {self.seconds:.0f} s so far"
+            f"{f': {at_work}' if at_work else ''} (kept in the cache: later runs need none)"
+        )
+
+
+@dataclass
+class _Board:
+    """The builds of this process, which are told of as one: a suite's tasks build at the same time.
+
+    Parts are told apart by their names: what several tasks need is one part of all.
+    """
+
+    builds: int = 0
+    wanted: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    now: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    began: float = 0.0
+    next_line: float = 0.0
+    told: bool = False
+    shown: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def progress(self) -> Progress | None:
+        with self.lock:
+            if not self.builds:
+                return None
+            elsewhere = dict.fromkeys(self.elsewhere)
+            now = [name for name in dict.fromkeys(self.now) if name not in elsewhere]
+            seconds = time.monotonic() - self.began
+            return Progress(len(self.done), len(self.wanted), tuple(now), tuple(elsewhere), seconds)
+
+
+_board = _Board()
+_at_work = threading.local()  # `part` is the name of the part that a thread makes
+_locks: dict[Path, threading.Lock] = defaultdict(threading.Lock)
+# Told of a build that goes on, now and then, while nobody shows `progress` all the time.
+tell: Callable[[str], None] | None = None
+
+
+def progress() -> Progress | None:
+    """How far the builds of this process are; None where nothing is being built."""
+    return _board.progress()
+
+
+def shown() -> None:
+    """Note that somebody shows `progress`, and will again in a moment: no lines are needed."""
+    _board.shown = time.monotonic()
+
+
+def build(parts: Sequence[Part]) -> None:
+    """Build those of the parts that are missing, side by side, and the first of them first: the longest, that is.
+
+    Raises what making one raises, once all that was begun has ended; nothing more is begun then.
+    """
+    from concurrent.futures import FIRST_COMPLETED, wait  # a command that builds nothing starts sooner
+
+    from cudamaster.devices.process import threads
+
+    missing = [part for part in parts if not part.there()]
+    if not missing:
+        return
+    with _on_the_board(part.name for part in missing), threads(_at_once()) as pool:
+        all_of_them = [pool.submit(_make, part) for part in missing]
+        left = set(all_of_them)
+        while left:
+            ended, left = wait(left, timeout=_LOOKED_S, return_when=FIRST_COMPLETED)
+            if any(one.exception() is not None for one in ended if not one.cancelled()):
+                for one in left:
+                    one.cancel()
+            _tell_now_and_then()
+        for one in all_of_them:
+            if not one.cancelled():
+                one.result()
+
+
+@contextmanager
+def alone(lock: Path, what: str) -> Iterator[None]:
+    """Holds a lock file of the cache: what takes seconds to build is built once, and others wait for it.
+
+    Who waits for another process says so, by the name of the part that it makes, or else `what`. A process that dies
+    frees its locks.
+    """
+    with _locks[lock], lock.open("w") as file:
+        if not _taken(file):
+            with _waiting_for(getattr(_at_work, "part", None) or what):
+                while not _taken(file):
+                    time.sleep(_LOOKED_S)
+                    _tell_now_and_then()
+        yield
+
+
+@contextmanager
+def workshop(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to make it in, for who holds its lock: what a killed process left there is removed."""
+    prefix = f"{target.name}-making-"
+    for left in target.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
+        yield Path(folder)
+
+
+def _taken(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _waiting_for(what: str) -> Iterator[None]:
+    with _on_the_board(()):
+        with _board.lock:
+            _board.elsewhere.append(what)
+        try:
+            yield
+        finally:
+            with _board.lock:
+                _board.elsewhere.remove(what)
+
+
+def _at_once() -> int:
+    """One more than there are cores: now and then one waits for what another builds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores + 1, _MOST_AT_ONCE)
+
+
+def _make(part: Part) -> None:
+    _at_work.part = part.name
+    with _board.lock:
+        _board.now.append(part.name)
+    try:
+        part.make()
+        with _board.lock:
+            _board.done.add(part.name)
+    finally:
+        _at_work.part = None
+        with _board.lock:
+            _board.now.remove(part.name)
+
+
+@contextmanager
+def _on_the_board(parts: Iterable[str]) -> Iterator[None]:
+    with _board.lock:
+        if not _board.builds:
+            _board.began = time.monotonic()
+            _board.next_line = _board.began + FIRST_S
+            _board.told = False
+            _board.wanted.clear()
+            _board.done.clear()
+        _board.builds += 1
+        _board.wanted.update(parts)
+    try:
+        yield
+    finally:
+        with _board.lock:
+            _board.builds -= 1
+            ended = _board.told and not _board.builds and _board.done == _board.wanted
+            what = (
+                f"first build, all {len(_board.wanted)} parts done in"
+                if _board.wanted
+                else "the other run is done after"
+            )
+            last = f"{what} {time.monotonic() - _board.began:.0f} s"
+        if ended and tell is not None:
+            tell(last)
+
+
+def _tell_now_and_then() -> None:
+    with _board.lock:
+        now = time.monotonic()
+        if tell is None or now < max(_board.next_line, _board.shown + 1.0):
+            return
+        _board.next_line = now + EVERY_S
+        _board.told = True
+    if (told := progress()) is not None:
+        tell(str(told))
