@@ -217,7 +217,9 @@ class _Call:
             if slot.optional and len(operands) <= left:
                 continue
             term = operands.pop(0)
-            if slot.written:
+            if slot.placed:
+                read += self._places(term, slot, choices)
+            elif slot.written:
                 written += self._targets(term, slot, choices)
             elif slot.type != "policy":
                 read += self._values(term, slot, choices)
@@ -250,6 +252,18 @@ class _Call:
         terms = _elements(term, slot, choices)
         width = _width(slot, choices)
         return [self._target(one, width, wider=slot.wider) for one in terms]
+
+    def _places(self, term: Term, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
+        """Accumulators that an instruction writes after it: variables of the source, that live on."""
+        found = []
+        for one in _elements(term, slot, choices):
+            if not isinstance(one, Given):
+                raise Unsupported("wgmma with accumulators that are no operands of the statement", self.instruction.line)
+            operand = self.emitter.statement.operands[one.number]
+            if not operand.written or _OPERAND_WIDTHS[operand.constraint] != 32:
+                raise _Mismatch
+            found.append(f"cm_ptx::place_of(cm_out_{one.number})")
+        return found
 
     def _values(self, term: Term, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
         if slot.type == "[]":
@@ -371,11 +385,17 @@ def _elements(term: Term, slot: Slot, choices: Mapping[str, str | None]) -> tupl
     wanted = 1
     if slot.count:
         count = slot.count if slot.count.isdigit() else (choices[slot.count] or "1").lstrip(".vx")
-        wanted = int(count)
+        wanted = _accumulators(count, _type(slot, choices)) if slot.placed else int(count)
     terms = term.elements if isinstance(term, Vector) else (term,)
     if len(terms) != wanted or (isinstance(term, Vector) and not slot.count):
         raise _Mismatch
     return terms
+
+
+def _accumulators(shape: str, kind: str) -> int:
+    """How many registers of a thread the accumulators of a warpgroup's product are."""
+    columns = int(shape.split("n")[1].split("k")[0])
+    return columns // 4 if kind == "f16" else columns // 2
 
 
 def emitted(statement: Statement) -> str:

@@ -7,7 +7,7 @@ A line of `_FORMS` is one form of an instruction, much as the PTX manual writes 
 `[ ]` may be left out, `|` is a choice, and `:T` gives the choice a name. Operands: `=` is written; a type, or the name
 of a choice of types; `T*2` has twice the bits of T; `~T` may be a wider register; `T{V}` is a vector of as many as the
 choice V says, `T{4}` of four; `T?` may be missing; `=T|=pred?` are two destinations of which the second may be missing;
-`[]` is an address; `imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is
+`@` is written later: the variable itself is handed over; `[]` is an address; `imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is
 written nowhere.
 
 Each becomes a call of one function in include/cudamaster_cpu/ptx/, with the modifiers as its template's arguments.
@@ -268,6 +268,31 @@ def _products() -> str:
     return "\n".join(lines)
 
 
+def _warpgroup_products() -> str:
+    """Of wgmma.mma_async both forms of each type: with a in shared memory, and in registers."""
+    lines = []
+    for k, d, factors, turns in (
+        (16, ".f32|.f16:D", ".f16 .f16", 1),
+        (16, ".f32:D", ".bf16 .bf16", 1),
+        (8, ".f32:D", ".tf32 .tf32", 0),
+        (32, ".f32|.f16:D", ".e4m3|.e5m2 .e4m3|.e5m2", 0),
+        (32, ".s32:D", ".s8|.u8 .s8|.u8", -1),
+    ):
+        shapes = "|".join(f".m64n{n}k{k}" for n in range(8, 257, 8))
+        limit = " [.satfinite]" if turns < 0 else ""
+        head = f"wgmma.mma_async .sync .aligned {shapes}:S {d} {factors}{limit}"
+        signs = "" if turns < 0 else ", imm, imm"
+        lines.append(f"{head} => @D{{S}}, b64, b64, pred{signs}{', imm, imm' if turns > 0 else ''}")
+        lines.append(f"{head} => @D{{S}}, b32{{4}}, b64, pred{signs}{', imm' if turns > 0 else ''}")
+    return "\n".join(lines)
+
+
+_WARPGROUPS = """
+wgmma.fence .sync .aligned =>
+wgmma.commit_group .sync .aligned =>
+wgmma.wait_group .sync .aligned => imm
+"""
+
 _IN_SHARED = "[.shared|.shared::cta|.shared::cluster] .b64"
 _MBARRIERS = f"""
 mbarrier.init {_IN_SHARED} => [], u32
@@ -319,6 +344,7 @@ class Slot:
     optional: bool = False
     second: str = ""  # type of the other destination behind "|"
     second_optional: bool = False
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,7 +360,7 @@ class Form:
 
 
 _SLOT = re.compile(
-    r"(?P<written>=?)(?P<wider>~?)(?P<type>\w+|\[\])(?P<twice>(?:\*2)?)(?:\{(?P<count>\w+)\})?"
+    r"(?P<placed>@?)(?P<written>=?)(?P<wider>~?)(?P<type>\w+|\[\])(?P<twice>(?:\*2)?)(?:\{(?P<count>\w+)\})?"
     r"(?:\|=?(?P<second>\w+))?(?P<optional>\??)"
 )
 _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
@@ -344,8 +370,8 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS)
-    texts = (*written, _atomics(), _products())
+    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS, _WARPGROUPS)
+    texts = (*written, _atomics(), _products(), _warpgroup_products())
     for line in "\n".join(texts).strip().splitlines():
         if line:
             head, _, operands = line.partition("=>")
@@ -381,4 +407,5 @@ def _slot(text: str) -> Slot:
         optional=bool(found["optional"]) and not found["second"],
         second=found["second"] or "",
         second_optional=bool(found["optional"]) and bool(found["second"]),
+        placed=bool(found["placed"]),
     )

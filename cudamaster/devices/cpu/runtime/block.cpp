@@ -127,6 +127,7 @@ void run_block(Worker& self, unsigned long long block) {
     }
     drop_copies(self);
     end_bulks(self);
+    end_wgmmas(self);
     self.block_failed = false;
     free_exact_shared(self);
 }

@@ -145,6 +145,13 @@ struct BulkGroups {
     std::vector<size_t> ends; // of each committed group
 };
 
+// Products that a thread's warpgroup has begun.
+struct WgmmaGroups {
+    std::vector<CudamasterCpuWgmma> pending;
+    std::vector<size_t> ends; // of each committed group
+    bool fenced = false;
+};
+
 // One launch as its workers share it.
 struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
@@ -183,6 +190,7 @@ struct Worker {
     std::vector<Copies> copies;          // by thread, where any has made one
     std::vector<Bulk> bulks;             // on their way to mbarriers
     std::vector<BulkGroups> bulk_groups; // by thread, where any has made one
+    std::vector<WgmmaGroups> wgmmas; // by thread, where any has made one
     FibreList at_mbarriers;
     unsigned polls = 0;
     unsigned stalls = 0; // since a phase of any mbarrier was complete
@@ -237,6 +245,9 @@ void land_copies_of(Worker& self, unsigned thread, size_t count);
 // mbarrier.cpp
 bool stalled_at_mbarriers(Worker& self);
 void end_bulks(Worker& self);
+
+// wgmma.cpp
+void end_wgmmas(Worker& self);
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes);
 
 // warp.cpp

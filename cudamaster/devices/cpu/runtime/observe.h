@@ -69,6 +69,11 @@ CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_
 // The same as of single copies; of one that leaves shared memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+// Bytes of shared memory that a product of the running thread's warpgroup will read; and those that it has.
+CUDAMASTER_CPU_HOOK(void piece_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
+                                      [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void piece_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
+                                     [[maybe_unused]] unsigned bytes))
 // It does something that an observer who counts has no way to count.
 CUDAMASTER_CPU_HOOK(void uncounted([[maybe_unused]] const char* what))
 // It lets others run, for it may be waiting.

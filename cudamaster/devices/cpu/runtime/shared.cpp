@@ -111,54 +111,69 @@ void* known_shared(const Worker& self, const void* key, size_t bytes) {
 
 using namespace executor;
 
-// The window: first the arena of dynamic arrays, then the thread-local variables, then each exact allocation with a
-// stretch of its own. Offsets within a page stay, so that an address and a place have the same alignment.
-constexpr unsigned long long kVariablesWindow = kSharedArena, kExactWindow = 1 << 20, kExactStretch = 1 << 17,
-                             kWindow = 1 << 24, kPageMask = 4095;
+// The window is as large as the arena, so that all of it fits descriptors of matrices, and addresses keep their alignment.
+// Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
+// exact allocations, those of 1 KB and more at multiples of 1 KB where they lie at such.
+constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 24, kPageMask = 4095;
+#if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
+constexpr unsigned long long kVariablesWindow = kSharedArena; // those outside of functions: beyond it
+#else
+constexpr unsigned long long kVariablesWindow = 0;
+#endif
 
-static uintptr_t page_of(const void* place) {
-    return reinterpret_cast<uintptr_t>(place) & ~static_cast<uintptr_t>(kPageMask);
+static unsigned long long dynamic_begin(const Worker& self) {
+    return static_cast<unsigned long long>(reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) - self.shared_arena);
 }
 
-static bool is_arena(const Worker& self, uintptr_t at) {
-    return at - reinterpret_cast<uintptr_t>(self.shared_arena) <= kSharedArena;
+static unsigned long long variables_begin(const Worker& self) {
+    return kVariablesWindow + 4096 + (self.variables & kPageMask);
+}
+
+// Where an exact allocation begins that comes behind `end`.
+static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigned long long end) {
+    unsigned long long step = shared.bytes >= 1024 ? 1024 : 16;
+    unsigned long long phase = reinterpret_cast<uintptr_t>(shared.memory) % step;
+    return (end + step - 1 - phase) / step * step + phase;
 }
 
 unsigned int cudamaster_cpu_shared_address(const void* place) {
     const Worker& self = *worker;
-    uintptr_t at = reinterpret_cast<uintptr_t>(place);
-    if (is_arena(self, at))
-        return static_cast<unsigned>(at - reinterpret_cast<uintptr_t>(self.shared_arena));
-    for (size_t i = 0; i < self.exact_shared.size(); ++i) {
-        const auto& shared = self.exact_shared[i];
-        uintptr_t base = reinterpret_cast<uintptr_t>(shared.memory);
-        if (at - base <= shared.bytes)
-            return static_cast<unsigned>(kExactWindow + i * kExactStretch + (at - page_of(shared.memory)));
+    const char* byte = static_cast<const char*>(place);
+    if (byte >= reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) && byte <= self.shared_arena + kSharedArena)
+        return static_cast<unsigned>(byte - self.shared_arena);
+    unsigned long long end = kVariablesBegin;
+    for (const auto& shared : self.exact_shared) {
+        unsigned long long begin = exact_begin(shared, end);
+        auto offset = static_cast<size_t>(byte - static_cast<char*>(shared.memory));
+        if (offset <= shared.bytes)
+            return static_cast<unsigned>(begin + offset);
+        end = begin + shared.bytes;
     }
-    if (at - self.variables < self.variable_bytes)
-        return static_cast<unsigned>(kVariablesWindow +
-                                     (at - page_of(reinterpret_cast<void*>(self.variables))));
-    return static_cast<unsigned>(kWindow | (at & kPageMask)); // no place in shared memory
+    uintptr_t offset = reinterpret_cast<uintptr_t>(place) - self.variables;
+    if (offset < self.variable_bytes)
+        return static_cast<unsigned>(variables_begin(self) + offset);
+    return static_cast<unsigned>(kNowhere | (reinterpret_cast<uintptr_t>(place) & kPageMask));
 }
 
 void* cudamaster_cpu_shared_place(unsigned long long address) {
     const Worker& self = *worker;
-    if (address < kVariablesWindow)
+    if (address >= dynamic_begin(self) && address < kSharedArena)
         return self.shared_arena + address;
-    if (address < kExactWindow)
-        return reinterpret_cast<void*>(page_of(reinterpret_cast<void*>(self.variables)) +
-                                       (address - kVariablesWindow));
-    size_t number = (address - kExactWindow) / kExactStretch;
-    if (address >= kWindow || number >= self.exact_shared.size())
-        fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared "
-                   "makes one)");
-    return reinterpret_cast<void*>(page_of(self.exact_shared[number].memory) +
-                                   (address - kExactWindow) % kExactStretch);
+    unsigned long long end = kVariablesBegin;
+    for (const auto& shared : self.exact_shared) {
+        unsigned long long begin = exact_begin(shared, end);
+        if (address >= begin && address - begin <= shared.bytes)
+            return static_cast<char*>(shared.memory) + (address - begin);
+        end = begin + shared.bytes;
+    }
+    if (address - variables_begin(self) < self.variable_bytes)
+        return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
+    fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
 }
 
 int cudamaster_cpu_space(const void* place) {
     const Worker& self = *worker;
-    if (cudamaster_cpu_shared_address(place) < kWindow)
+    if (cudamaster_cpu_shared_address(place) < kNowhere)
         return CUDAMASTER_CPU_SHARED;
     const char* byte = static_cast<const char*>(place);
     for (const auto& fibre : self.fibres)

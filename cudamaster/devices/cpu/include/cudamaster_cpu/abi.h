@@ -44,6 +44,29 @@ enum CudamasterCpuSpace {
     CUDAMASTER_CPU_CONSTANT,
 };
 
+enum CudamasterCpuKind {
+    CUDAMASTER_CPU_F32,
+    CUDAMASTER_CPU_S32,
+    CUDAMASTER_CPU_F16,
+    CUDAMASTER_CPU_BF16,
+    CUDAMASTER_CPU_TF32,
+    CUDAMASTER_CPU_E4M3,
+    CUDAMASTER_CPU_E5M2,
+    CUDAMASTER_CPU_S8,
+    CUDAMASTER_CPU_U8,
+};
+
+// One lane's part of a warpgroup's product, 32 bytes of k long.
+struct CudamasterCpuWgmma {
+    int d_kind, a_kind, b_kind;
+    int scale_d, a_negated, b_negated, a_transposed, b_transposed, saturates, a_in_registers;
+    unsigned int columns, count; // and how many registers `d` has
+    unsigned long long a_descriptor, b_descriptor;
+    unsigned int a[4];
+    void* d[128];
+    const void* site;
+};
+
 extern "C" {
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
 int cudamaster_cpu_barrier(int kind, int predicate);
@@ -84,6 +107,10 @@ void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int byt
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
+void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product);
+void cudamaster_cpu_wgmma_fence(void);
+void cudamaster_cpu_wgmma_commit(void);
+void cudamaster_cpu_wgmma_wait(unsigned int groups_left);
 // Ends the block: the kernel has done what a GPU does not allow.
 void cudamaster_cpu_fail(const char* what);
 }

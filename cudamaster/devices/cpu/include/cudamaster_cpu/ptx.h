@@ -9,3 +9,4 @@
 #include "cudamaster_cpu/ptx/matrices.h"
 #include "cudamaster_cpu/ptx/memory.h"
 #include "cudamaster_cpu/ptx/threads.h"
+#include "cudamaster_cpu/ptx/wgmma.h"

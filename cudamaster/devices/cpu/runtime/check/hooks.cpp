@@ -222,6 +222,14 @@ void bulk_lands(Worker&, const Bulk& bulk) {
     land(flight_of(bulk), bulk.bytes, bulk.thread);
 }
 
+void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
+    observe_access(piece, bytes, 0, site);
+    take_off(piece, bytes, false, site);
+}
+void piece_lands(Worker& self, const char* piece, unsigned bytes) {
+    land(piece, bytes, self.linear);
+}
+
 void uncounted(const char*) {}
 
 void allocated(const void* base, size_t bytes) {

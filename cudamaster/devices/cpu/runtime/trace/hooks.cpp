@@ -384,6 +384,9 @@ void mbarrier_passes(Worker&, const void*, unsigned) {}
 void bulk_starts(Worker&, const Bulk&) {}
 void bulk_lands(Worker&, const Bulk&) {}
 
+void piece_starts(Worker&, const char*, unsigned, const void*) {}
+void piece_lands(Worker&, const char*, unsigned) {}
+
 void uncounted(const char* what) {
     static thread_local char text[128];
     std::snprintf(text, sizeof text, "%s is not counted", what);

@@ -1,0 +1,68 @@
+"""wgmma in its types and layouts, held against the product of the matrices; and kernels that leave something out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudamaster.devices.cpu import CpuDevice
+from tests.cpu_device.ptx_oracle import sizes
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import ptx_warpgroups
+from ptx_warpgroups import COLUMNS, ROWS, Case
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, np.ndarray]:
+    """The registers of all threads, by case."""
+    device, folder = CpuDevice(), tmp_path_factory.mktemp("ptx")
+    compiled = device.compile(ptx_warpgroups.program(), ["-O1"], "warpgroups", folder)
+    assert compiled.object is not None, compiled.log
+    linked = device.link([compiled.object], folder / "warpgroups")
+    assert linked.object is not None, linked.log
+    (folder / "in").write_bytes(b"".join(map(ptx_warpgroups.data, ptx_warpgroups.cases())))
+    ran = device.run([str(linked.object), str(folder / "in"), str(folder / "out")], folder / "report", 60)
+    assert ran.exit_code == 0, ran.stderr
+    made = np.fromfile(folder / "out", dtype=np.uint32).reshape(-1, 128, 16)
+    return dict(zip(ptx_warpgroups.cases(), made, strict=True))
+
+
+def numbers(patterns: np.ndarray, kind: str) -> np.ndarray:
+    """What the patterns of a factor stand for."""
+    if kind == "f16":
+        return patterns.view(np.float16).astype(np.float64)
+    if kind == "bf16":
+        return (patterns.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if kind == "tf32":
+        return patterns.view(np.float32).astype(np.float64)
+    if kind in ("s8", "u8"):
+        return patterns.view(np.int8 if kind == "s8" else np.uint8).astype(np.float64)
+    table = sizes(f"{kind}x2", *((3, 7) if kind == "e4m3" else (2, 15)))
+    values = np.array([float(value) for value in table] + [np.nan] * (128 - len(table)))
+    return values[patterns & 0x7F] * np.where(patterns & 0x80, -1.0, 1.0)
+
+
+def accumulators(words: np.ndarray, kind: str) -> np.ndarray:
+    """The matrix of all threads' accumulators, by the manual's rows and columns of d[i]."""
+    if kind == "f16":
+        values = np.ascontiguousarray(words[:, : COLUMNS // 4]).view(np.float16).astype(np.float64)
+    else:
+        values = np.ascontiguousarray(words).view(np.float32 if kind == "f32" else np.int32).astype(np.float64)
+    matrix = np.full((ROWS, COLUMNS), np.nan)
+    thread = np.arange(128)
+    for i in range(COLUMNS // 2):
+        row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2)
+        matrix[row, 8 * (i // 4) + 2 * (thread % 4) + i % 2] = values[:, i]
+    return matrix
+
+
+@pytest.mark.parametrize("case", ptx_warpgroups.cases(), ids=lambda case: case.name)
+def test_product(results, case):
+    """Whole numbers, of which all sums are exact: the very product."""
+    left, right = ptx_warpgroups.matrices(case)
+    wanted = numbers(left, case.a) @ numbers(right, case.b).T * case.signs[0] * case.signs[1]
+    assert (accumulators(results[case], case.d) == wanted).all()
