@@ -66,3 +66,35 @@ def test_product(results, case):
     left, right = ptx_warpgroups.matrices(case)
     wanted = numbers(left, case.a) @ numbers(right, case.b).T * case.signs[0] * case.signs[1]
     assert (accumulators(results[case], case.d) == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code", "words"),
+    [
+        ("product", 0, ""),
+        ("no-wait", 3, ""),
+        ("no-commit", 3, ""),
+        ("overwritten", 3, ""),
+        ("no-fence", 9, "wgmma.mma_async before any wgmma.fence"),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
+def test_products_are_late(build, name, exit_code, words, debug):
+    """They take place at their wait: factors are read then, and accumulators written."""
+    ran = build("ptx_wgmma", debug=debug).run(name)
+    assert ran.exit_code == exit_code, ran.stderr
+    assert words in ran.stderr
+
+
+def test_a_factor_overwritten_too_early_is_found(tmp_path):
+    """The checker names who writes to a factor before the product was waited for, and has nothing to say otherwise."""
+    device = CpuDevice()
+    source = (Path(__file__).parent / "kernels" / "ptx_wgmma.cu").read_text()
+    compiled = device.compile_observed(source, ["-O2"], "wgmma", tmp_path, "check")
+    assert compiled.object is not None, compiled.log
+    linked = device.link_observed([compiled.object], tmp_path / "wgmma", "check")
+    assert linked.object is not None, linked.log
+    right = device.run([str(linked.object), "product"], tmp_path / "report", 60)
+    assert (right.exit_code, right.stderr) == (0, "")
+    wrong = device.run([str(linked.object), "overwritten"], tmp_path / "report", 60)
+    assert '"kind": "early"' in wrong.stderr
