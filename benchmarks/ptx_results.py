@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import ptx_cases
+import ptx_warpgroups
 
 from cudamaster.devices.cpu import CpuDevice
 
@@ -45,17 +46,25 @@ def results(device: str) -> dict[str, np.ndarray]:
         cases, products = ptx_cases.cases(), ptx_cases.products()
         ptx_cases.data().tofile(folder / "cases.in")
         np.concatenate([ptx_cases.product_data(one).ravel() for one in products]).tofile(folder / "products.in")
-        for program, text in (("cases", ptx_cases.program()), ("products", ptx_cases.product_program())):
+        groups = ptx_warpgroups.cases()
+        (folder / "warpgroups.in").write_bytes(b"".join(map(ptx_warpgroups.data, groups)))
+        for program, text in (
+            ("cases", ptx_cases.program()),
+            ("products", ptx_cases.product_program()),
+            ("warpgroups", ptx_warpgroups.program()),
+        ):
             executable = built(device, text, program, folder)
             files = [str(folder / f"{program}.in"), str(folder / f"{program}.out")]
             subprocess.run([str(executable), *files], check=True)
         rows = np.fromfile(folder / "cases.out", dtype=np.uint64).reshape(len(cases), -1)
+        wide = np.fromfile(folder / "warpgroups.out", dtype=np.uint32).reshape(len(groups), -1)
         tiles = np.fromfile(folder / "products.out", dtype=np.uint32).reshape(len(products), -1)
     found = {}
     for case, bits in zip(cases, rows, strict=True):
         width = WIDTHS[case.split()[1]]
         found[case] = bits & np.uint64((1 << width) - 1)
-    return found | dict(zip(products, tiles, strict=True))
+    found |= dict(zip(products, tiles, strict=True))
+    return found | {f"wgmma {case.name}": bits for case, bits in zip(groups, wide, strict=True)}
 
 
 def compare(one: Path, other: Path) -> int:

@@ -1,7 +1,7 @@
-"""Products of a warpgroup (wgmma): cases of all types and layouts of the factors, their data, and a program that makes them.
+"""Products of a warpgroup (wgmma): cases of all types and layouts of the factors, their data, and a program for them.
 
-Each case is two steps of k, of 32 bytes each, of a product with 64 rows and 32 columns. Positions of elements in shared memory
-are computed here by rows and chunks of 16 bytes, and not from the bits of an address.
+Each case is two steps of k, of 32 bytes each, of a product with 64 rows and 32 columns. Positions of elements in shared
+memory are computed here by rows and chunks of 16 bytes, and not from the bits of an address.
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ def _words(swizzle: int, turned: bool) -> str:
 def cases() -> list[Case]:
     """All that the test looks at."""
     found = [Case("f32", "bf16", "bf16", a, b) for a in _MODES for b in _MODES if a == b or 128 in (a, b)]
-    found += [Case("f32", "bf16", "bf16", s, s, turn, other) for s in _MODES for turn, other in ((1, 0), (0, 1), (1, 1))]
+    turns = ((True, False), (False, True), (True, True))
+    found += [Case("f32", "bf16", "bf16", mode, mode, *turned) for mode in _MODES for turned in turns]
     found += [Case("f32", "f16", "f16"), Case("f16", "f16", "f16"), Case("f32", "tf32", "tf32")]
     found += [Case("f32", a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
     found += [Case("f16", "e4m3", "e5m2"), Case("f32", "tf32", "tf32", 0, 32)]
     found += [Case("s32", a, b) for a in ("s8", "u8") for b in ("s8", "u8")]
-    found += [Case(d, a, a, registers=True) for d, a in (("f32", "bf16"), ("f16", "f16"), ("f32", "tf32"), ("s32", "s8"))]
+    kinds = (("f32", "bf16"), ("f16", "f16"), ("f32", "tf32"), ("s32", "s8"))
+    found += [Case(d, a, a, registers=True) for d, a in kinds]
     found += [Case("f32", "e4m3", "e4m3", registers=True), Case("f32", "bf16", "bf16", b_turned=True, registers=True)]
     found += [Case("f32", "bf16", "bf16", signs=signs) for signs in ((-1, 1), (1, -1), (-1, -1))]
     return found
@@ -92,9 +94,7 @@ def _descriptors(swizzle: int, turned: bool, rows: int, start: int) -> list[int]
         leading, stride = (128, 512) if not swizzle else (16, 8 * swizzle)
         step = 256 if not swizzle else rows * 32 if swizzle == 32 else 32
     mode = _MODES[swizzle] << 62
-    return [
-        (start + number * step) >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | mode for number in range(STEPS)
-    ]
+    return [(start + number * step) >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | mode for number in range(STEPS)]
 
 
 def matrices(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +196,6 @@ def program() -> str:
     """`program IN OUT` reads the data of all cases and writes sixteen words of each thread and case."""
     kernels = "".join(_kernel(case, number) for number, case in enumerate(cases()))
     calls = "".join(
-        f"    cudaFuncSetAttribute((const void*)product_{number}, cudaFuncAttributeMaxDynamicSharedMemorySize, {IMAGE});\n"
         f"    product_{number}<<<1, 128, {IMAGE}>>>(in + {number} * per_in, out + {number} * per_out);\n"
         for number in range(len(cases()))
     )

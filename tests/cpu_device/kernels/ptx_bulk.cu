@@ -44,7 +44,8 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
     unsigned t = threadIdx.x, bytes = kThreads * sizeof(float4);
     if (t == 0 && left != kInit) {
         for (int i = 0; i < kStages; ++i) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(full + i)), "r"(1) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(full + i)), "r"(1)
+                         : "memory");
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(empty + i)),
                          "r"(left == kArrivals ? kThreads / 2 : kThreads)
                          : "memory");
@@ -57,11 +58,13 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
         if (left != kEmpty && tile >= kStages)
             wait_for(shared_address(empty + slot), (tile / kStages - 1) % 2);
         if (left == kExpect)
-            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(full + slot)) : "memory");
-        else
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full + slot)),
-                         "r"(left == kTooMany ? bytes + 16 : bytes)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(full + slot))
                          : "memory");
+        else
+            asm volatile(
+                "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full + slot)),
+                "r"(left == kTooMany ? bytes + 16 : bytes)
+                : "memory");
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                 shared_address(stage + slot * kThreads)),
@@ -91,13 +94,15 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
                          : "=l"(state)
                          : "r"(shared_address(empty + slot))
                          : "memory");
-            asm volatile("{ .reg .pred p; again: mbarrier.try_wait.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
-                             shared_address(empty + slot)),
-                         "l"(state)
-                         : "memory");
+            asm volatile(
+                "{ .reg .pred p; again: mbarrier.try_wait.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::
+                    "r"(shared_address(empty + slot)),
+                "l"(state)
+                : "memory");
         } else {
-            asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(empty + slot))
-                         : "memory");
+            asm volatile(
+                "mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(empty + slot))
+                : "memory");
         }
         if (t == 0 && tile + kStages < kTiles)
             produce(tile + kStages);
@@ -109,9 +114,10 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
         if (t == 0) {
-            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(out + tile * kThreads),
-                         "r"(shared_address(result)), "r"(bytes)
-                         : "memory");
+            asm volatile(
+                "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(out + tile * kThreads),
+                "r"(shared_address(result)), "r"(bytes)
+                : "memory");
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
     }
@@ -125,13 +131,15 @@ __global__ void arrivals_kernel(const float4* in, float4* out) {
     __shared__ unsigned long long full;
     unsigned t = threadIdx.x;
     if (t == 0)
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&full)), "n"(kThreads) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&full)), "n"(kThreads)
+                     : "memory");
     __syncthreads();
     for (int tile = 0; tile < kTiles; ++tile) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(stage + t)),
                      "l"(in + tile * kThreads + t)
                      : "memory");
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&full)) : "memory");
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&full))
+                     : "memory");
         wait_for(shared_address(&full), tile % 2);
         float4 value = stage[(t + 5) % kThreads];
         out[tile * kThreads + t] = make_float4(value.x + 1, value.y, value.z, value.w);

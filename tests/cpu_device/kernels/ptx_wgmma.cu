@@ -17,10 +17,11 @@ template <int left> __global__ void __launch_bounds__(128) product_kernel(float*
     float d[4] = {1, 1, 1, 1};
     if (left != kFence)
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0; }"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "l"(a), "l"(b), "r"(1));
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %6, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "l"(a), "l"(b), "r"(1));
     if (left != kCommit)
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     if (left == kOverwritten) {

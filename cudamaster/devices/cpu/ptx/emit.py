@@ -258,7 +258,7 @@ class _Call:
         found = []
         for one in _elements(term, slot, choices):
             if not isinstance(one, Given):
-                raise Unsupported("wgmma with accumulators that are no operands of the statement", self.instruction.line)
+                raise Unsupported("wgmma with accumulators that are no asm operands", self.instruction.line)
             operand = self.emitter.statement.operands[one.number]
             if not operand.written or _OPERAND_WIDTHS[operand.constraint] != 32:
                 raise _Mismatch

@@ -1,14 +1,14 @@
 """The instructions that this device executes: which modifiers each takes, in their order, and what its operands are.
 
-A line of `_FORMS` is one form of an instruction, much as the PTX manual writes it:
+A line of the texts below is one form of an instruction, much as the PTX manual writes it:
 
     mul .hi|.lo [.sat] .s32|.u32:T    =>  =T, T, T
 
 `[ ]` may be left out, `|` is a choice, and `:T` gives the choice a name. Operands: `=` is written; a type, or the name
 of a choice of types; `T*2` has twice the bits of T; `~T` may be a wider register; `T{V}` is a vector of as many as the
 choice V says, `T{4}` of four; `T?` may be missing; `=T|=pred?` are two destinations of which the second may be missing;
-`@` is written later: the variable itself is handed over; `[]` is an address; `imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is
-written nowhere.
+`@` is written later, so the variable itself is handed over; `[]` is an address; `imm` a constant; `policy` a cache
+policy, which means nothing here; `cc` the carry flag, which is written nowhere.
 
 Each becomes a call of one function in include/cudamaster_cpu/ptx/, with the modifiers as its template's arguments.
 """
@@ -370,8 +370,9 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    written = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS, _WARPGROUPS)
-    texts = (*written, _atomics(), _products(), _warpgroup_products())
+    registers = (_ARITHMETIC, _BITS, _CHOICE, _MOVES)
+    others = (_MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS, _WARPGROUPS)
+    texts = (*registers, *others, _atomics(), _products(), _warpgroup_products())
     for line in "\n".join(texts).strip().splitlines():
         if line:
             head, _, operands = line.partition("=>")

@@ -190,7 +190,7 @@ struct Worker {
     std::vector<Copies> copies;          // by thread, where any has made one
     std::vector<Bulk> bulks;             // on their way to mbarriers
     std::vector<BulkGroups> bulk_groups; // by thread, where any has made one
-    std::vector<WgmmaGroups> wgmmas; // by thread, where any has made one
+    std::vector<WgmmaGroups> wgmmas;     // by thread, where any has made one
     FibreList at_mbarriers;
     unsigned polls = 0;
     unsigned stalls = 0; // since a phase of any mbarrier was complete

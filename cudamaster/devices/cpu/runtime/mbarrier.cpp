@@ -170,7 +170,9 @@ void end_bulks(Worker& self) {
 
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes) {
     Phase phase = phase_at(const_cast<void*>(place));
-    std::snprintf(text, bytes, "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and %d bytes are missing",
+    std::snprintf(text, bytes,
+                  "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
+                  "%d bytes are missing",
                   cudamaster_cpu_shared_address(place), parity, phase.pending, phase.bytes);
 }
 

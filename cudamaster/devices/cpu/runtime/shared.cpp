@@ -122,7 +122,8 @@ constexpr unsigned long long kVariablesWindow = 0;
 #endif
 
 static unsigned long long dynamic_begin(const Worker& self) {
-    return static_cast<unsigned long long>(reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) - self.shared_arena);
+    return static_cast<unsigned long long>(reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) -
+                                           self.shared_arena);
 }
 
 static unsigned long long variables_begin(const Worker& self) {
@@ -139,7 +140,8 @@ static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigne
 unsigned int cudamaster_cpu_shared_address(const void* place) {
     const Worker& self = *worker;
     const char* byte = static_cast<const char*>(place);
-    if (byte >= reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) && byte <= self.shared_arena + kSharedArena)
+    if (byte >= reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) &&
+        byte <= self.shared_arena + kSharedArena)
         return static_cast<unsigned>(byte - self.shared_arena);
     unsigned long long end = kVariablesBegin;
     for (const auto& shared : self.exact_shared) {
@@ -168,7 +170,8 @@ void* cudamaster_cpu_shared_place(unsigned long long address) {
     }
     if (address - variables_begin(self) < self.variable_bytes)
         return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
-    fail_block("an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
+    fail_block(
+        "an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
 }
 
 int cudamaster_cpu_space(const void* place) {

@@ -23,13 +23,16 @@ struct Factors {
 };
 
 unsigned bytes_of(int kind) {
-    return kind == CUDAMASTER_CPU_TF32 ? 4 : kind == CUDAMASTER_CPU_F16 || kind == CUDAMASTER_CPU_BF16 ? 2 : 1;
+    return kind == CUDAMASTER_CPU_TF32                                 ? 4
+           : kind == CUDAMASTER_CPU_F16 || kind == CUDAMASTER_CPU_BF16 ? 2
+                                                                       : 1;
 }
 
 double half_value(unsigned short bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-    double size = exponent == 31 ? (fraction ? std::nan("") : INFINITY)
-                                 : std::ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);
+    double size = exponent == 31
+                      ? (fraction ? std::nan("") : INFINITY)
+                      : std::ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);
     return bits & 0x8000 ? -size : size;
 }
 
@@ -55,7 +58,8 @@ double eight(unsigned char bits, int fraction, int bias, bool infinite) {
     else if (!infinite && (bits & 0x7f) == 0x7f)
         size = std::nan("");
     else
-        size = std::ldexp(exponent ? rest + (1 << fraction) : rest, (exponent ? exponent : 1) - bias - fraction);
+        size =
+            std::ldexp(exponent ? rest + (1 << fraction) : rest, (exponent ? exponent : 1) - bias - fraction);
     return bits & 0x80 ? -size : size;
 }
 
@@ -118,7 +122,8 @@ struct Layout {
         unsigned offset = outer * bytes;
         if (!swizzle)
             return start + offset % 16 + offset / 16 * stride + at % 8 * 16 + at / 8 * leading;
-        return swizzled(start + offset % swizzle + offset / swizzle * leading + at % 8 * swizzle + at / 8 * stride);
+        return swizzled(start + offset % swizzle + offset / swizzle * leading + at % 8 * swizzle +
+                        at / 8 * stride);
     }
     unsigned of(unsigned outer, unsigned at, unsigned bytes, bool transposed) const {
         return transposed ? of_outer(outer, at, bytes) : of_k(outer, at, bytes);
@@ -141,15 +146,15 @@ void read_factors(Factors& factors, const Wgmma* const (&lanes)[kWarp], unsigned
         Layout layout(one.a_descriptor);
         for (unsigned row = 0; row < kRows; ++row)
             for (unsigned at = 0; at < inner; ++at)
-                factors.a[row][at] = number_at(
-                    cudamaster_cpu_shared_place(layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
-                    one.a_kind);
+                factors.a[row][at] = number_at(cudamaster_cpu_shared_place(layout.of(
+                                                   warp_in_group * kRows + row, at, bytes, one.a_transposed)),
+                                               one.a_kind);
     }
     Layout layout(one.b_descriptor);
     for (unsigned column = 0; column < one.columns; ++column)
         for (unsigned at = 0; at < inner; ++at)
-            factors.b[at][column] =
-                number_at(cudamaster_cpu_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
+            factors.b[at][column] = number_at(
+                cudamaster_cpu_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
     double sign = (one.a_negated ? -1 : 1) * (one.b_negated ? -1 : 1);
     if (sign < 0)
         for (auto& row : factors.a)
@@ -186,8 +191,9 @@ void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
     static thread_local Factors factors;
     const Wgmma& one = *lanes[0];
     for (const Wgmma* lane : lanes)
-        if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns || lane->b_kind != one.b_kind ||
-            (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) || lane->scale_d != one.scale_d)
+        if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||
+            lane->b_kind != one.b_kind || (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) ||
+            lane->scale_d != one.scale_d)
             fail_block("lanes of a warp give different operands to one wgmma");
     read_factors(factors, lanes, warp_in_group);
     unsigned inner = 32 / bytes_of(one.a_kind);
