@@ -115,6 +115,7 @@ using namespace executor;
 // Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
 // exact allocations, those of 1 KB and more at multiples of 1 KB where they lie at such.
 constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 24, kPageMask = 4095;
+constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
 #if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
 constexpr unsigned long long kVariablesWindow = kSharedArena; // those outside of functions: beyond it
 #else
@@ -149,7 +150,7 @@ unsigned int cudamaster_cpu_shared_address(const void* place) {
         auto offset = static_cast<size_t>(byte - static_cast<char*>(shared.memory));
         if (offset <= shared.bytes)
             return static_cast<unsigned>(begin + offset);
-        end = begin + shared.bytes;
+        end = begin + shared.bytes + kGap;
     }
     uintptr_t offset = reinterpret_cast<uintptr_t>(place) - self.variables;
     if (offset < self.variable_bytes)
@@ -166,7 +167,7 @@ void* cudamaster_cpu_shared_place(unsigned long long address) {
         unsigned long long begin = exact_begin(shared, end);
         if (address >= begin && address - begin <= shared.bytes)
             return static_cast<char*>(shared.memory) + (address - begin);
-        end = begin + shared.bytes;
+        end = begin + shared.bytes + kGap;
     }
     if (address - variables_begin(self) < self.variable_bytes)
         return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
