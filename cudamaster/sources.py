@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import replace as changed
 from pathlib import Path
 
 from cudamaster import evaluation, replaying
@@ -24,8 +24,8 @@ def replayed_settings(
     `device` and `seed` of the inputs count where the models alone are replayed, and kernels are measured anew.
     """
     replay = Replay(str(record.resolve()), models_only, real_time)
-    settings = replace(manifest.settings, replay=replay)
-    return replace(settings, device=device, seed=seed) if models_only else settings
+    settings = changed(manifest.settings, replay=replay)
+    return changed(settings, device=device, seed=seed) if models_only else settings
 
 
 def record_of(settings: Settings) -> RunRecord | None:
