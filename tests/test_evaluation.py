@@ -240,9 +240,9 @@ def test_inline_ptx_is_executed() -> None:
 
 def test_unknown_ptx_is_unsupported_here_and_not_wrong() -> None:
     """What the CPU device cannot execute says nothing about the kernel."""
-    result = verdict("spmv_csr", spmv(body='asm volatile("wgmma.fence.sync.aligned;"); y[row] = sum;'))
+    result = verdict("spmv_csr", spmv(body='asm volatile("tcgen05.wait::ld.sync.aligned;"); y[row] = sum;'))
     assert result.status is Status.UNSUPPORTED
-    assert "wgmma.fence.sync.aligned" in result.detail
+    assert "tcgen05.wait::ld.sync.aligned" in result.detail
 
 
 def test_ptx_with_a_mistake_is_a_compile_error() -> None:

@@ -67,7 +67,7 @@ def test_other_text_is_left_alone():
 @pytest.mark.parametrize(
     ("source", "construct", "line"),
     [
-        ('__device__ void f() {\n  asm volatile("wgmma.fence.sync.aligned;");\n}', "PTX instruction wgmma.fence.", 2),
+        ('__device__ void f() {\n  asm volatile("tcgen05.commit;");\n}', "PTX instruction tcgen05.commit", 2),
         ('__device__ void f() {\n  asm("mov.u32 %0, 1;\\n"\n  "mul.qi.u32 %0, %0, 2;" : "=r"(x));\n}', "mul.qi.u32", 3),
         ('void f() {\n  asm("mov." OTHER " %0, 1;" : "=r"(x)); }\n', "put together by a macro", 2),
         ("#include <cuda/barrier>\n", "header <cuda/barrier>", 1),
