@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 #include <vector>
+#include <cuda_pipeline.h>
 
 static int failures = 0;
 #define EXPECT(condition)                                                                                    \
@@ -420,13 +421,22 @@ __global__ void copies_kernel(const float4* in, float* out, int stages) {
     asm volatile("{ .reg .pred p; setp.eq.u32 p, 1, 0; @p cp.async.wait_all; }" ::: "memory");
     asm volatile("cp.async.wait_all;" ::: "memory");
     out[64 + t] = part[t].x;
+    // The same by what C++ has for it.
+    __pipeline_memcpy_async(&part[t], reinterpret_cast<const float2*>(in) + 1, sizeof(float2));
+    __pipeline_commit();
+    __pipeline_memcpy_async(&stage[0][t], in + 1, sizeof(float4), 8);
+    __pipeline_commit();
+    __pipeline_wait_prior(1);
+    out[96 + t] = part[t].y;
+    __pipeline_wait_prior(0);
+    out[128 + t] = stage[0][t].x + 10 * stage[0][t].y + 100 * stage[0][t].w;
 }
 static void copies() {
     std::vector<float4> values(32 * 5);
     for (size_t i = 0; i < values.size(); ++i)
         values[i] = make_float4(i + 3, 2 * i, 0, 1);
     Buffer<float4> in(values);
-    Buffer<float> out(96);
+    Buffer<float> out(160);
     copies_kernel<<<1, 32>>>(in.data, out.data, 5);
     EXPECT(cudaDeviceSynchronize() == cudaSuccess);
     auto got = out.get();
@@ -439,6 +449,8 @@ static void copies() {
         EXPECT(got[t] == sum);
         EXPECT(got[32 + t] == 30);
         EXPECT(got[64 + t] == 0);
+        EXPECT(got[96 + t] == 1);
+        EXPECT(got[128 + t] == 24);
     }
 }
 
