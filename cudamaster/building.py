@@ -85,7 +85,7 @@ class Builder:
 
     @cached_property
     def _reference(self) -> str:
-        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text()
+        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text(encoding="utf-8")
 
     def build(
         self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
@@ -190,7 +190,7 @@ class Builder:
         """The build of a candidate, made again only when its worker is no longer in the cache."""
         folder = self._folder(candidate)
         worker, log = self.executable(candidate), folder / _LOG_FILE
-        if not worker.is_file():
+        if not parts.whole(worker):
             return self.build(candidate)
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
@@ -222,11 +222,10 @@ class Builder:
         # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
-            if not local.is_file():
+            if not (parts.whole(local) and caching.kept(local)):
                 made = local.with_suffix(".making")
                 localise(kernels, self.card.wrapper(self.precision, optimized=True), made, _redirected())
                 made.replace(local)
-            caching.used(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def traced_worker(self, candidate: Candidate) -> Build:
@@ -250,7 +249,7 @@ class Builder:
             folder.mkdir(parents=True, exist_ok=True)
             executable = folder / "run"
             with parts.alone(folder / "lock", f"kernel {candidate.id}"):
-                if not executable.is_file():
+                if not parts.whole(executable):
                     compiled = device.compile_observed(candidate.code, flags.arguments, "candidate", folder, observer)
                     if compiled.object is None:
                         status = Status.COMPILE_ERROR if compiled.unsupported is None else Status.UNSUPPORTED
@@ -315,7 +314,7 @@ class Builder:
         return self.card.wrapper(self.precision)
 
     def _part(self, text: _Text) -> Part:
-        return Part(text.part, self._place(text).is_file, partial(self._object, text))
+        return Part(text.part, partial(parts.whole, self._place(text)), partial(self._object, text))
 
     def _place(self, text: _Text) -> Path:
         """Where the object file of a text is kept."""
@@ -327,8 +326,7 @@ class Builder:
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
-            if final.is_file():
-                caching.used(final)
+            if parts.whole(final) and caching.kept(final):
                 return final
             with parts.workshop(final) as folder:
                 built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
@@ -345,8 +343,7 @@ class Builder:
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
         with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
-            if executable.is_file():
-                caching.used(executable)
+            if parts.whole(executable) and caching.kept(executable):
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
             built = self.device.link(objects, linking, debug=debug, libraries=libraries)
@@ -398,7 +395,7 @@ class Builder:
                     "source",
                     "the text depends on how it is compiled",
                     line,
-                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and their like.",
+                    "Write a constant or a macro of your own in place of __OPTIMIZE__, __TIME__ and the like.",
                 )
         return None
 
@@ -426,7 +423,7 @@ def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str
 
 @cache
 def _harness_source(name: str) -> str:
-    return (resources.bench() / "harness" / f"{name}.cu").read_text()
+    return (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
 
 
 def _sources() -> list[str]:
@@ -437,7 +434,7 @@ def _sources() -> list[str]:
 def _headers_hash() -> str:
     folder = resources.bench()
     headers: Sequence[Path] = sorted(folder.glob("include/**/*.h"))
-    return content_hash(*(path.read_text() for path in headers))
+    return content_hash(*(path.read_text(encoding="utf-8") for path in headers))
 
 
 @cache
@@ -449,7 +446,7 @@ def _ledger_hash() -> str:
 def _redirected() -> Mapping[str, str]:
     """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open, and
     those in whose place it reaches others."""
-    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text()
+    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text(encoding="utf-8")
     ledger = {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
     return {**INSTEAD, **ledger}
 

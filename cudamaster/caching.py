@@ -2,10 +2,11 @@
 
     <cache>/<device>/<fingerprint>/candidates/<key>/   what was built of one candidate
     <cache>/<device>/<fingerprint>/harnesses/          objects and executables that candidates are judged with
+    <cache>/cpu-runtime/                               the CPU device's executors and compiled headers, these 20 MB each
 
-Who builds or runs a candidate holds a shared lock in its folder, which is freed when its holder dies. Harness files are
-shared by all runs of a task and have no such lock: what was used within a day stays. Everything else in the cache, some
-megabytes, is counted and stays too.
+Who builds or runs a candidate holds a shared lock in its folder, which is freed when its holder dies. The other files
+are shared by many runs and have no such lock: what was used within a day stays. Everything else in the cache, some
+kilobytes, is counted and stays too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 _KEPT_PART = 0.9  # of the limit, so that not every build has to make room
 _LOOKED_AT_EVERY_S = 120.0
 _CANDIDATE_FRESH_S = 600.0
-_HARNESS_FRESH_S = 86400.0
+_SHARED_FRESH_S = 86400.0
+_SHARED = ("*/*/harnesses/*", "cpu-runtime/*.o", "cpu-runtime/*.gch")
 _IN_USE = "in-use"
 _MOST_TRIES = 1000  # to take a folder that others keep removing, which is done at most once each time it is used
 
@@ -79,9 +81,13 @@ def _shared(folder: Path) -> int:
     raise FileNotFoundError(errno.ENOENT, "Others remove it as soon as it is made", str(folder))
 
 
-def used(file: Path) -> None:
-    """Note that a harness file is used now."""
-    os.utime(file)
+def kept(file: Path) -> bool:
+    """Whether a shared file is there; if so, it is used now."""
+    try:
+        os.utime(file)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def trim_now_and_then(cache: Path) -> None:
@@ -107,7 +113,7 @@ def trim_now_and_then(cache: Path) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """What is removed as one: a candidate's folder, or a file of harnesses."""
+    """What is removed as one: a candidate's folder, or a shared file."""
 
     path: Path
     size: int
@@ -137,10 +143,10 @@ def _entries(cache: Path, now: float) -> Iterator[_Entry]:
         last_use = _last_use(folder / _IN_USE, folder)
         if now - last_use > _CANDIDATE_FRESH_S:
             yield _Entry(folder, _size(folder), last_use)
-    for file in cache.glob("*/*/harnesses/*"):
+    for file in (file for places in _SHARED for file in cache.glob(places)):
         last_use = _last_use(file)
         # Lock files are empty, and two that build the same have to find the same one.
-        if not file.name.endswith("lock") and now - last_use > _HARNESS_FRESH_S:
+        if not file.name.endswith("lock") and now - last_use > _SHARED_FRESH_S:
             yield _Entry(file, _size(file), last_use)
 
 

@@ -274,7 +274,7 @@ class TaskCard(_Strict):
     def baseline(self, precision: Precision) -> str:
         """Source of the baseline."""
         try:
-            return self.baseline_path(precision).read_text()
+            return self.baseline_path(precision).read_text(encoding="utf-8")
         except OSError as error:
             raise CardError(
                 f"The baseline of {self.name} ({precision}) cannot be read: {error}.",
@@ -348,7 +348,7 @@ def load(name: str) -> TaskCard:
 @lru_cache(maxsize=1)
 def generators() -> Mapping[str, tuple[int, int]]:
     """Input generators that a card can name, as inputs.h declares them: how many buffers and numbers each takes."""
-    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text()
+    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
     found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
     return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
 

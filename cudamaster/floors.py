@@ -309,7 +309,7 @@ def compile_flags(compute_capability: str) -> tuple[str, ...]:
 
 def measure(device: CudaDevice) -> Limits:
     """Build and run bench/harness/limits.cu, which takes seconds. Raises DeviceError when that fails."""
-    source = (resources.bench() / "harness" / "limits.cu").read_text()
+    source = (resources.bench() / "harness" / "limits.cu").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
         folder = Path(name)
         built = device.compile(source, compile_flags(device.gpu.compute_capability), "limits", folder)

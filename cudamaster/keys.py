@@ -75,4 +75,11 @@ def _without(text: str, shortest: int) -> str:
     keys = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= shortest}
     for value in sorted(keys, key=len, reverse=True):  # or a key that begins with another would keep its rest
         text = text.replace(value, "***")
+        if "\\u" in text:
+            text = re.sub("".join(map(_in_json, value)), "***", text)
     return text
+
+
+def _in_json(sign: str) -> str:
+    """A pattern for a letter as JSON may spell it: a key that nobody sees there shows once the text is read."""
+    return rf"(?:{re.escape(sign)}|\\u(?i:{ord(sign):04x}))"

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from cudamaster.account import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
@@ -15,6 +15,7 @@ from cudamaster.runrecord import Settings
 from cudamaster.values import CaseVerdict, Findings, Verdict
 
 TELLING_LINES = 12
+_ALONE = " alone"  # at the end of the name of a part (modelling.model.breakdown)
 
 
 def difference(before: str, after: str) -> str:
@@ -29,6 +30,15 @@ def telling_part(log: str) -> str:
     lines = log.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
     return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
+
+
+def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
+    """A modelled call on two lines, as the sum that it is and then its parts, which overlap and add up to more."""
+    alone = {name.removesuffix(_ALONE): us for name, us in breakdown.items() if name.endswith(_ALONE)}
+    whole, *rest = [f"{name} {us:.3g}" for name, us in breakdown.items() if not name.endswith(_ALONE)] or [""]
+    parts = ", ".join(f"{name} {us:.3g}" for name, us in alone.items())
+    summed = f"modelled µs: {whole}" + (f" = {' + '.join(rest)}" if rest else "")
+    return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
 
 
 def judgement(verdict: Verdict) -> Judgement:

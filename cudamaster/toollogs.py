@@ -5,7 +5,10 @@ What they say of the region stays; folders of this machine, addresses and the fr
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
+from pathlib import Path
 
 _FOLDERS = re.compile(r"(?<![\w./])/(?:[\w.+~@-]+/)+")
 _FRAME = re.compile(r"^\s+#\d+ 0x[0-9a-f]+ (?:in )?(?P<what>.*)$")
@@ -19,7 +22,17 @@ _SHADOW = "Shadow bytes around the buggy address"
 
 def without_folders(log: str) -> str:
     """The log with every absolute path cut down to its file name."""
+    for folder in _own_folders():
+        log = log.replace(f"{folder}/", "/own/")
     return _FOLDERS.sub("", log)
+
+
+def _own_folders() -> list[str]:
+    """Folders that tools write paths of and whose names may hold spaces, at which a pattern would stop."""
+    folders = [tempfile.gettempdir()]
+    with contextlib.suppress(OSError):  # it may be gone
+        folders.append(str(Path.cwd()))
+    return [folder for folder in folders if " " in folder]
 
 
 def readable(log: str) -> str:

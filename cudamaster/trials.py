@@ -236,7 +236,7 @@ class Trials:
             runs = [_RunOfBatch(command, folder / str(number)) for number, command in enumerate(commands)]
             for run in runs:
                 run.folder.mkdir()
-            (folder / "batch").write_text("".join(run.options for run in runs))
+            (folder / "batch").write_text("".join(run.options for run in runs), encoding="utf-8")
             judge = [commands[0][0], *baseline_alone(commands[0]), "--batch", str(folder / "batch")]
             limit_s = sum(trial.limit_s for trial in trials)
             self._device.run(judge, folder / "report.jsonl", limit_s, alone=_alone(commands[0]))

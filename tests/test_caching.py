@@ -54,6 +54,22 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".gone*"))
 
 
+def test_executors_and_compiled_headers_go_too(tmp_path: Path) -> None:
+    """Each version of the program and of the compiler has its own: they once stayed for ever, a gigabyte of them."""
+    folder = tmp_path / "cpu-runtime"
+    folder.mkdir()
+    of_age = {}
+    for name in ("a.o", "prelude-b.h.gch"):
+        for age in (DAY_S / 2, 2 * DAY_S):
+            of_age[name, age] = file = folder / f"{age:.0f}-{name}"
+            file.write_bytes(b"x" * MB)
+            os.utime(file, (time.time() - age, time.time() - age))
+    assert caching.kept(of_age["a.o", 2 * DAY_S]), "a use makes it fresh"
+    assert not caching.kept(folder / "none.o")
+    assert caching.trim(tmp_path, 0) >= MB
+    assert [key for key, file in of_age.items() if not file.exists()] == [("prelude-b.h.gch", 2 * DAY_S)]
+
+
 def test_below_the_limit_nothing_goes(tmp_path: Path) -> None:
     kept = candidate(tmp_path, "c", 9 * DAY_S)
     assert caching.trim(tmp_path, 2 * MB) == 0

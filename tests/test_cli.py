@@ -1,5 +1,6 @@
 """The command line as a user meets it: output, exit codes, one clear line for each mistake."""
 
+import contextlib
 import json
 import os
 import pty
@@ -19,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudamaster import cards, resources
-from cudamaster.cli import main
+from cudamaster.cli import kernel_file, main
 from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import examine
 from cudamaster.cli.kernel_file import read_kernel
@@ -205,12 +206,13 @@ def test_names_that_are_nearly_right() -> None:
 def test_help_is_not_cut_and_tells_of_the_strategies() -> None:
     from cudamaster.strategies.registry import STRATEGIES
 
-    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+    for command in ("", "metrics"):
+        assert "..." not in run(*command.split(), "--help").stdout.partition("Commands:")[2]
     told = " ".join(run("optimize", "--help").stdout.split())
     assert all(strategy.summary in told for strategy in STRATEGIES.values())
 
 
-def test_a_kernel_out_of_a_pipe(tmp_path: Path) -> None:
+def test_a_kernel_out_of_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard input, a pipe with a writer, and one without, which is no reason to wait for ever."""
     command = [sys.executable, "-m", "cudamaster", "harness", "relu", "--region"]
     text = baseline_region(cards.load("relu"), Precision.FP32)
@@ -221,8 +223,12 @@ def test_a_kernel_out_of_a_pipe(tmp_path: Path) -> None:
     writing.start()
     assert read_kernel(pipe, card, "fp32") == text
     writing.join()
+    monkeypatch.setattr(kernel_file, "_PIPE_LIMIT_S", 0.1)
     with pytest.raises(UsageError, match="nobody wrote into this pipe"):
         read_kernel(pipe, card, "fp32")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="standard input is closed"):
+        read_kernel(Path("-"), card, "fp32")
     told = subprocess.run([*command, "-"], input=text, capture_output=True, text=True, check=False)
     assert "relu_optimized" in told.stdout, told.stderr
 
@@ -783,6 +789,30 @@ def test_the_harness_does_not_replace_the_kernel(tmp_path: Path) -> None:
     done = run("harness", "sorting", "--region", str(kernel), "-o", str(kernel))
     assert done.returncode == 2
     assert kernel.read_text() == "// mine\n"
+
+
+def on_a_terminal(*arguments: str, columns: int) -> str:
+    """All that a command writes on a terminal of so many columns, line ends as a terminal gets them."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ["COLUMNS"] = str(columns)
+        os.execv(sys.executable, [sys.executable, "-m", "cudamaster", *arguments])
+    written = b""
+    with contextlib.suppress(OSError):  # the end of a terminal whose program has ended
+        while part := os.read(terminal, 65536):
+            written += part
+    os.waitpid(process, 0)
+    os.close(terminal)
+    return written.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_next_command_is_one_line_on_every_terminal(columns: int) -> None:
+    """The terminal may break it; a line end of ours would make two commands of what is pasted, both broken."""
+    kept = "results/h200/spmv_csr_bf16"
+    told = on_a_terminal("show", str(resources.root() / kept), "--no-diff", columns=columns)
+    command = told.split("Next: ")[1].splitlines()[0]
+    assert shlex.split(command)[-1].endswith("candidate.o"), command
 
 
 def test_the_next_command_works_when_pasted() -> None:

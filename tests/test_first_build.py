@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,10 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
+from cudamaster import cards, resources
+from cudamaster.building import Builder
 from cudamaster.cli.output import Waiting
 from cudamaster.devices import parts
+from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.parts import Part
+from cudamaster.values import Precision
 
 KERNEL = resources.package() / "playbook" / "dot_product" / "fp32" / "1_shuffle_reduction.cu"
 
@@ -73,11 +77,27 @@ def test_a_log_says_how_far_the_first_build_is_and_nothing_is_built_twice(tmp_pa
     assert re.match(r"waiting for another run, which builds kernel [0-9a-f]{16}, \d+ s so far\n", waited)
     assert len(list(cache.glob("cpu-runtime/*.o"))) == 4, "an executor for each build"
     # Of the harness's texts, and of a candidate: plain, checking memory, finding races, counting.
-    assert len(list(cache.glob("cpu-runtime/prelude-*"))) == 5
+    assert len(list(cache.glob("cpu-runtime/prelude-*.gch"))) == 5
     assert not list(cache.rglob("*-making-*")), "what the one that was killed had begun"
     again = evaluating(cache)
     assert again.communicate()[1] == ""
     assert again.returncode == 0
+
+
+def test_a_compiled_header_outlives_the_checkout_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it does not fit, the text beside it is read: that once named a folder that was gone."""
+    monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "g++")
+    toolchain.fingerprint()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(toolchain, "INCLUDE", shutil.copytree(toolchain.INCLUDE, tmp_path / "checkout"))
+        made = CpuDevice().compile("int one;\n", (), "one", tmp_path)
+    (compiled,) = tmp_path.rglob("*.gch")
+    shutil.rmtree(tmp_path / "checkout")
+    again = CpuDevice().compile("int one;\n", (), "one", tmp_path)
+    compiled.write_bytes(b"of another compiler")
+    without = CpuDevice().compile("int one;\n", (), "one", tmp_path)
+    assert [one.log for one in (made, again, without)] == [""] * 3
 
 
 def test_who_waits_for_another_run_says_so(tmp_path: Path, lines: list[str]) -> None:
@@ -195,3 +215,20 @@ def test_nothing_more_is_begun_once_a_part_cannot_be_made(monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="no room"):
         parts.build([Part(str(number), never, partial(fails, number)) for number in range(9)])
     assert len(begun) < 4
+
+
+@pytest.mark.parametrize("left", [0, 3, 1000])
+def test_what_is_there_by_half_is_built_again(left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut can leave that. A linker took an empty file for one without symbols, and a good kernel was blamed."""
+    monkeypatch.setattr(resources, "cache", lambda: tmp_path)
+    builder = Builder(cards.load("dot_product"), Precision.FP32, CpuDevice())
+    part = builder._part(builder._call_text(debug=False))
+    part.make()
+    assert part.there()
+    [built] = tmp_path.glob("cpu/*/harnesses/*.o")
+    before = built.stat().st_size
+    os.truncate(built, left)
+    assert not part.there()
+    part.make()
+    assert part.there()
+    assert built.stat().st_size == before

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +130,8 @@ WRITING = {
     "rmtree",
     "symlink_to",
 }
+# Those that a module's name does not tell.
+DISTRIBUTIONS = {"elftools": "pyelftools", "skimage": "scikit-image", "yaml": "pyyaml"}
 # A report's page and figures are files of their own; what reads its data writes nothing.
 READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run", "kept", "hardware_views")]
 READING += [
@@ -229,6 +233,50 @@ def test_only_one_module_reaches_litellm() -> None:
     assert [n for n, tree in MODULES.items() if any(within(i, "litellm") for i in imports(tree))] == [
         "models.litellm_model"
     ]
+
+
+def test_what_is_imported_is_declared() -> None:
+    """What another package brings along today may be gone with its next version."""
+    declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
+    wanted = declared["project"]["dependencies"]
+    assert imported_from(PACKAGE) - {plain(line) for line in wanted} == set()
+    dev = [*wanted, *declared["dependency-groups"]["dev"]]
+    tests, benchmarks = PACKAGE.parent / "tests", PACKAGE.parent / "benchmarks"
+    assert imported_from(tests, benchmarks) - {plain(line) for line in dev} == set()
+
+
+def imported_from(folder: Path, *near: Path) -> set[str]:
+    """The distributions that a folder's files import: what is no file in it, in a folder near it or of Python."""
+    files = list(folder.rglob("*.py"))
+    tops: set[str] = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(), str(file))):
+            if isinstance(node, ast.Import):
+                tops |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                tops.add((node.module or "").partition(".")[0])
+    files += [file for each in near for file in each.rglob("*.py")]
+    beside = {name for file in files for name in (file.stem, file.parent.name)}
+    return {plain(DISTRIBUTIONS.get(top, top)) for top in tops - beside - {"cudamaster"} - sys.stdlib_module_names}
+
+
+def plain(requirement: str) -> str:
+    return re.split(r"[<>=!~;\[ ]", requirement)[0].lower().replace("_", "-")
+
+
+def test_files_are_of_one_encoding() -> None:
+    """Left to itself Python takes the locale's, which may have no letter for what a kernel's comment says."""
+    calls = [
+        (name, node.lineno, node.func.attr, bool(node.args), {keyword.arg for keyword in node.keywords})
+        for name, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    assert [
+        (name, line)
+        for name, line, called_as, has_arguments, given in calls
+        if (called_as == "write_text" or (called_as == "read_text" and not has_arguments)) and "encoding" not in given
+    ] == []
 
 
 def test_agents_touch_no_disk_and_start_no_process() -> None:

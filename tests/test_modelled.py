@@ -318,6 +318,17 @@ def test_records_from_before_read_and_write_as_they_did() -> None:
     assert from_json(Verdict, json.loads(json.dumps(to_json(verdict)))) == verdict
 
 
+def test_a_long_case_breaks_between_its_sizes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not within the name of one, which nobody finds again."""
+    verdict = scored()
+    label = "num_tokens=1024,num_heads=32,head_size=128"
+    monkeypatch.setenv("COLUMNS", "90")
+    console().print(cases_table(replace(verdict, cases=tuple(replace(case, label=label) for case in verdict.cases))))
+    assert "head_size=128" in capsys.readouterr().out
+
+
 def test_tables_say_that_times_are_modelled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """What `tasks NAME --skeleton` prints is a start: guards and compiler take it, and the harness finds it wrong."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ def test_a_card_says_what_a_kernel_has_to_declare() -> None:
     assert "void spmv_csr_bf16_optimized(" in shown
     assert "cols is always 2048, and is not passed" in shown
     assert "e+0" not in shown
+    for_programs = CliRunner().invoke(main, ["tasks", "relu", "--skeleton", "--json"])
+    assert "relu_optimized" in json.loads(for_programs.output)["skeleton"]
     nameless = CliRunner().invoke(main, ["tasks", "--skeleton"])
     assert nameless.exit_code != 0
     assert "is for one task" in nameless.output

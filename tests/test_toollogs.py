@@ -1,5 +1,9 @@
 """Logs reach agents and people without folders of this machine, and with the lines of the region."""
 
+from pathlib import Path
+
+import pytest
+
 from cudamaster.toollogs import readable, summary, without_folders
 
 REPORT = """=================================================================
@@ -61,3 +65,11 @@ def test_folders_are_taken_out() -> None:
         "In file included from /home/someone/x-1/include/cuda_runtime.h:23,\n/tmp/a.o: undefined (see http://x.org/y/z)"
     )
     assert without_folders(log) == "In file included from cuda_runtime.h:23,\na.o: undefined (see http://x.org/y/z)"
+
+
+def test_a_folder_whose_name_has_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checker names the region by the folder that the command was given in."""
+    here = tmp_path / "my kernels"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert without_folders(f"{here}/candidate.cu:7: read\n{here}/b/x.h:1") == "candidate.cu:7: read\nx.h:1"

@@ -76,7 +76,10 @@ def load() -> tuple[Kind, ...]:
     kinds = []
     for path in sorted(CORPUS.glob("*.yaml"), key=lambda path: int(path.stem.partition("_")[0])):
         group = path.stem.partition("_")[2]
-        kinds += [Kind.model_validate({"group": group, **fields}) for fields in yaml.safe_load(path.read_text())]
+        kinds += [
+            Kind.model_validate({"group": group, **fields})
+            for fields in yaml.safe_load(path.read_text(encoding="utf-8"))
+        ]
     names = [kind.name for kind in kinds]
     assert len(names) == len(set(names)), "two kinds have one name"
     return tuple(kinds)
@@ -85,4 +88,4 @@ def load() -> tuple[Kind, ...]:
 @cache
 def part(name: str) -> str:
     """Device code that several kinds share."""
-    return (CORPUS / "parts" / f"{name}.cu").read_text()
+    return (CORPUS / "parts" / f"{name}.cu").read_text(encoding="utf-8")

@@ -210,8 +210,8 @@ class Log:
         self.known = {found.key: found for found in self._read()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+")
-            text = path.read_text()
+            self._file = path.open("a+", encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))  # a line that was cut short by a kill
         except OSError as error:
             raise unwritable(path, error, "Give another file with --out.") from error
@@ -223,7 +223,7 @@ class Log:
 
     def _read(self) -> Iterator[Outcome]:
         try:
-            text = self.path.read_text() if self.path.exists() else ""
+            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path} cannot be read: {error}.", "Give another file with --out.") from error
         for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 import cudamaster
+from cudamaster.cli import options
 from cudamaster.cli.audit import audit
 from cudamaster.cli.bench import baselines, harness
 from cudamaster.cli.calibrate import calibrate
@@ -53,7 +54,7 @@ With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code
 _LITTLE_BYTES = 1 << 20  # a disk with less than this is called full
 
 
-class _Group(click.Group):
+class _Group(options.Group):
     """Prints our own errors as one line with the fix, and exits with their code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -68,12 +69,6 @@ class _Group(click.Group):
             return super().parse_args(ctx, args)
         except BrokenPipeError:  # of --help
             _leave_unread()
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole sentences, over as many lines as they take: click would cut them."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -14,7 +14,7 @@ import click
 
 from cudamaster import keys
 from cudamaster.cli import options
-from cudamaster.cli.output import console, ourselves, print_json, table
+from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
@@ -68,7 +68,7 @@ def doctor(self_test: bool, as_json: bool) -> None:
         lacking = [name for name in _NEEDED if not by_name[name]]
         mend = f"get what is missing above ({', '.join(lacking)}), then {ourselves('doctor')}"
         again = ourselves("optimize", "spmv_csr", "--precision", "bf16")
-        out.print(f"Next: {again if cpu or cuda else mend}")
+        print_to_copy(out, f"Next: {again if cpu or cuda else mend}")
     click.get_current_context().exit(0 if cpu or cuda else 4)
 
 

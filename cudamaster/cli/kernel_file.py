@@ -46,6 +46,8 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
 def _read(file: Path, most: int) -> bytes:
     """So many bytes of a file at most. Raises OSError, also for a pipe into which nobody writes."""
     if str(file) == "-":
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "standard input is closed")
         return sys.stdin.buffer.read(most)
     if not file.is_fifo():
         with file.open("rb") as opened:

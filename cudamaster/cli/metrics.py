@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SIZE_LIMIT = 64 * 2**20  # all metrics of a hundred kernels take some 10 MB
 
 
-@click.group()
+@click.group(cls=options.Group)
 def metrics() -> None:
     """Sets of Nsight Compute metrics: show one, or choose one from measured kernels."""
 

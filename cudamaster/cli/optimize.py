@@ -23,6 +23,7 @@ from cudamaster.cli.output import (
     console,
     ourselves,
     print_json,
+    print_to_copy,
     score_column,
     speed,
     styled,
@@ -236,7 +237,7 @@ class Progress:
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """Show the build command."""
-        self._out.print(f"  kernel {candidate.id}, {candidate.command}")
+        print_to_copy(self._out, f"  kernel {candidate.id}, {candidate.command}")
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """Show the verdict."""
@@ -253,20 +254,25 @@ class Progress:
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """Announce a new best."""
-        profile = "" if findings.bottleneck is None else f" {findings_line(findings)}"
-        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}.{profile}", style="green")
+        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}", style="green")
+        if findings.bottleneck is not None:
+            self._aside(findings_line(findings))
         self._findings(findings)
 
     def _findings(self, findings: Findings) -> None:
         """What a model of a GPU says of where the time goes, and the metrics that the filter kept."""
+        from cudamaster.telling import breakdown_lines
+
         if findings.modelled is None or findings.bottleneck is None:
             return
-        parts = ", ".join(f"{name} {time_us:.3g}" for name, time_us in findings.breakdown.items())
         kept = ", ".join(f"{name} {value:.3g} {findings.units.get(name, '')}".rstrip()
                          for name, value in findings.metrics.items())  # fmt: skip
-        for told in (f"modelled µs: {parts}" if parts else "", f"findings: {kept}" if kept else ""):
-            for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
-                self._out.print(f"    {line}", style="dim")
+        for told in (*breakdown_lines(findings.breakdown), f"findings: {kept}" if kept else ""):
+            self._aside(told)
+
+    def _aside(self, told: str) -> None:
+        for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
+            self._out.print(f"    {line}", style="dim")
 
     def round_ended(self, finished: Round) -> None:
         """Say why a round came to nothing."""
@@ -317,7 +323,7 @@ def _introduce(out: Console, what: str, hardware: Hardware, settings: Settings, 
                   if len(names) > 1 else f"Model: {names[0]}")  # fmt: skip
     if replay is not None and replay.models_only:
         out.print(f"Replies and their costs are those of {replay.record}; kernels are built and measured anew.")
-    out.print(f"Run folder: {path}\n")
+    print_to_copy(out, f"Run folder: {path}\n")
 
 
 def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> None:
@@ -335,11 +341,11 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
     out.print(table(["round", "idea", "status", p, "best so far"], rows, right=["round", p, "best so far"]))
     in_times = f" in {result.verdict.mark} time" if result.verdict.mark else ""
     if result.improved:
-        out.print(f"Best kernel:    {path / 'best.cu'}")
+        print_to_copy(out, f"Best kernel:    {path / 'best.cu'}")
     else:
-        out.print(f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{in_times})")
-    out.print(f"Build command:  {result.best.command}")
-    out.print(f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
+        print_to_copy(out, f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{in_times})")
+    print_to_copy(out, f"Build command:  {result.best.command}")
+    print_to_copy(out, f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
     if not only_playbook:
         asked = [use for use in result.usage.values() if use.calls]
         tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
@@ -358,19 +364,18 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
             if model is None
             else f"P is modelled:\n{model.described}. A GPU has the last word."
         )
-        out.print(
-            f"\nThis ran on the CPU device: results are proven there, {said}\n"
-            f"All kernels are kept, with their commands, in {path / 'candidates'}.\n"
-            "To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc (`cudamaster doctor` says what is "
-            "missing)."
-        )
+        out.print(f"\nThis ran on the CPU device: results are proven there, {said}")
+        print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
+        out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
+        print_to_copy(out, f"What is missing for that: {ourselves('doctor')}")
     if only_playbook:
         out.print(
             "The kernels came from the built-in playbook, which is no language model.\n"
             "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
         )
     if result.stopped:
-        out.print(f"Stopped:        {result.note}\nNext: {ourselves('optimize', '--resume', str(path))}")
+        out.print(f"Stopped:        {result.note}")
+        print_to_copy(out, f"Next: {ourselves('optimize', '--resume', str(path))}")
         return
     best = result.best
     again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
@@ -378,4 +383,4 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         again += ["--device", settings.device]
     if best.command != result.baseline.command:
         again += ["--command", best.command]
-    out.print(f"Next: {ourselves(*again)}")
+    print_to_copy(out, f"Next: {ourselves(*again)}")

@@ -42,6 +42,16 @@ class Number(click.FloatRange):
         return number
 
 
+class Group(click.Group):
+    """Commands whose help lists each with its whole sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences, over as many lines as they take: click would cut them."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
+
+
 def one_of(flags: Mapping[str, bool]) -> str | None:
     """The name of the flag that was given, None for none. Raises UsageError for two that contradict each other."""
     from cudamaster.errors import UsageError

@@ -68,6 +68,12 @@ def console() -> Console:
     return Quiet(highlight=False, markup=False, soft_wrap=True, width=None if "COLUMNS" in os.environ else 120)
 
 
+def print_to_copy(out: Console, *lines: str) -> None:
+    """Lines with a command or a path: a terminal breaks them itself, so that what is copied has no line ends in it."""
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
 class Waiting:
     """What is waited for, for a spinner: while parts are built for the first time it says how far they are."""
 
@@ -200,12 +206,13 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     rows: list[list[str | Text]] = []
     for case in sweep:
         times, comparison = case.times_us, case.speed
+        label = case.label.replace(",", ", ")  # a narrow table breaks it there, not within a name
         if times is None or comparison is None:
             left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
-            rows.append([case.label, why, *["-"] * (len(columns) - 1)])
+            rows.append([label, why, *["-"] * (len(columns) - 1)])
             continue
-        row: list[str | Text] = [case.label, _pair(*times)]
+        row: list[str | Text] = [label, _pair(*times)]
         # How far the model may be off is the same for all; the line on P says it.
         reach = "" if modelled else f" ({_interval(comparison)})"
         row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]

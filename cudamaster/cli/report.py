@@ -92,13 +92,19 @@ def _write_files(
     *,
     quiet: bool,
 ) -> None:
+    from cudamaster.writing import write_text
+
     def say(what: str) -> None:
         if not quiet:
             click.echo(what)
 
+    best_kernels = None
+    if kernels is not None:
+        from cudamaster.report import kernels as reading
+
+        best_kernels = reading.page(loaded)  # refuses results that have none, and then nothing is written
     if csv_file is not None:
         from cudamaster.report.export import as_csv
-        from cudamaster.writing import write_text
 
         text = as_csv(loaded)
         _written(csv_file, lambda: write_text(csv_file, text), "--csv")
@@ -108,10 +114,8 @@ def _write_files(
 
         _written(html, lambda: page.write(loaded, html), "--html")
         say(f"Wrote {html}; a browser opens it, without a network.")
-    if kernels is not None:
-        from cudamaster.report import kernels as reading
-
-        _written(kernels, lambda: reading.write(loaded, kernels), "--kernels")
+    if kernels is not None and best_kernels is not None:
+        _written(kernels, lambda: write_text(kernels, best_kernels, errors="backslashreplace"), "--kernels")
         say(f"Wrote {kernels}; a browser opens it, without a network.")
     if figures is not None:
         from cudamaster.report import figures as drawing

@@ -15,6 +15,7 @@ from cudamaster.cli.output import (
     console,
     ourselves,
     print_json,
+    print_to_copy,
     say_speed,
     score_column,
     speed,
@@ -130,7 +131,7 @@ class _Teller:
         self._out.print()
         if not alone:
             self._prose(f"Cost of the run: {cost(run.usage)}", 0)
-        self._out.print(f"Next: {_next(run, alone=alone)}")
+        print_to_copy(self._out, f"Next: {_next(run, alone=alone)}")
 
     def _prose(self, text: str, indent: int, style: str = "", hang: int = 0) -> None:
         for paragraph in visible(text).split("\n"):
@@ -313,11 +314,12 @@ class _Teller:
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
         from cudamaster.account import change
+        from cudamaster.telling import breakdown_lines
 
         self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
         if profile.breakdown:
-            parts = ", ".join(f"{name} {time_us:.4g}" for name, time_us in profile.breakdown.items())
-            self._prose(f"modelled µs: {parts}", indent + 2, hang=2)
+            for line in breakdown_lines(profile.breakdown):
+                self._prose(line, indent + 2, hang=2)
         for metric in profile.metrics:
             before = "" if metric.before is None else f"{metric.before:.4g} → "
             after = "not measured" if metric.after is None else f"{metric.after:.4g}"

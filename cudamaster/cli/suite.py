@@ -20,7 +20,7 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import about_times, console, ourselves, print_json, score_column, speed, table
+from cudamaster.cli.output import about_times, console, ourselves, print_json, print_to_copy, score_column, speed, table
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchCommand,
@@ -357,7 +357,7 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
              "GPU seconds": limits.gpu_seconds}  # fmt: skip
     if any(given.values()):
         out.print("Budget: " + ", ".join(f"{limit:g} {unit}" for unit, limit in given.items() if limit is not None))
-    out.print(f"Suite folder: {path}\n")
+    print_to_copy(out, f"Suite folder: {path}\n")
 
 
 def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_to_do: bool) -> None:
@@ -411,11 +411,12 @@ def print_suite(
         rest = "1 task is not at its end." if len(left) == 1 else f"{len(left)} tasks are not at their end."
         out.print(f"Stopped: {why} {rest}" if why else rest)
     if left or failed:
-        out.print(f"Next: {ourselves('suite', '--resume', str(path))}")
+        print_to_copy(out, f"Next: {ourselves('suite', '--resume', str(path))}")
     else:
         best = max(suite.entries, key=_score)
         if nothing_to_do:
             more = ourselves("suite", "--resume", str(path), "-R", str(suite.settings.rounds + 2))
-            out.print("This suite is finished; nothing was asked or measured now."
-                      + (f" Carry it on: {more}" if suite.settings.replay is None else ""))  # fmt: skip
-        out.print(f"Next: {ourselves('report', str(path))}, or {ourselves('show', str(path / best.name))}")
+            print_to_copy(out, "This suite is finished; nothing was asked or measured now."
+                               + (f" Carry it on: {more}" if suite.settings.replay is None else ""))  # fmt: skip
+        shown = ourselves("show", str(path / best.name))
+        print_to_copy(out, f"Next: {ourselves('report', str(path))}, or {shown}")

@@ -30,7 +30,11 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     if skeleton:
         if name is None:
             raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
-        click.echo(harness.skeleton(cards.load(name), Precision(precision)), nl=False)
+        text = harness.skeleton(cards.load(name), Precision(precision))
+        if as_json:
+            print_json({"task": name, "precision": precision, "skeleton": text})
+        else:
+            click.echo(text, nl=False)
         return
     if name is not None:
         _show(cards.load(name), as_json)
@@ -139,8 +143,8 @@ def _show(card: object, as_json: bool) -> None:
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
     out.print(
-        "The timed cases. Read and written: the least that a call has to in fp32; in bf16 elements of type T take "
-        "half. Operations: the fewest known.\n"
+        "The timed cases. Weight T: what a size counts in P. Read and written: the least that a call has to in fp32; "
+        "in bf16, elements of __nv_bfloat16 take half. Operations: the fewest known.\n"
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")

@@ -86,7 +86,7 @@ def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *
         architecture = "sm_90a"
     kept = [flag for flag in flags if not flag.startswith(("-arch=", "-gencode="))]
     with tempfile.TemporaryDirectory(dir=folder) as building:
-        (Path(building) / f"{name}.cu").write_text(source)
+        (Path(building) / f"{name}.cu").write_text(source, encoding="utf-8")
         command = [
             str(nvcc),
             *kept,
@@ -250,7 +250,7 @@ class CudaDevice:
     def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
         """Compile with nvcc; the log holds ptxas's resource usage. Line numbers, for sanitizers, change no code."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.cu").write_text(source)
+        (folder / f"{name}.cu").write_text(source, encoding="utf-8")
         chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
         target = [] if chosen else [f"-arch={self.gpu.architecture}"]
         # nvcc's passes for the host and for the device run side by side; their results are the same.
@@ -448,7 +448,7 @@ def _environment(gpu: Gpu) -> dict[str, str]:
 def device_node(uuid: str, gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
     """The device node of a GPU, e.g. "/dev/nvidia2", as the driver tells it; None where it does not."""
     for told in gpus.glob("*/information"):
-        fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", told.read_text(), re.MULTILINE))
+        fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", told.read_text(encoding="utf-8"), re.MULTILINE))
         if fields.get("GPU UUID") == uuid and fields.get("Device Minor", "").isdecimal():
             return f"/dev/nvidia{fields['Device Minor']}"
     return None

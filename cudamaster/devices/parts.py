@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import struct
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import IO
 
 FIRST_S, EVERY_S = 2.0, 10.0  # when a log gets its first line of a build, and how often one after that
 _LOOKED_S = 0.1
+_ELF = struct.Struct("<40sQ10xHH2x")  # the header of a 64-bit file: where its table of sections is, and how long
 _MOST_AT_ONCE = 8  # a compiler takes up to 400 MB
 
 
@@ -143,6 +145,23 @@ def alone(lock: Path, what: str) -> Iterator[None]:
                     time.sleep(_LOOKED_S)
                     _tell_now_and_then()
         yield
+
+
+def whole(built: Path) -> bool:
+    """Whether an object file or executable is there to its end, as its header says that it goes.
+
+    A power cut, a full disk or a hand leaves the head of one, or nothing: a linker may take that for a file without
+    symbols, and kernels would be blamed for it.
+    """
+    try:
+        with built.open("rb") as file:
+            header = file.read(_ELF.size)
+            if len(header) < _ELF.size or not header.startswith(b"\x7fELF"):
+                return False
+            _, sections, size, count = _ELF.unpack(header)
+            return bool(sections + size * count <= file.seek(0, os.SEEK_END))
+    except OSError:
+        return False
 
 
 @contextmanager

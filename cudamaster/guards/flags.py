@@ -1,6 +1,6 @@
 """The flag guard: the agent's compile command is read, never run.
 
-Only flags that change how the candidate's own kernels are compiled are open. What could add code, files or
+Only flags that change how the candidate's own kernels are compiled are allowed. What could add code, files or
 programs to the build (-include, -I, -l, -rdc, -ccbin, @file) is refused by not being listed.
 """
 
@@ -32,7 +32,7 @@ _SWITCHES = words(
     """
 )
 _BOOLEAN = (r"true|false", "true or false")
-_VALUED = {  # flags with a value, the values that are open, and the same in words
+_VALUED = {  # flags with a value, the values that are allowed, and the same in words
     "O": (r"[0-3]", "0 to 3"),
     "optimize": (r"[0-3]", "0 to 3"),
     "std": (r"c\+\+(?:14|17|20)", "c++14, c++17 or c++20"),
@@ -54,7 +54,7 @@ _PASSED = {  # lists of options for one of nvcc's own steps
     "-Xcompiler": "compiler",
     "--compiler-options": "compiler",
 }
-_PASSED_OPEN = {
+_PASSED_ALLOWED = {
     "ptxas": re.compile(
         r"-v|--verbose|-O[0-3]|-dlcm=c[agv]|-dscm=(?:cg|wb|wt|ca)|-def-load-cache=c[ag]|-def-store-cache=\w\w"
         r"|--def-load-cache=c[ag]|--allow-expensive-optimizations(?:=(?:true|false))?|--warn-on-spills|-warn-spills"
@@ -65,9 +65,9 @@ _PASSED_OPEN = {
         r"-O[0-3]|-Wall|-Wextra|-Wno-[a-z-]+|-fno-strict-aliasing|-fPIC|-march=native|-mtune=native"
     ),
 }
-_PASSED_LIKE = {  # what is open of them, in words
-    "ptxas": "open are -v, -O0 to -O3, -dlcm=ca, --register-usage-level=N and their like",
-    "compiler": "open are -O0 to -O3, -Wall, -Wno-..., -march=native and their like",
+_PASSED_LIKE = {  # what is allowed of them, in words
+    "ptxas": "only -v, -O0 to -O3, -dlcm=ca, --register-usage-level=N and the like are allowed",
+    "compiler": "only -O0 to -O3, -Wall, -Wno-..., -march=native and the like are allowed",
 }
 _DEFINE = re.compile(r"([A-Za-z_]\w*)(?:=([A-Za-z_]\w*|-?\d[\w.]*))?", re.ASCII)
 
@@ -176,7 +176,7 @@ def _flag(word: str, following: str | None) -> tuple[list[str] | Refusal, int]:
         found = _ARCH.fullmatch(value)
         if not found or (found[1] and int(found[1]) < 80):
             return _refuse(
-                f"the architecture {value or 'nothing'} is not open",
+                f"the architecture {value or 'nothing'} is not allowed",
                 "Name sm_80 or later, as in -arch=sm_90a, or native.",
             ), 0
         return [f"-arch={value}"], used
@@ -186,11 +186,11 @@ def _flag(word: str, following: str | None) -> tuple[list[str] | Refusal, int]:
         ), 0
     plain = name.lstrip("-")
     if plain in _VALUED and name in (f"-{plain}", f"--{plain}"):
-        pattern, open_values = _VALUED[plain]
+        pattern, values = _VALUED[plain]
         if not re.fullmatch(pattern, value):
-            return _refuse(f"the value {value or 'nothing'} of {name} is not open", f"It takes {open_values}."), 0
+            return _refuse(f"the value {value or 'nothing'} of {name} is not allowed", f"It takes {values}."), 0
         return [f"-O{value}" if plain in ("O", "optimize") else f"-{plain}={value}"], used
-    return _refuse(f"the flag {word} is not open", _advice(word)), 0
+    return _refuse(f"the flag {word} is not allowed", _advice(word)), 0
 
 
 def _normal(switch: str) -> str:
@@ -221,8 +221,10 @@ def _passed(name: str, value: str) -> list[str] | Refusal:
     step = _PASSED[name]
     options = [option for option in value.split(",") if option]
     for option in options:
-        if not _PASSED_OPEN[step].fullmatch(option):
-            return _refuse(f"the {step} option {option} is not open", f"Remove it from {name}: {_PASSED_LIKE[step]}.")
+        if not _PASSED_ALLOWED[step].fullmatch(option):
+            return _refuse(
+                f"the {step} option {option} is not allowed", f"Remove it from {name}: {_PASSED_LIKE[step]}."
+            )
     if not options:
         return _refuse(f"{name} has no value", f"Remove it, or give it one: {_PASSED_LIKE[step]}.")
     prefix = "-Xptxas" if step == "ptxas" else "-Xcompiler"
@@ -234,7 +236,7 @@ def _gencode(value: str) -> list[str] | Refusal:
     numbers = re.findall(r"_(\d+)", value)
     if not found or any(int(number) < 80 for number in numbers):
         return _refuse(
-            f"the target {value or 'nothing'} is not open",
+            f"the target {value or 'nothing'} is not allowed",
             "Name sm_80 or later, as in -gencode=arch=compute_90,code=sm_90.",
         )
     return [f"-gencode={value}"]
@@ -253,14 +255,15 @@ def _consistent(flags: Flags) -> Flags | Refusal:
 
 def _advice(word: str) -> str:
     if word.startswith(("-l", "-L", "--library")):
-        return "Remove it: libraries are not open, the region has to do the task by itself."
+        return "Remove it: the region has to do the task by itself, without libraries."
     if word.startswith(("-I", "-i", "--include", "--pre-include", "@", "--options-file", "-optf")):
-        return "Remove it: the region is compiled alone with the open headers, whose folders are known."
+        return "Remove it: the region is compiled alone with the allowed headers, whose folders are known."
     if word.startswith(("-rdc", "--relocatable", "-dc", "-dlink", "--device-link", "-dw")):
-        return "Remove it: the region is one translation unit, and device linking is not open."
+        return "Remove it: the region is one translation unit, and device linking is not allowed."
     if not word.startswith("-"):
         return _SHAPE
-    return "Remove it; open are -O, -std, -arch, -gencode, --use_fast_math, -maxrregcount, -Xptxas, -D and their like."
+    some = "-O, -std, -arch, -gencode, --use_fast_math, -maxrregcount, -Xptxas, -D"
+    return f"Remove it: only {some} and the like are allowed."
 
 
 def _refuse(reason: str, fix: str) -> Refusal:

@@ -95,7 +95,7 @@ _FORBIDDEN_GROUPS: tuple[tuple[str, str, str], ...] = (
     (
         r"cublas\w*|cusparse\w*|cufft\w*|cudnn\w*|cusolver\w*|curand\w*|cutensor\w*|cub|thrust|cutlass|cute",
         "names a library that does the task",
-        "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are open.",
+        "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are allowed.",
     ),
     (
         r"__cuda[A-Z]\w*|__nv_\w*(?:fatbin|managed|init)\w*|__nv_h?dl_\w*|__fatbinwrap\w*|__builtin_(?:return_address|frame_address)"

@@ -206,7 +206,7 @@ def _check_names(symbols: list[_Symbol], wrapper: str, allowed: re.Pattern[str])
             if not allowed.fullmatch(symbol.name):
                 return _refuse(
                     f"the object calls {symbol.name}",
-                    "Only the CUDA runtime, memory and math functions are open to the host side.",
+                    "The host side may call the CUDA runtime, memory and math functions alone.",
                 )
         elif symbol.section == "SHN_ABS" and symbol.kind != "STT_FILE":
             return _refuse(f"{symbol.name} is an absolute symbol", "Remove the assembly that gives it an address.")

@@ -123,16 +123,16 @@ def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
         if not attribute.harmless:
             return Refusal(
                 "source",
-                f"the attribute {attribute.name} is not open",
+                f"the attribute {attribute.name} is not allowed",
                 attribute.token.line,
-                "Remove it: open are aligned, always_inline, noinline, unused and their like, and CUDA's qualifiers.",
+                "Remove it: aligned, always_inline, noinline, unused and the like and CUDA's qualifiers are allowed.",
             )
     for token in parsed.asm:
         node = parsed.root.descendant_for_byte_range(token.start, token.end)
         if not parsed.on_device(parsed.function_of(node)):
             return Refusal(
                 "source",
-                "assembly outside a device function is not open",
+                "assembly outside a device function is not allowed",
                 token.line,
                 "Use inline PTX in __global__ and __device__ functions alone.",
             )
@@ -235,7 +235,7 @@ def _check_prototype(
                 parsed,
                 node,
                 f"{name} is declared here and defined outside the region",
-                "Define it here as a static function, or call what open headers such as <cstring> declare.",
+                "Define it here as a static function, or call what allowed headers such as <cstring> declare.",
             )
     return None
 

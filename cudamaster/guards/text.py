@@ -25,9 +25,9 @@ _PRAGMA = re.compile(
     r"unroll\b.*|nounroll|once|(?:GCC )?ivdep|GCC unroll\b.*|pack ?\(.*\)|nv_diag\w*.*|diag_\w+ .*"
     r"|nv_exec_check_disable|hd_warning_disable"
 )
-_OPEN_HEADERS = (
-    "Open are <cuda_runtime.h>, <cuda_bf16.h>, <cuda_fp16.h>, <mma.h>, <cooperative_groups.h>, <cuda_pipeline.h>, "
-    "<cuda/barrier>, cuda/std, and of C++ <cmath>, <algorithm>, <vector> and their like."
+_ALLOWED_HEADERS = (
+    "Allowed: <cuda_runtime.h>, <cuda_bf16.h>, <cuda_fp16.h>, <mma.h>, <cooperative_groups.h>, "
+    "<cuda_pipeline.h>, <cuda/barrier>, cuda/std, and of C++ <cmath>, <algorithm>, <vector> and the like."
 )
 _STORAGE = frozenset({"static", "extern", "thread_local", "asm", "__asm__", "__asm", "__attribute__", "operator"})
 
@@ -80,13 +80,13 @@ def check_lexing(text: Text) -> Refusal | None:
             )
         if token.kind is Kind.STRING and token.spliced and "R" in token.text.partition('"')[0]:
             return _refusal(
-                "a raw string with a line continuation is not open",
+                "a raw string with a line continuation is not allowed",
                 token.line,
                 "Write a plain string, or no \\ at its line's end.",
             )
         if after and after.start == token.end and token.text + after.text in _DIGRAPH:
             return _refusal(
-                f"the digraph {token.text}{after.text} is not open",
+                f"the digraph {token.text}{after.text} is not allowed",
                 token.line,
                 "Write #, a bracket or a brace in its place.",
             )
@@ -100,11 +100,11 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
         refused = None
         if name and name not in _DIRECTIVES:
             fix = (
-                "Use a plain #include. " + _OPEN_HEADERS
+                "Use a plain #include. " + _ALLOWED_HEADERS
                 if "include" in name or name == "import"
-                else "Remove it: open are #include, #define, #undef, #if and its kin, #pragma and #error."
+                else "Remove it: only #include, #define, #undef, conditionals, #pragma and #error are allowed."
             )
-            refused = f"the directive #{name} is not open", fix
+            refused = f"the directive #{name} is not allowed", fix
         elif name == "include":
             refused = _include(directive.rest)
         elif name in ("define", "undef"):
@@ -113,7 +113,7 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
             refused = _condition(directive.rest)
         elif name == "pragma" and not _PRAGMA.fullmatch(_spaced(directive.rest)) and words:
             refused = (
-                f"#pragma {_spaced(directive.rest)} is not open",
+                f"#pragma {_spaced(directive.rest)} is not allowed",
                 "Use unroll, GCC ivdep, pack or nv_diag_* alone.",
             )
         if refused and not (expanded and name != "pragma"):
@@ -139,7 +139,7 @@ def check_entered(region: Region) -> Refusal | None:
     """The files that the region's includes really opened."""
     for path, line in region.entered:
         if not path.startswith("<") and not any(path.endswith(f"/{name}") for name in ALLOWED):
-            return _refusal(f"the region opens {path}", line, _OPEN_HEADERS)
+            return _refusal(f"the region opens {path}", line, _ALLOWED_HEADERS)
     return None
 
 
@@ -188,17 +188,17 @@ def _include(rest: Sequence[Token]) -> tuple[str, str] | None:
     elif text.startswith("<") and text.endswith(">"):
         name = text[1:-1]
     else:
-        return "an #include of a computed name is not open", "Write the name itself, as #include <cuda_bf16.h>."
+        return "an #include of a computed name is not allowed", "Write the name itself, as #include <cuda_bf16.h>."
     if name in ALLOWED:
         return None
     if does_the_task(name):
         return (
             f"the header {name} belongs to a library that does the task",
-            "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are open.",
+            "Write the kernel yourself; mma, wmma, cooperative groups and inline PTX are allowed.",
         )
     return (
-        f"the header {name} is not open",
-        _OPEN_HEADERS,
+        f"the header {name} is not allowed",
+        _ALLOWED_HEADERS,
     )
 
 
@@ -217,7 +217,7 @@ def _condition(rest: Sequence[Token]) -> tuple[str, str] | None:
         reserved = token.text.startswith("_") or HARNESS.fullmatch(token.text) is not None
         if token.kind is Kind.NAME and reserved and not CONDITION_MACROS.fullmatch(token.text):
             return (
-                f"a branch on {token.text} is not open",
+                f"a branch on {token.text} is not allowed",
                 "Branch on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus alone.",
             )
     return None

@@ -47,7 +47,7 @@ def read(path: Path) -> list[Time]:
     """
     try:
         if path.suffix == ".json":
-            return list(_of_baselines(json.loads(path.read_text())))
+            return list(_of_baselines(json.loads(path.read_text(encoding="utf-8"))))
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:

@@ -158,7 +158,7 @@ def trace(
 
 def _left_out(report: Path) -> dict[int, str]:
     """Why the judge did not run cases, by their numbers."""
-    lines = report.read_text().splitlines() if report.is_file() else []
+    lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
     skips = [line for text in lines if (line := json.loads(text))["event"] == "skip"]
     return {line["index"]: f"the case {line['reason']}" for line in skips}
 
@@ -171,7 +171,7 @@ def recorded(
         return ()
     code = _code_of(worker)
     assembled = worker.with_name("candidate.ptxas")
-    usage = ptxas.parse(assembled.read_text()) if assembled.is_file() else ()
+    usage = ptxas.parse(assembled.read_text(encoding="utf-8")) if assembled.is_file() else ()
     with tempfile.TemporaryFile() as notes:
         notes.write((_multiprocessor(wanted) + _table(code)).encode())
         notes.flush()
@@ -246,11 +246,11 @@ def _code_of(worker: Path) -> Code:
     """What a traced worker consists of, read from it once."""
     kept = worker.with_name("code.json")
     if kept.is_file() and kept.stat().st_mtime_ns >= worker.stat().st_mtime_ns:
-        blocks, order = json.loads(kept.read_text())
+        blocks, order = json.loads(kept.read_text(encoding="utf-8"))
         return Code({int(place): kinds for place, kinds in blocks.items()}, order)
     code = code_of(worker)
     making = kept.with_suffix(".making")
-    making.write_text(json.dumps([code.blocks, code.order]))
+    making.write_text(json.dumps([code.blocks, code.order]), encoding="utf-8")
     making.replace(kept)
     return code
 

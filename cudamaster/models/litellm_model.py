@@ -31,7 +31,12 @@ _MISSING_KEY = re.compile(
 # LiteLLM's words, and those of the JSON reader, for a reply that is none.
 _NO_REPLY = re.compile(
     r"Expecting value: line|invalid response from LLM endpoint|provider returned .*(?:no 'choices'|'choices' that is)"
+    r"|Invalid response object|recursion depth exceeded while decoding"
 )
+# The HTTP client's, for what came over a connection that stood.
+_NO_HTTP = {"RemoteProtocolError", "TooManyRedirects", "UnsupportedProtocol"}
+# LiteLLM's errors that say nothing of the cause: of a connection, and of an error that came with status 200.
+_WORDLESS = re.compile(r"(?:Exception -|Connection error\.)\s*$")
 
 # What is worth another try: the server is busy, slow, or was gone for a moment.
 _UNREACHABLE = "it cannot be reached"
@@ -58,8 +63,9 @@ _KEYS = {
     "openrouter": ("OPENROUTER_", "OR_"),
 }
 _ELSEWHERE_WITHOUT = {"deepseek", "groq", "mistral", "xai", "openrouter"}
-# A provider's word for an account without money; the like is said in prose of limits that pass, too.
-_NO_QUOTA = "insufficient_quota"
+# Providers' words for an account without money, of which the like is said in prose of limits that pass, too, and for
+# such a limit.
+_NO_QUOTA, _LIMITED = "insufficient_quota", "rate_limit_exceeded"
 
 NAME_IT = "Give it as PROVIDER/NAME, e.g. openai/o4-mini; docs.litellm.ai lists the providers."
 _CUT_BY = {
@@ -211,9 +217,8 @@ class LiteLLMModel:
                 too_late = time.monotonic() - started + pause_s > self._patience_s
                 if not _may_pass(error) or attempt == self._retries or too_late:
                     raise _model_error(litellm, self._name, self._base_url, error) from None
-                said = message_without_keys(str(error))
-                what = _UNREACHABLE if _is_unreachable(error, said) else _PASSING[_kind(error)]
-                why = f"{what} ({_first_line(said)})"
+                what = _UNREACHABLE if _is_unreachable(error) else _PASSING[_kind(error)]
+                why = f"{what} ({_first_line(_said(error))})"
             if self.before_pause is not None:
                 self.before_pause(pause_s, why)
             self._sleep(pause_s)
@@ -348,7 +353,10 @@ def _marked(message: Message, stable: str) -> dict[str, Any]:
 
 
 def _retry_after_s(error: Exception) -> float | None:
-    """Seconds that the server asks to wait for, told as a number or as a date; None where it asks for none."""
+    """Seconds that the server asks to wait for, told as a number or as a date; None where it asks for none.
+
+    None too for nothing or less, which a date comes to where a clock is off: all tries would be over in a moment.
+    """
     headers = getattr(error, "litellm_response_headers", None) or getattr(
         getattr(error, "response", None), "headers", None
     )
@@ -360,7 +368,7 @@ def _retry_after_s(error: Exception) -> float | None:
             seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
         except (ValueError, OverflowError):
             return None
-    return max(seconds, 0.0) if seconds < float("inf") else None
+    return seconds if 0 < seconds < float("inf") else None
 
 
 def _text(response: Any) -> str | None:
@@ -402,7 +410,7 @@ def _cached_tokens(response: Any, prompt: int | None) -> int | None:
 
 def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception) -> ModelError:
     kind = _kind(error)
-    said = message_without_keys(str(error))
+    said = _said(error)
     if _is_missing_key(error) or kind == "AuthenticationError":
         why = "no key was given" if _is_missing_key(error) else "the key was refused"
         return _key_error(litellm, name, base_url, f"{why} ({_first_line(said)})")
@@ -421,7 +429,7 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
         fix = NAME_IT
     elif kind == "ContextWindowExceededError":
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
-    elif _is_unreachable(error, said):
+    elif _is_unreachable(error):
         why, fix = _UNREACHABLE, "Check network and base URL, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
@@ -460,6 +468,10 @@ def _kind(error: Exception) -> str:
         return "Timeout"
     if kind in ("APIError", "InternalServerError") and (status == 200 or _NO_REPLY.search(str(error))):
         return "NoReply"  # a proxy's page, say
+    if any(type(each).__name__ in _NO_HTTP for each in _chain(error)):
+        return "NoReply"
+    if kind == "APIError" and status == _LIMITED:
+        return "RateLimitError"
     if kind == "APIError" and status == 403:
         return "PermissionDeniedError"
     if kind == "APIError" and isinstance(status, int) and status >= 500:
@@ -469,7 +481,8 @@ def _kind(error: Exception) -> str:
 
 def _is_without_quota(error: Exception) -> bool:
     """Whether an account is out of money. Some say so by 402, OpenAI by a rate limit with a code of its own."""
-    return getattr(error, "status_code", None) == 402 or _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
+    status = getattr(error, "status_code", None)  # the code of an error that came with status 200
+    return status in (402, _NO_QUOTA) or _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
 
 
 def _key_names(litellm: Any, name: str) -> str:
@@ -485,13 +498,29 @@ def _is_missing_key(error: Exception) -> bool:
     return bool(_MISSING_KEY.search(str(error)))
 
 
-def _is_unreachable(error: Exception, said: str) -> bool:
+def _is_unreachable(error: Exception) -> bool:
+    if _kind(error) == "NoReply":
+        return False
+    if any(isinstance(each, ConnectionError) or type(each).__name__ == "ConnectError" for each in _chain(error)):
+        return True
+    return "Connection error" in str(error) or "Cannot connect" in str(error)
+
+
+def _chain(error: Exception) -> Iterator[BaseException]:
+    """An error, and what it came of."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ConnectionError) or type(seen).__name__ == "ConnectError":
-            return True
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    return "Connection error" in said or "Cannot connect" in said
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without keys: where LiteLLM does not, in the words of what it came of."""
+    said = str(error)
+    if _WORDLESS.search(said):
+        told = [str(getattr(each, "message", None) or each).strip() for each in _chain(error)]
+        said = next((text for text in reversed(told) if text), said)
+    return message_without_keys(said)
 
 
 def _first_line(text: str) -> str:

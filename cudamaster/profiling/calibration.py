@@ -137,7 +137,7 @@ class Table:
         if not self.path.exists():
             return []
         try:
-            text = self.path.read_text()
+            text = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path} cannot be read: {error}.", _WRITTEN) from error
         found: dict[str, Point] = {}
@@ -159,7 +159,7 @@ class Table:
     def add(self, one: Point) -> None:
         """Append a point; it is on disk when this returns. What a kill cut short before it is removed."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+", newline="") as file:
+        with self.path.open("a+", encoding="utf-8", newline="") as file:
             file.seek(0)
             whole = _whole_lines(file.read())
             file.truncate(len(whole.encode()))

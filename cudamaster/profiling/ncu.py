@@ -101,7 +101,7 @@ def profile(
         profiled = command(ncu, metrics, [str(worker), *_WORKER_OPTIONS], log)
         whole = [*judge, *worker_words("candidate", profiled), *harness_options(case, calls)]
         ran = run(whole, Path(folder) / "report.jsonl", limit_s)
-        text = log.read_text(errors="replace") if log.is_file() else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")
     # Some failures are told on the terminal alone.

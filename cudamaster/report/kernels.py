@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -26,7 +25,6 @@ from cudamaster.report.headline import figure, headline
 from cudamaster.report.speed_figures import heaviest
 from cudamaster.speed import CONFIDENCE
 from cudamaster.values import Precision
-from cudamaster.writing import write_text
 
 NOT_PROFILED = "not profiled"
 _EXPONENT = re.compile(r"\b\d(?:\.\d+)?e[+-]?\d+\b")
@@ -66,17 +64,6 @@ class _Entry:
     case: CaseResult | None = None
     baseline: Markup | None = None
     best: Markup | None = None
-
-
-def write(report: Report, path: Path) -> None:
-    """Write the page. Raises UsageError where that cannot be, or no kernel was measured on a GPU."""
-    content = page(report)
-    try:
-        write_text(path, content, errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(
-            f"The page {path} cannot be written: {error.strerror}.", "Choose another file with --kernels."
-        ) from error
 
 
 def page(report: Report) -> str:

@@ -145,7 +145,7 @@ class Frame:
             score = f"no score: {detail}" if verdict.score is None else f"speedup {verdict.score:.3f}"
             detail = f"{score}, where the best so far has {before.score:.3f}"
             if verdict.score is not None and verdict.score > before.score:
-                detail += f": a tie, since the model says nothing by less than {self._tie:.0%}"
+                detail += f": a tie, since the model cannot tell differences below {self._tie:.0%}"
         self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:

@@ -15,6 +15,7 @@ from markupsafe import escape
 from test_page_in_browser import chromium, needs_browser, opened  # noqa: F401
 
 from cudamaster.cli import main
+from cudamaster.cli.report import _write_files
 from cudamaster.errors import UsageError
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import kernels
@@ -146,6 +147,16 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"Wrote {place}" in done.output
     assert len(rows(place.read_text())) == 100
+    with pytest.raises(UsageError):
+        _write_files(
+            report([replace(result("gelu", hardware=CPU), score=9.0)]),
+            tmp_path / "a.html",
+            place,
+            None,
+            None,
+            quiet=True,
+        )
+    assert not (tmp_path / "a.html").exists(), "what is refused is refused before anything is written"
     refused = CliRunner().invoke(main, ["report", "a", "b", "--compare", "--kernels", str(place)])
     assert refused.exit_code == 2
 

@@ -281,6 +281,13 @@ class BadServer:
         self._server.server_close()
 
 
+class HangingUpServer(BadServer):
+    """Closes each connection without a word."""
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+
+
 class DrippingServer(BadServer):
     """Answers every request with a byte each 0.05 s for ever: of the body, or of the headers with `headers`."""
 

@@ -27,6 +27,7 @@ from search_stand_ins import (
     ChatServer,
     DrippingServer,
     FloodingServer,
+    HangingUpServer,
     RawServer,
     code,
     dot_product,
@@ -227,12 +228,44 @@ def test_a_busy_server_is_asked_again_whoever_runs_it(status: int, name: str, mo
 
 
 def test_an_unreachable_host_is_said_plainly() -> None:
+    with pytest.raises(ModelError, match=r"openai/test-model at http.*cannot be reached") as caught:
+        LiteLLMModel("openai/test-model", _refusing_url(), retries=1, sleep=lambda _: None).ask(REQUEST)
+    assert "base URL" in caught.value.fix
+
+
+def _refusing_url() -> str:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        with pytest.raises(ModelError, match=r"openai/test-model at http.*cannot be reached") as caught:
-            LiteLLMModel("openai/test-model", url, retries=1, sleep=lambda _: None).ask(REQUEST)
-    assert "base URL" in caught.value.fix
+        return f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+
+
+def test_why_no_reply_came_is_said_in_the_words_of_who_knows() -> None:
+    """LiteLLM says "Connection error." of all of these: a closed port, TLS to a plain one, a server that hangs up."""
+    with RawServer(200, b"{}") as server, HangingUpServer() as hangs_up:
+        for url, reason in (
+            (_refusing_url(), r"cannot be reached \(\[Errno \d+\] Connection refused"),
+            (server.url.replace("http:", "https:"), r"cannot be reached \(\[SSL: WRONG_VERSION_NUMBER\]"),
+            (hangs_up.url, r"what came is no reply \(Server disconnected without sending a response"),
+        ):
+            with pytest.raises(ModelError, match=reason):
+                LiteLLMModel("openai/x", url, retries=0).ask(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("told", "calls", "reason"),
+    [
+        ({"message": "the model crashed", "code": 502}, 2, r"keeps failing \(the model crashed\)"),
+        ({"message": "no money", "code": "insufficient_quota"}, 1, r"quota is used up \(no money\)"),
+        ({"message": "slower", "code": "rate_limit_exceeded"}, 2, r"limit outlasted all retries \(slower\)"),
+        ({"message": "no such field"}, 1, r"was refused .*\(no such field\)"),
+    ],
+)
+def test_an_error_that_comes_with_status_200_is_one(told: dict[str, object], calls: int, reason: str) -> None:
+    """As OpenRouter sends them; LiteLLM leaves their words out."""
+    pauses: list[float] = []
+    with RawServer(200, json.dumps({"error": told}).encode()) as server, pytest.raises(ModelError, match=reason):
+        LiteLLMModel("openai/x", server.url, retries=1, sleep=pauses.append).ask(REQUEST)
+    assert len(pauses) == calls - 1
 
 
 def test_a_missing_key_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,10 +601,11 @@ def test_a_server_says_how_long_to_wait() -> None:
 
 
 def test_a_server_may_name_a_date() -> None:
-    """HTTP allows both; a date that has passed asks for no pause."""
+    """HTTP allows both. A date that has passed may come of a clock that is off: tries are spread all the same."""
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     assert all(25.0 < pause < 31.0 for pause in pauses({"Retry-After": later}))
-    assert pauses({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}) == [0.0, 0.0]
+    assert pauses({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}) == [1.0, 2.0]
+    assert pauses({"Retry-After": "-5"}) == pauses({"Retry-After": "0"}) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(("told", "expected"), [("86400", [120.0, 120.0]), ("soon", [1.0, 2.0]), ("nan", [1.0, 2.0])])

@@ -251,6 +251,14 @@ def test_a_value_that_may_stand_for_itself_does_not_spoil_a_reply(monkeypatch: p
     assert keys.checked_url("http://ollama:11434/v1") == "http://ollama:11434/v1"
 
 
+def test_a_key_that_json_spells_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as JSON it would stand in the plan, on the screen and in every later prompt."""
+    key = KEYS["ANTHROPIC_API_KEY"]
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    spelt = "".join(f"\\u{ord(sign):04X}" if at % 2 else sign for at, sign in enumerate(key))
+    assert keys.reply_without_keys(f'{{"plan": "{spelt} \\u00e4"}}') == '{"plan": "*** \\u00e4"}'
+
+
 def test_nvcc_gets_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for it writes down what it was started with; what it needs to find things is there."""
     for name, value in {**KEYS, "CPATH": "/opt/include", "LD_LIBRARY_PATH": "/opt/lib", "MY_SETTING": "x"}.items():

@@ -58,7 +58,7 @@ def test_a_modelled_tie_is_no_new_best(tmp_path: Path, strategy: str) -> None:
     outcome = result.rounds[0].outcome
     assert not outcome.accepted
     assert outcome.detail == (
-        "speedup 1.000, where the best so far has 1.000: a tie, since the model says nothing by less than 1%"
+        "speedup 1.000, where the best so far has 1.000: a tie, since the model cannot tell differences below 1%"
     )
 
 

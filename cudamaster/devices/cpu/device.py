@@ -23,7 +23,7 @@ from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
-from cudamaster.devices.parts import Part
+from cudamaster.devices.parts import Part, whole
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
@@ -104,7 +104,7 @@ class CpuDevice:
         except PtxError as error:
             log = f"{name}.cu:{error.line}: error: {error.message}"
             return Compiled(None, shown, log, time.monotonic() - start)
-        rewritten.write_text(_with_head(text, name))
+        rewritten.write_text(_with_head(text, name), encoding="utf-8")
         ok, log = _call(command)
         if ok and not debug:
             too_much = _static_shared_excess(target)
@@ -147,7 +147,7 @@ class CpuDevice:
             with threads(1) as pool:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
                 compiled = self._compile_observed(command, rewritten, text, observer)
-                (folder / f"{name}.ptxas").write_text(asked.result())
+                (folder / f"{name}.ptxas").write_text(asked.result(), encoding="utf-8")
             if compiled[0]:
                 compiled = _call(toolchain.redirect_command(target))
         else:
@@ -162,7 +162,7 @@ class CpuDevice:
         ok, log = False, ""
         # g++ says no where its own pragma stands before something else than a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
-            rewritten.write_text(_with_head(tried, rewritten.stem))
+            rewritten.write_text(_with_head(tried, rewritten.stem), encoding="utf-8")
             ok, log = _call(command)
             if ok:
                 break
@@ -186,7 +186,7 @@ class CpuDevice:
         executors = [
             Part(
                 name,
-                toolchain.runtime_place(debug=debug, observer=observer).is_file,
+                partial(whole, toolchain.runtime_place(debug=debug, observer=observer)),
                 partial(toolchain.runtime_object, debug=debug, observer=observer),
             )
             for name, debug, observer in kinds

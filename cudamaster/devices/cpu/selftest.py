@@ -108,7 +108,7 @@ _passed: set[str] = set()  # keys that this process need not look up again
 def remembered() -> Tested | None:
     """What the last self-test with this compiler on this processor found; None where there was none."""
     try:
-        return Tested(**json.loads(_record().read_text()))
+        return Tested(**json.loads(_record().read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -138,7 +138,7 @@ def run(device: Tried) -> Tested:
     record = _record()
     record.parent.mkdir(parents=True, exist_ok=True)
     making = record.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    making.write_text(json.dumps(asdict(tested)))
+    making.write_text(json.dumps(asdict(tested)), encoding="utf-8")
     making.replace(record)
     return tested
 
@@ -150,7 +150,7 @@ def failure_of(device: Tried, folder: Path, build: Build) -> str | None:
 
 
 def _wrong(device: Tried, folder: Path, build: Build) -> str | None:
-    text, observer, debug = _SOURCE.read_text(), _OBSERVERS.get(build), build == "AddressSanitizer"
+    text, observer, debug = _SOURCE.read_text(encoding="utf-8"), _OBSERVERS.get(build), build == "AddressSanitizer"
     executable = folder / "selftest"
     if observer is None:
         compiled = device.compile(text, _FLAGS, executable.name, folder, debug=debug)

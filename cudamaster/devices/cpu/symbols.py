@@ -36,8 +36,10 @@ _SANITIZER = r"__asan_(?!default|on_error)\w+|__sanitizer_\w+|__ubsan_handle_\w+
 @cache
 def allowed(*, debug: bool) -> frozenset[str]:
     """Regular expressions, full match. With `debug`, AddressSanitizer's entry points too."""
-    entries = re.findall(r"\b(cudamaster_cpu_\w+)(?=\(|;)", (INCLUDE / "cudamaster_cpu" / "abi.h").read_text())
-    api = re.findall(r"\b(cuda[A-Z]\w+)\(", (INCLUDE / "cudamaster_cpu" / "api.h").read_text())
+    entries = re.findall(
+        r"\b(cudamaster_cpu_\w+)(?=\(|;)", (INCLUDE / "cudamaster_cpu" / "abi.h").read_text(encoding="utf-8")
+    )
+    api = re.findall(r"\b(cuda[A-Z]\w+)\(", (INCLUDE / "cudamaster_cpu" / "api.h").read_text(encoding="utf-8"))
     listed = {"|".join(sorted(set(entries))), "|".join(sorted(set(api)))}
     listed |= {_BUILT_INS, _LIBM, _LIBM_MORE, _MEMORY, _STDIO, _COMPILER}
     if debug:

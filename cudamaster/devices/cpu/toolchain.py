@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
-from cudamaster import keys, resources
+from cudamaster import caching, keys, resources
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
@@ -230,28 +230,28 @@ def redirect_command(target: Path) -> list[str]:
     return ["objcopy", *renames, str(target)]
 
 
-@cache
 def _prelude(path: str, flags: tuple[str, ...]) -> str:
     """The header that every source begins with: cuda_runtime.h, where possible compiled with the same flags.
 
     Reading it takes half of a small kernel's compilation. The compiled one is made at the first call and kept in the
-    cache folder; where g++ finds that it does not fit, it takes the text beside it.
+    cache folder; where g++ finds that it does not fit, it takes the text beside it. That text names no folder: another
+    checkout with the same sources may have made it, and be gone.
     """
     ours = ("-DMSKB_", "-DCUDAMASTER_")
     if "clang" in _version(path) or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
         return "cuda_runtime.h"
     key = hashlib.sha256("\0".join([fingerprint(), *flags]).encode()).hexdigest()[:16]
-    home = resources.cache() / "cpu-runtime" / f"prelude-{key}"
-    header, target = home / "prelude.h", home / "prelude.h.gch"
-    if target.is_file():
+    header = resources.cache() / "cpu-runtime" / f"prelude-{key}.h"
+    target = header.with_suffix(".h.gch")
+    if caching.kept(target):
         return str(header)
-    home.mkdir(parents=True, exist_ok=True)
-    with parts.alone(home / "lock", "a header"):
-        if target.is_file():
+    header.parent.mkdir(parents=True, exist_ok=True)
+    with parts.alone(header.with_suffix(".lock"), "a header"):
+        if caching.kept(target):
             return str(header)
         with parts.workshop(target) as building:
             made, text = building / target.name, building / header.name
-            text.write_text(f'#include "{INCLUDE / "cuda_runtime.h"}"\n')
+            text.write_text("#include <cuda_runtime.h>\n", encoding="utf-8")
             text.replace(header)
             command = [path, *flags, f"-I{INCLUDE}", "-x", "c++-header", str(header), "-o", str(made)]
             if run_limited(command, _BUILD_LIMIT_S).exit_code != 0:
@@ -274,11 +274,11 @@ def link_command(
 def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     target = runtime_place(debug=debug, observer=observer)
-    if target.is_file():
+    if parts.whole(target) and caching.kept(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with parts.alone(target.with_suffix(".lock"), "the executor"):
-        if not target.is_file():
+        if not (parts.whole(target) and caching.kept(target)):
             with parts.workshop(target) as building:
                 _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
     return target
@@ -300,7 +300,7 @@ def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> P
         sources += sorted((RUNTIME / observer).glob("*.cpp"))
     # All sources at once: most of the time goes into the standard library's headers, which they share.
     together = target.with_suffix(".cpp")
-    together.write_text("".join(f'#include "{source}"\n' for source in sources))
+    together.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
     built = run_limited(
         [
             compiler(),
@@ -339,7 +339,7 @@ def _own_sources() -> str:
 def processor() -> str:
     """The processor as the system names it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -361,7 +361,7 @@ def _machine() -> str:
 def _features() -> frozenset[str]:
     """What the processor can do, as Linux names it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset()
     found = (line.split(":", 1)[1] for line in lines if line.lower().startswith(("flags", "features")))
