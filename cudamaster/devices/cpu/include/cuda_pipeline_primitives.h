@@ -7,7 +7,8 @@ CUDAMASTER_CPU_PART inline void __pipeline_memcpy_async(void* target, const void
                                                         size_t zeros = 0) {
     if (zeros > bytes)
         cudamaster_cpu_fail("__pipeline_memcpy_async that fills more with zeros than it copies");
-    cudamaster_cpu_copy_async(target, source, static_cast<unsigned>(bytes), static_cast<unsigned>(bytes - zeros));
+    cudamaster_cpu_copy_async(target, source, static_cast<unsigned>(bytes),
+                              static_cast<unsigned>(bytes - zeros));
 }
 inline void __pipeline_commit() {
     cudamaster_cpu_copy_commit();
