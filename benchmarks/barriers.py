@@ -25,10 +25,11 @@ from typing import Any
 
 import yaml
 
-from cudamaster import cards, resources
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 RESULTS = Path(__file__).parents[1] / "results" / "cpu"
 FOUND = RESULTS / "barriers.jsonl"

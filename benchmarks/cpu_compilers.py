@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, get_args
 
-from cudamaster import keys
+from cudamaster.core import keys
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import CpuDevice, selftest, toolchain
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import DeviceError
 
 CROSS = "aarch64-linux-gnu-g++"
 KNOWN = [*(f"g++-{n}" for n in range(11, 17)), *(f"clang++-{n}" for n in range(14, 23)), CROSS]

@@ -30,7 +30,7 @@ import gpu_model_times as times
 import gpu_model_validation as validation
 
 from cudamaster.cli.output import report_error
-from cudamaster.errors import CudaMasterError
+from cudamaster.core.errors import CudaMasterError
 
 _ALL_CASES = 100
 _LIMIT_S = 600.0

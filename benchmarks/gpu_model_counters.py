@@ -13,14 +13,15 @@ from pathlib import Path
 
 from kernel_metrics import variants
 
-from cudamaster import cards, resources
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core import resources
+from cudamaster.core.values import Precision
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.evaluation import Workbench
 from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.tracing import NoTrace, trace
-from cudamaster.values import Precision
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 _METRICS = resources.bench().parent / "results" / "h200" / "metrics"
 _SEED = 1

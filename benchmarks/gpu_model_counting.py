@@ -8,14 +8,14 @@ from time import monotonic
 
 from gpu_model_data import SEED
 
-from cudamaster import cards
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Precision
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
 from cudamaster.modelling import gpu
 from cudamaster.modelling.tracing import NoTrace, trace
-from cudamaster.values import Candidate, Precision
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 
 def show(named: str, file: Path | None, case: str) -> None:

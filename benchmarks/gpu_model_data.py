@@ -25,13 +25,15 @@ from typing import Any
 
 import kernel_metrics
 
-from cudamaster import cards, modelled, resources
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, content_hash
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.evaluation import Workbench
+from cudamaster.modelling import verdicts
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.models.playbook import merged, read_step
-from cudamaster.values import Candidate, Precision, content_hash
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 SEED = 1
 TABLES = Path(__file__).resolve().parent.parent / "results" / "h200" / "metrics"
@@ -104,7 +106,7 @@ def count_one(folder: Path, task: str, precision: str, number: int, most: int) -
     done: dict[str, Any] = kept.get("cases", {})
     card, device = cards.load(task), CpuDevice()
     builder = Builder(card, Precision(precision), device)
-    count = modelled.counter(builder, device)
+    count = verdicts.counter(builder, device)
     begun, failed = time.monotonic(), ""
     for label in kernel.cases(most):
         if label in done:

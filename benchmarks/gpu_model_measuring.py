@@ -13,14 +13,14 @@ from pathlib import Path
 import gpu_model_data as data
 import gpu_model_times as times
 
-from cudamaster import cards
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Precision, Verdict
 from cudamaster.devices.cuda import CudaDevice, find_gpus
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
 from cudamaster.modelling import measured
 from cudamaster.modelling.measured import Time
 from cudamaster.models.playbook import merged, read_step
-from cudamaster.values import Candidate, Precision, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 _Missing = tuple[Workbench, str, Candidate]
 

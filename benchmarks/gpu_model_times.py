@@ -18,12 +18,12 @@ from statistics import median
 
 import gpu_model_data as data
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Verdict, content_hash
 from cudamaster.modelling import measured
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.measured import Time
-from cudamaster.runrecord import RunRecord, read_record
-from cudamaster.values import Verdict, content_hash
+from cudamaster.runs.record import RunRecord, read_record
 
 BASELINE = "baseline"
 _Kernel = tuple[str, str, str]  # task, precision, name

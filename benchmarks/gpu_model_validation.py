@@ -19,7 +19,8 @@ from pathlib import Path
 import kernel_metrics
 from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
 
-from cudamaster import cards, resources
+from cudamaster.core import resources
+from cudamaster.core.values import GpuModel
 from cudamaster.modelling import constants as fitting_constants
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import measured
@@ -31,7 +32,7 @@ from cudamaster.modelling.model import modelled, profile
 from cudamaster.models.playbook import read_step
 from cudamaster.profiling import calibration, thresholds
 from cudamaster.profiling.filter import classify
-from cudamaster.values import GpuModel
+from cudamaster.tasks import cards
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "results" / "gpu_model"

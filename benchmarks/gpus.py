@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cudamaster.core.values import Role
 from cudamaster.devices.cuda import find_gpus
-from cudamaster.runfolder import write_record
-from cudamaster.runrecord import Exchange, decoded
-from cudamaster.values import Role
+from cudamaster.runs.folder import write_record
+from cudamaster.runs.record import Exchange, decoded
 
 TASKS = "*elu"  # relu, elu, selu, gelu and leaky_relu, in both precisions
 SUITE = ("--tasks", TASKS, "--precision", "both")

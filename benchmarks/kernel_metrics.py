@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cudamaster import cards
+from cudamaster.core.values import Candidate, Precision
 from cudamaster.devices.cuda import CudaDevice
-from cudamaster.evaluation import Workbench
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.profiling.metric_sets import METRIC_NAME
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Candidate, Precision
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 TASKS = "spmv_csr-fp32 matrix_vector_mul-fp32 elu-fp32 relu-fp32"
 # What is varied: a constant of the text, and the values that it gets in turn.

@@ -12,14 +12,14 @@ import argparse
 import sys
 from time import monotonic
 
-from cudamaster import cards
-from cudamaster.building import Builder
-from cudamaster.cards import TaskCard
+from cudamaster.build.building import Builder
+from cudamaster.core.values import Candidate, Precision
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.harness import baseline_region
-from cudamaster.modelled import Modeller, counter
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Candidate, Precision
+from cudamaster.devices.ncu import NoProfile
+from cudamaster.modelling.verdicts import Modeller, counter
+from cudamaster.tasks import cards
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.tasks.harness import baseline_region
 
 _USUAL = ("spmv_csr-fp32", "softmax-fp32", "matrix_mul-fp32")
 _MOST_S = {"spmv_csr": 3.0}

@@ -20,15 +20,15 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cudamaster import cards, held_out
-from cudamaster.cards import Case, TaskCard
+from cudamaster.core.expressions import evaluate
+from cudamaster.core.values import Precision
 from cudamaster.devices.cuda import CudaDevice
 from cudamaster.devices.protocol import worker_words
-from cudamaster.evaluation import Workbench
-from cudamaster.expressions import evaluate
 from cudamaster.report import saved
 from cudamaster.report.data import TaskResult
-from cudamaster.values import Precision
+from cudamaster.tasks import cards, held_out
+from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 TURNS, WARMUPS = 200, 10
 MAIN = r"""

@@ -29,15 +29,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cudamaster import cards, prompting
 from cudamaster.agents.brief import Brief
-from cudamaster.harness import baseline_region
-from cudamaster.profiling import ncu
-from cudamaster.profiling.filter import findings
-from cudamaster.profiling.thresholds import load
-from cudamaster.prompts import render
-from cudamaster.speed import compare
-from cudamaster.values import (
+from cudamaster.agents.prompts import render
+from cudamaster.core.speed import compare
+from cudamaster.core.values import (
     Candidate,
     CaseVerdict,
     Findings,
@@ -49,6 +44,12 @@ from cudamaster.values import (
     Timing,
     Verdict,
 )
+from cudamaster.devices import ncu
+from cudamaster.profiling.filter import findings
+from cudamaster.profiling.thresholds import load
+from cudamaster.runs import prompting
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 COMMAND = "nvcc -O3 -std=c++17 -arch=sm_90 -c candidate.cu -o candidate.o"
 HARDWARE = Hardware(

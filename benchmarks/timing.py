@@ -25,14 +25,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
-from cudamaster import cards
+from cudamaster.core.records import to_json
+from cudamaster.core.speed import Change, Comparison, overall
+from cudamaster.core.values import Candidate, Precision, Verdict
 from cudamaster.devices.cuda import CudaDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.judging import Judgement
+from cudamaster.judging.verdicts import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
-from cudamaster.records import to_json
-from cudamaster.speed import Change, Comparison, overall
-from cudamaster.values import Candidate, Precision, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 TURNS = 50
 EXTRA_SECONDS = 3.0  # the judge's default (options.h)

@@ -22,11 +22,12 @@ import tempfile
 import time
 from dataclasses import fields
 
-from cudamaster import cards, resources
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, Seconds
 from cudamaster.devices.choose import choose
 from cudamaster.devices.protocol import Device
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Seconds
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 COLUMNS = [part.name for part in fields(Seconds)]
 

@@ -1,6 +1,6 @@
 """Real task cards cut down to one small timed case, for tests that judge many candidates."""
 
-from cudamaster import cards
+from cudamaster.tasks import cards
 
 SWEEPS = {
     "spmv_csr": {"rows": [1024]},

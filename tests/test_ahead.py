@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from small_cards import small_card
 
-from cudamaster import resources
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices import cuda
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Ran
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status, Verdict
+from cudamaster.workbench.evaluation import Workbench
 
 CARD = small_card("spmv_csr")
 SEED = 11

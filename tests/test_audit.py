@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import cards
 from cudamaster.audit import corpus, running, table
 from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result
 from cudamaster.audit.regions import NoCheat
 from cudamaster.cli import main
+from cudamaster.core.values import Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.values import Precision, Status
+from cudamaster.tasks import cards
 
 KINDS = {kind.name: kind for kind in corpus.load()}
 VARIED = [

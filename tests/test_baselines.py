@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import cards, resources
-from cudamaster.baselines import BaselineCase, BaselineRecord, naive, to_markdown
 from cudamaster.cli import main
-from cudamaster.values import Precision
+from cudamaster.core import resources
+from cudamaster.core.values import Precision
+from cudamaster.tasks import cards
+from cudamaster.workbench.baselines import BaselineCase, BaselineRecord, naive, to_markdown
 
 
 @pytest.mark.parametrize("task", cards.names())

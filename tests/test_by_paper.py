@@ -12,16 +12,16 @@ from click.testing import CliRunner
 from small_cards import small_card
 from test_isolation import attack
 
-from cudamaster import cards
-from cudamaster.building import Builder
-from cudamaster.by_paper import ALLOWED, PaperCase, PaperScore
+from cudamaster.build.building import Builder
 from cudamaster.cli import main
 from cudamaster.cli.evaluate import show_paper
 from cudamaster.cli.output import console
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.judging.paper_protocol import ALLOWED, PaperCase, PaperScore
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 
 def bench(task: str, precision: Precision = Precision.FP32) -> Workbench:

@@ -1,4 +1,4 @@
-"""Holds caching.py to its limit: the oldest goes first, and what somebody uses stays, also in other processes."""
+"""Holds core/caching.py to its limit: the oldest goes first, and what somebody uses stays, also in other processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from small_cards import small_card
 
-from cudamaster import caching
+from cudamaster.core import caching
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Precision
+from cudamaster.workbench.evaluation import Workbench
 
 MB = 10**6
 DAY_S = 86400.0
@@ -92,7 +92,7 @@ def test_what_another_process_uses_stays_until_that_is_gone(tmp_path: Path) -> N
     script = f"""
 import time
 from pathlib import Path
-from cudamaster import caching
+from cudamaster.core import caching
 with caching.using(Path({str(folder)!r})):
     print("here", flush=True)
     time.sleep(60)

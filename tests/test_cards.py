@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cudamaster import cards, resources
-from cudamaster.errors import CardError, UsageError
-from cudamaster.values import Precision
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, UsageError
+from cudamaster.core.values import Precision
+from cudamaster.tasks import cards
 
 
 def test_cases_of_the_table() -> None:

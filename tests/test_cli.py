@@ -19,18 +19,19 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import cards, resources
 from cudamaster.cli import kernel_file, main
 from cudamaster.cli.compare import compare
 from cudamaster.cli.doctor import examine
 from cudamaster.cli.kernel_file import read_kernel
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision, Status, Verdict
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
-from cudamaster.harness import baseline_region
-from cudamaster.runrecord import read_record
-from cudamaster.values import Precision, Status, Verdict
+from cudamaster.runs.record import read_record
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+from cudamaster.workbench.evaluation import Workbench
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

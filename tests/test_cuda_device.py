@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from small_cards import SWEEPS, small_card
 
-from cudamaster import cards
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices import cuda
 from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
-from cudamaster.errors import DeviceError
-from cudamaster.evaluation import Workbench
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
-from cudamaster.harness import baseline_region
 from cudamaster.models.playbook import PlaybookModel, merged
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+from cudamaster.workbench.evaluation import Workbench
 
 ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 

@@ -10,10 +10,10 @@ from functools import cache
 import pytest
 from small_cards import small_card
 
-from cudamaster import cards
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 HEAD = "#include <cuda_runtime.h>\n"
 

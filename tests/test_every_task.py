@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy_oracles import ORACLES
 
-from cudamaster import cards
-from cudamaster.building import Builder
-from cudamaster.cards import Case, TaskCard
+from cudamaster.build.building import Builder
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import worker_words
-from cudamaster.evaluation import Workbench
-from cudamaster.judging import judge, parse
+from cudamaster.judging.verdicts import judge, parse
 from cudamaster.models.playbook import PlaybookModel, merged
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.tasks import cards
+from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 EVERY = [pytest.param(task, precision, id=f"{task}-{precision}") for task in cards.names() for precision in Precision]
 # Playbook steps that the CPU device cannot execute, by task, precision and idea. None today.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudamaster.expressions import ExpressionError, call, evaluate, to_c
+from cudamaster.core.expressions import ExpressionError, call, evaluate, to_c
 
 NAMES = {"rows": 7, "cols": 2048, "nnz": 143}
 

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import cards, resources
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
 from cudamaster.cli.output import Waiting
+from cudamaster.core import resources
+from cudamaster.core.values import Precision
 from cudamaster.devices import parts
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.parts import Part
-from cudamaster.values import Precision
+from cudamaster.tasks import cards
 
 KERNEL = resources.package() / "playbook" / "dot_product" / "fp32" / "1_shuffle_reduction.cu"
 

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import cards, floors, resources
 from cudamaster.cli.limits import rows
+from cudamaster.core import resources
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.values import CaseVerdict, Precision, Status, Timing, Verdict
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
-from cudamaster.errors import DeviceError
-from cudamaster.floors import Floor, Limits, Term, floor
-from cudamaster.records import from_json, to_json
-from cudamaster.values import CaseVerdict, Precision, Status, Timing, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench import floors
+from cudamaster.workbench.floors import Floor, Limits, Term, floor
 
 ABSENT = Gpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
 # Invented round figures of a GPU that does not exist.

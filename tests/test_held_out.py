@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from cudamaster import cards
-from cudamaster.cards import Case, TaskCard
+from cudamaster.core.expressions import Number
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.expressions import Number
-from cudamaster.held_out import LARGE, SMALL, draw, in_words
-from cudamaster.values import Candidate, Precision, Status, Verdict
+from cudamaster.tasks import cards
+from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.tasks.held_out import LARGE, SMALL, draw, in_words
+from cudamaster.workbench.evaluation import Workbench
 
 # What the summaries of the cards call legal, beyond sizes of at least 1.
 MAY_BE_ZERO = {"nnz", "max_nnz_per_row", "mean", "padding", "empty_rows", "empty_columns", "holes_percent", "order"}

@@ -16,108 +16,55 @@ import cudamaster
 
 PACKAGE = Path(cudamaster.__file__).parent
 
-# What a part of the package may import of it. The longest prefix counts. `errors` and `values` are open to all.
-LAYERS: dict[str, set[str]] = {
-    "speed": set(),
-    "values": {"speed"},
-    "errors": set(),
-    "records": set(),
-    "toollogs": set(),
-    "models.protocol": set(),
-    "prompts": set(),
-    "agents": {"agents", "models.protocol", "prompts", "guards.flags", "guards.text"},
-    "keys": set(),
-    "models.litellm_model": {"models.protocol", "models.prefix", "models.in_time", "keys"},
-    "models.in_time": set(),
+# The packages in their order, and what each may import beside itself and core. `cli` may import everything.
+PACKAGES: dict[str, set[str]] = {
+    "core": set(),
+    "tasks": set(),
+    "guards": set(),
+    "devices": {"guards"},
+    "build": {"tasks", "guards", "devices"},
+    "judging": {"tasks", "devices", "build"},
+    "faults": {"tasks", "guards", "devices", "build", "judging"},
+    "profiling": {"devices"},
+    "modelling": {"devices", "build", "profiling"},
+    "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},
+    "vendor": {"tasks", "devices", "workbench"},
+    "audit": {"tasks", "devices", "workbench"},
+    "models": set(),
+    "agents": {"guards", "models"},
+    "strategies": {"models", "agents"},
+    "runs": {"tasks", "devices", "profiling", "workbench", "models", "agents", "strategies"},
+    "view": {"runs"},
+    "suites": {"runs", "strategies"},
+    "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
+}
+# Modules that may import less than their package may; the longest prefix counts.
+NARROWER: dict[str, set[str]] = {
+    "models": {"models", "core.values", "core.errors", "core.keys", "core.resources"},
+    "models.protocol": {"core.values", "core.errors"},
     "models.prefix": {"models.protocol"},
-    "models.playbook": {"models.protocol", "resources"},
-    "models.metered": {"models.protocol"},
-    "models.choose": {"models", "keys"},
-    "strategies": {"strategies", "agents", "models.protocol", "models.metered"},
-    "budget": {"models.protocol"},
-    "folderlock": set(),
-    "runrecord": {"folderlock", "records", "models.protocol", "budget"},
-    "runfolder": {"runrecord", "folderlock", "records", "models.protocol", "budget"},
-    "spending": {"runfolder", "runrecord", "models.protocol", "budget"},
-    "recording": {"runfolder", "runrecord", "spending", "models.protocol", "strategies.protocol"},
-    "sources": {
-        "budget",
-        "replaying",
-        "runrecord",
-        "models.choose",
-        "models.protocol",
-        "strategies.protocol",
-        "cards",
-        "devices.choose",
-        "evaluation",
-        "profiling",
-    },
-    "suitefolder": {"runfolder", "runrecord", "folderlock", "budget"},
-    "suiteboard": {"suitefolder", "budget", "strategies.protocol", "strategies.result"},
-    "suite": {
-        "suitefolder",
-        "suiteboard",
-        "runrecord",
-        "spending",
-        "budget",
-        "strategies.protocol",
-        "strategies.result",
-    },
-    "replaying": {"runrecord", "recording", "models.protocol", "strategies.result", "cards", "harness"},
-    "prompting": {"replaying", "worked_examples", "agents", "strategies", "runrecord", "models.protocol", "cards"},
-    "worked_examples": {"cards", "prompts", "models.playbook", "models.protocol"},
-    "carrying": {"reading", "runrecord", "strategies.registry"},
-    "optimization": {
-        "carrying",
-        "worked_examples",
-        "runfolder",
-        "runrecord",
-        "recording",
-        "budget",
-        "spending",
+    "models.metered": {"models.protocol", "core.values", "core.errors"},
+    "agents": {"agents", "models.protocol", "guards", "core.values", "core.errors"},
+    "agents.prompts": {"core.values", "core.errors"},
+    "strategies": {
+        "strategies",
+        "agents",
         "models.protocol",
         "models.metered",
-        "strategies",
-        "profiling.migration",
-        "profiling.thresholds",
+        "core.values",
+        "core.errors",
+        "core.speed",
     },
-    "visible": set(),
-    "account": {"runrecord", "models.protocol", "models.metered", "agents.debug", "speed"},
-    "telling": {"account", "models.metered", "runrecord"},
-    "reading": {"account", "telling", "runrecord", "models.protocol", "agents.asking", "agents.debug", "strategies"},
-    "pages": {"account", "visible"},
-    "report": {
-        "report",
-        "writing",
-        "modelling.measured",
-        "reading",
-        "account",
-        "telling",
-        "runrecord",
-        "suitefolder",
-        "spending",
-        "strategies.registry",
-        "cards",
-        "speed",
-        "profiling.migration",
-        "profiling.thresholds",
-        "pages",
-        "records",
-        "resources",
-        "visible",
-        "vendor",
-    },
-    "report.kernels": {"report", "pages", "models.playbook", "speed", "resources", "writing"},
-    "report.data": {"speed"},
-    "report.numbers": {"report.data"},
+    "runs.record": {"runs.budget", "models.protocol", "core"},
+    "runs.folder": {"runs.record", "runs.budget", "models.protocol", "core"},
+    "runs.recording": {"runs.folder", "runs.record", "runs.spending", "models.protocol", "strategies.protocol", "core"},
+    "report.data": {"core"},
+    "report.numbers": {"report.data", "core"},
 }
-# The half of the package that builds and judges knows nothing of the half that searches.
-SEARCH = {"agents", "models", "prompts", "strategies", "budget", "spending", "folderlock", "runrecord", "runfolder",
-          "recording", "replaying", "worked_examples", "prompting", "carrying", "optimization", "account", "telling",
-          "reading", "pages", "suite", "suiteboard", "suitefolder", "report"}  # fmt: skip
-BENCH = ("cards", "building", "evaluation", "trials", "judging", "reportlines", "explaining", "harness", "devices",
-         "guards", "profiling", "modelling", "modelled", "sanitizers", "faults", "faultfinding", "expressions",
-         "toollogs", "vendor", "libraries")  # fmt: skip
+# The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
+SEARCH = {"agents", "models", "strategies", "runs", "view", "suites", "report"}
+BENCH = {"tasks", "guards", "devices", "build", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
+         "audit"}  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",
@@ -137,7 +84,7 @@ READING = [f"report.{name}" for name in ("data", "numbers", "loading", "from_run
 READING += [
     f"report.{name}" for name in ("agreement", "authorities", "saved", "comparing", "tables", "headline", "export")
 ]
-SEARCH_MODULES = (*(SEARCH - {"folderlock", "runfolder", "suitefolder", "report"}), "records", *READING)
+WRITERS = {"runs.folder", "suites.folder"}
 
 
 def modules() -> dict[str, ast.Module]:
@@ -176,28 +123,44 @@ def own(tree: ast.Module) -> set[str]:
     return {name.removeprefix("cudamaster.") for name in imports(tree) if name.startswith("cudamaster.")}
 
 
-def layer_of(name: str) -> set[str] | None:
-    matching = [prefix for prefix in LAYERS if within(name, prefix)]
-    return LAYERS[max(matching, key=len)] if matching else None
+def package_of(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def test_the_walk_sees_the_package() -> None:
     """The tests below are about modules that exist, and see imports inside functions."""
-    assert {"agents.planner", "runfolder", "strategies.cudamaster", "models.litellm_model"} <= set(MODULES)
+    assert {"agents.planner", "runs.folder", "strategies.cudamaster", "models.litellm_model"} <= set(MODULES)
     assert "litellm" in set(imports(MODULES["models.litellm_model"]))
 
 
-@pytest.mark.parametrize("name", sorted(name for name in MODULES if layer_of(name) is not None))
+def test_every_module_has_its_package() -> None:
+    """Nothing lies loose, and a new package has to be given its place above, behind all that it imports."""
+    assert {package_of(name) for name in MODULES} == {"cudamaster", "", "__main__", "cli", *PACKAGES} - {"cudamaster"}
+    order = list(PACKAGES)
+    for name, allowed in PACKAGES.items():
+        assert all(order.index(other) < order.index(name) for other in allowed), name
+    assert set(NARROWER) <= set(MODULES)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if package_of(name) in PACKAGES))
 def test_imports_point_one_way(name: str) -> None:
-    allowed = (layer_of(name) or set()) | {"values", "errors"}
+    package = package_of(name)
+    wrong = {other for other in own(MODULES[name]) if package_of(other) not in {package, "core", *PACKAGES[package]}}
+    assert not wrong, f"{name} imports {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if any(within(name, part) for part in NARROWER)))
+def test_some_may_import_less(name: str) -> None:
+    allowed = NARROWER[max((part for part in NARROWER if within(name, part)), key=len)]
     wrong = {other for other in own(MODULES[name]) if not any(within(other, prefix) for prefix in allowed)}
     assert not wrong, f"{name} imports {sorted(wrong)}"
 
 
-def test_every_search_module_has_a_layer() -> None:
-    """A new module of the search has to be given its place above."""
-    search = [name for name in MODULES if any(within(name, part) for part in SEARCH)]
-    assert [name for name in search if layer_of(name) is None and name != "models"] == []
+def test_every_package_imports_what_it_may() -> None:
+    """A line above that nobody needs any more goes."""
+    for package, allowed in PACKAGES.items():
+        used = {package_of(other) for name in MODULES if package_of(name) == package for other in own(MODULES[name])}
+        assert allowed <= used, f"{package} has no use for {sorted(allowed - used)}"
 
 
 def test_the_bench_half_does_not_know_the_search_half() -> None:
@@ -213,7 +176,7 @@ def test_only_the_command_line_imports_the_command_line() -> None:
 
 
 def test_every_program_is_given_its_environment() -> None:
-    """Left to itself a child gets ours, keys and all; what it may have is said in keys.py or beside the call."""
+    """Left to itself a child gets ours, keys and all; what it may have is said in core/keys.py or beside the call."""
     starting = {"subprocess.run", "subprocess.Popen"}
     calls = [
         (name, node.lineno, {keyword.arg for keyword in node.keywords})
@@ -304,11 +267,12 @@ def _is_text_replace(call: ast.Call) -> bool:
 def test_only_one_module_writes_run_folders() -> None:
     """Nothing else in the search half changes a file but a suite's own; only those who record get a run folder."""
     for name, tree in MODULES.items():
-        if any(within(name, part) for part in SEARCH_MODULES):
+        quiet = package_of(name) in SEARCH - {"report"} or name in READING or name == "core.records"
+        if quiet and name not in WRITERS:
             assert not (WRITING | {"open"}) & set(called(tree)), name
-    assert WRITING & set(called(MODULES["runfolder"]))
+    assert WRITING & set(called(MODULES["runs.folder"]))
     users = {name for name, tree in MODULES.items() if "RunFolder" in names(tree)}
-    assert users == {"runfolder", "recording", "spending", "optimization"}
+    assert users == {"runs.folder", "runs.recording", "runs.spending", "runs.optimization"}
 
 
 def names(tree: ast.Module) -> set[str]:
@@ -328,6 +292,6 @@ def test_importing_the_package_does_nothing() -> None:
 
 
 def test_the_search_is_imported_without_litellm() -> None:
-    script = "import sys, cudamaster.optimization, cudamaster.models.choose; print('litellm' in sys.modules)"
+    script = "import sys, cudamaster.runs.optimization, cudamaster.models.choose; print('litellm' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

@@ -22,14 +22,14 @@ from typing import Any, cast
 import pytest
 from small_cards import small_card
 
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core.values import Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Device, Ran, worker_words
-from cudamaster.harness import baseline_region
-from cudamaster.judging import Judgement, judge, parse
-from cudamaster.trials import Trials
-from cudamaster.values import Precision, Status
+from cudamaster.judging.judge_process import Trials
+from cudamaster.judging.verdicts import Judgement, judge, parse
+from cudamaster.tasks.harness import baseline_region
 
 CARD = small_card("dot_product")
 HEADERS = """

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cudamaster import cards
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.values import CaseVerdict, Status
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import DeviceError
-from cudamaster.explaining import explain
-from cudamaster.judging import Judgement, judge, parse
-from cudamaster.values import CaseVerdict, Status
+from cudamaster.judging.failure_log import explain
+from cudamaster.judging.verdicts import Judgement, judge, parse
+from cudamaster.tasks import cards
 
 CARD = cards.load("spmv_csr")
 CASES = [next(c for c in CARD.cases if not c.sweep), *[c for c in CARD.cases if c.sweep][-2:]]

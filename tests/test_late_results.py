@@ -10,11 +10,11 @@ import pytest
 from small_cards import small_card
 
 from cudamaster.audit import corpus, running
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.judging import Judgement
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.judging.verdicts import Judgement
+from cudamaster.workbench.evaluation import Workbench
 
 KINDS = {kind.name: kind for kind in corpus.load()}
 CALLS = 40

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from cudamaster import resources
 from cudamaster.cli.output import about_times, cases_table, console, say_speed
-from cudamaster.modelled import Modeller, left_out
+from cudamaster.core import resources
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.speed import Change, compare, modelled
+from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.modelling import gpu
 from cudamaster.modelling.constants import KnownError
 from cudamaster.modelling.counts import CallCounts, Instructions, Launch, Other, Spread, Traffic
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.records import from_json, to_json
-from cudamaster.speed import Change, compare, modelled
-from cudamaster.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
+from cudamaster.modelling.verdicts import Modeller, left_out
 
 BASELINE = Candidate("double_it", Precision.FP32, "baseline", "nvcc")
 FASTER = Candidate("double_it", Precision.FP32, "faster", "nvcc")

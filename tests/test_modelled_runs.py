@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner
 from small_cards import small_card
 
-from cudamaster import cards, resources
 from cudamaster.cli import main
+from cudamaster.core import resources
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.values import Candidate, CaseVerdict, Precision, ProfileMode, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
 from cudamaster.models.playbook import PlaybookModel
-from cudamaster.records import from_json, to_json
-from cudamaster.values import Candidate, CaseVerdict, Precision, ProfileMode, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 KERNELS = sorted((resources.package() / "playbook" / "spmv_csr" / "fp32").glob("*.cu"))
 

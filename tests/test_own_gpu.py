@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
+from cudamaster.core import resources
 from cudamaster.devices.cuda import device_node
 
 PROGRAM = """

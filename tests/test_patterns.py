@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import cards
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.harness import row_width
-from cudamaster.values import Candidate, Precision, Status, Verdict
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import row_width
+from cudamaster.workbench.evaluation import Workbench
 
 PROGRAM = """
 #include <cstdio>

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import sanitizers
 from cudamaster.cli import main
+from cudamaster.faults import compute_sanitizer
+from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool, parse
 from cudamaster.guards.names import forbidden
-from cudamaster.sanitizers import SanitizerReport, Tool, parse
 
 DATA = Path(__file__).parent / "sanitizers"
 KERNEL = Path(__file__).parent.parent / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
@@ -112,7 +112,7 @@ def test_the_first_example_stays() -> None:
 
 def test_all_kernels_but_the_harness_s_are_looked_at() -> None:
     """A candidate's may have any name. Those of the harness have one that no candidate can have."""
-    made = sanitizers.command(Path("/opt/sanitizer"), Tool.MEMCHECK, ["./worker"], Path("log"))
+    made = compute_sanitizer.command(Path("/opt/sanitizer"), Tool.MEMCHECK, ["./worker"], Path("log"))
     assert made[made.index("--kernel-name-exclude") + 1] == "kernel_substring=_ZN4mskb"
     assert "--kernel-name" not in made
     for name in ("a_ZN4mskb", "_ZN4mskb11mask_kernel", "mskb", "my_mskb_kernel"):
@@ -243,20 +243,20 @@ def test_an_explanation_is_short() -> None:
 def test_the_command_runs_the_worker() -> None:
     """The worker's own command comes last and whole, and the log goes to the file."""
     for tool in Tool:
-        words = sanitizers.command(Path("compute-sanitizer"), tool, ["worker", "--exact"], Path("log.txt"))
+        words = compute_sanitizer.command(Path("compute-sanitizer"), tool, ["worker", "--exact"], Path("log.txt"))
         assert words[-2:] == ["worker", "--exact"]
         assert words[words.index("--tool") + 1] == tool.value
         assert words[words.index("--log-file") + 1] == "log.txt"
 
 
-@pytest.mark.skipif(sanitizers.find() is None, reason="compute-sanitizer is not installed")
+@pytest.mark.skipif(compute_sanitizer.find() is None, reason="compute-sanitizer is not installed")
 @pytest.mark.parametrize("tool", Tool)
 def test_the_installed_tool_takes_the_command(tool: Tool, tmp_path: Path) -> None:
     """An option that it does not know would leave no log. The program is no CUDA program, and that is said."""
-    path = sanitizers.find()
+    path = compute_sanitizer.find()
     assert path is not None
     log = tmp_path / "log.txt"
-    subprocess.run(sanitizers.command(path, tool, ["true"], log), check=False, timeout=120, capture_output=True)
+    subprocess.run(compute_sanitizer.command(path, tool, ["true"], log), check=False, timeout=120, capture_output=True)
     assert "Target application terminated" in (parse(log.read_text(), tool).failure or "")
 
 
@@ -265,7 +265,7 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mine.write_text("#!/bin/sh\n")
     mine.chmod(0o755)
     monkeypatch.setenv("CUDAMASTER_COMPUTE_SANITIZER", str(mine))
-    assert sanitizers.find() == mine
+    assert compute_sanitizer.find() == mine
 
 
 def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:

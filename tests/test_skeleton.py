@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cudamaster import cards, harness
 from cudamaster.cli import main
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.source import check_source
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.tasks import cards, harness
+from cudamaster.workbench.evaluation import Workbench
 
 
 class Plain(CpuDevice):

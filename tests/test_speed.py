@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cudamaster import speed
-from cudamaster.speed import Change, Comparison, Interval, compare, overall
+from cudamaster.core import speed
+from cudamaster.core.speed import Change, Comparison, Interval, compare, overall
 
 Pair = tuple[list[float], list[float]]
 CALLS = 50

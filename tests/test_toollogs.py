@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.toollogs import readable, summary, without_folders
+from cudamaster.core.tool_logs import readable, summary, without_folders
 
 REPORT = """=================================================================
 cuda device fault: kernel k_kernel_optimized, block (0,0,0), thread (1,0,0): AddressSanitizer found an error, see below

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from small_cards import small_card
 
+from cudamaster.core.errors import BaselineError
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran, worker_words
-from cudamaster.errors import BaselineError
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.workbench.evaluation import Workbench
 
 
 class Short(CpuDevice):

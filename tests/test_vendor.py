@@ -14,26 +14,28 @@ import pytest
 from click.testing import CliRunner, Result
 from small_cards import small_card
 
-from cudamaster import cards, libraries, resources, vendor
 from cudamaster.cli import main
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, Gpu
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
-from cudamaster.harness import vendor_declarations
-from cudamaster.held_out import draw
-from cudamaster.libraries import Found, Library
 from cudamaster.report.best import best_kernels
 from cudamaster.report.loading import load
-from cudamaster.values import Precision, Status
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import vendor_declarations
+from cudamaster.tasks.held_out import draw
+from cudamaster.vendor import comparison, libraries
+from cudamaster.vendor.libraries import Found, Library
+from cudamaster.workbench.evaluation import Workbench
 
 TASKS = ("dot_product", "square_matrix_mul", "matrix_mul", "spmv_csr", "spmm_csr", "fft", "sorting", "prefix_sum")
 STAND_INS = Path(__file__).parent / "vendor_stand_ins"
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
 
 
-def all_files() -> list[vendor.VendorFile]:
-    return vendor.files([cards.load(task) for task in cards.names()], list(Precision))
+def all_files() -> list[comparison.VendorFile]:
+    return comparison.files([cards.load(task) for task in cards.names()], list(Precision))
 
 
 FILES = pytest.mark.parametrize("file", all_files(), ids=lambda file: file.path.stem)
@@ -52,7 +54,7 @@ def types(text: str, name: str) -> list[str]:
 
 
 @FILES
-def test_a_file_has_the_interface_of_its_card(file: vendor.VendorFile) -> None:
+def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> None:
     """The baseline's wrapper, and what makes ready for a shape. The head says what a call is and leaves out."""
     wrapper = file.card.wrapper(file.precision)
     declared = "\n".join(vendor_declarations(file.card, file.precision))
@@ -64,13 +66,13 @@ def test_a_file_has_the_interface_of_its_card(file: vendor.VendorFile) -> None:
 @pytest.mark.parametrize(
     "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
 )
-def test_a_file_asks_its_library_for_the_task(file: vendor.VendorFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_asks_its_library_for_the_task(file: comparison.VendorFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layouts, leading dimensions, types and orders: the loops behind the interface make what the reference makes."""
     monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
     bench = Workbench(file.card, file.precision, CpuDevice())
     # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
     text = re.sub(r"#include <cu(?:blas_v2|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text)
-    worker = bench.vendor_worker(text, vendor.headers(), [], [])
+    worker = bench.vendor_worker(text, comparison.headers(), [], [])
     verdict = bench.evaluate_vendor(worker, file.id, check_only=True)
     assert verdict.status is Status.CORRECT, (verdict.detail, verdict.log)
     assert len(verdict.cases) > sum(not case.sweep for case in file.card.cases)  # and those that were drawn
@@ -131,7 +133,7 @@ def test_a_library_is_made_ready_for_each_case_before_its_first_call(tmp_path: P
     done = command("dot_product", "--sources", str(folder_with(LOOP, tmp_path)), "--check-only", "--save", str(save))
     assert done.exit_code == 0, done.output
     assert "dot_product fp32, no library: correct" in done.output
-    kept = vendor.read(save)
+    kept = comparison.read(save)
     assert kept.emulated
     assert [record.vendor and record.vendor.status for record in kept.records] == [Status.CORRECT]
 
@@ -158,8 +160,8 @@ def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
     card, device = small_card("dot_product"), CpuDevice()
     bench = Workbench(card, Precision.FP32, device, modelled=False)
-    (file,) = vendor.files([card], [Precision.FP32], folder_with(LOOP, tmp_path))
-    record = vendor.measure(vendor.prepare(file, bench, device), bench, bench.baseline)
+    (file,) = comparison.files([card], [Precision.FP32], folder_with(LOOP, tmp_path))
+    record = comparison.measure(comparison.prepare(file, bench, device), bench, bench.baseline)
     assert record.vendor is not None
     assert record.ours is not None
     assert record.duel is not None
@@ -174,9 +176,9 @@ def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
         assert case.against_us > 0
         assert case.floor_us is None  # there is none on the CPU device
     assert record.kernel == bench.baseline.id
-    report = vendor.VendorReport(vendor.FORMAT, True, {"device": "a CPU"}, (record,))
-    vendor.write(tmp_path / "report.json", report)
-    assert vendor.read(tmp_path / "report.json") == report
+    report = comparison.VendorReport(comparison.FORMAT, True, {"device": "a CPU"}, (record,))
+    comparison.write(tmp_path / "report.json", report)
+    assert comparison.read(tmp_path / "report.json") == report
 
 
 def test_a_library_is_skipped_where_it_cannot_run() -> None:
@@ -199,7 +201,7 @@ def test_a_shared_library_is_linked_and_found_again(tmp_path: Path) -> None:
     text = LOOP.replace("namespace {", 'extern "C" double scale();\nnamespace {', 1)
     text = text.replace("partial.as<double>(), N);", "partial.as<double>(), scale() == 1 ? N : 0);")
     bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice())
-    worker = bench.vendor_worker(text, vendor.headers(), [], [tmp_path / "libscale.so.1"])
+    worker = bench.vendor_worker(text, comparison.headers(), [], [tmp_path / "libscale.so.1"])
     assert bench.evaluate_vendor(worker, "scaled", check_only=True).status is Status.CORRECT
 
 
@@ -209,12 +211,12 @@ def test_a_library_that_is_not_installed_is_skipped_with_the_reason(
 ) -> None:
     """Also on a GPU, before anything is compiled; the record has no contest."""
     monkeypatch.setattr(libraries, "LIBRARIES", (Library("cuNONE", "cunone.h", "cunone.h", None, "nvidia-cunone"),))
-    (file,) = vendor.files(
+    (file,) = comparison.files(
         [cards.load("dot_product")], [Precision.FP32], folder_with(f"#include <cunone.h>\n{LOOP}", tmp_path)
     )
     device = CudaDevice(Gpu(0, "a GPU", "GPU-0", "9.0", "580", "1000", "1", "1", "1"))
     bench = Workbench(file.card, file.precision, device)
-    record = vendor.measure(vendor.prepare(file, bench, device), bench)
+    record = comparison.measure(comparison.prepare(file, bench, device), bench)
     assert record.library == "cuNONE"
     assert record.skipped is not None
     assert record.skipped.startswith("cuNONE is not installed: cunone.h is not there; it comes with the CUDA toolkit")
@@ -279,7 +281,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     def seed(*more: str) -> int | None:
         shown = command("dot_product", *options, *more)
         assert shown.exit_code == 0, shown.output
-        (record,) = vendor.read(saved).records
+        (record,) = comparison.read(saved).records
         assert record.vendor is not None
         return record.vendor.seed
 
@@ -291,17 +293,17 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "its timed calls per case is" in refused.output
     assert "move this one away" in refused.output
-    kept = vendor.read(saved)
-    vendor.write(saved, replace(kept, records=(replace(kept.records[0], task="fft", key="another"),)))
+    kept = comparison.read(saved)
+    comparison.write(saved, replace(kept, records=(replace(kept.records[0], task="fft", key="another"),)))
     assert command("dot_product", *options).exit_code == 0
-    assert [record.task for record in vendor.read(saved).records] == ["fft", "dot_product"]
+    assert [record.task for record in comparison.read(saved).records] == ["fft", "dot_product"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1, "about": {}}'])
 def test_a_damaged_measurement_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "vendor.json").write_text(text)
     with pytest.raises(UsageError, match="vendor"):
-        vendor.read(tmp_path / "vendor.json")
+        comparison.read(tmp_path / "vendor.json")
 
 
 @pytest.mark.gpu

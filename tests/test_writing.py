@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.writing import whole, write_text
+from cudamaster.core.writing import whole, write_text
 
 RUN = Path(__file__).parent.parent / "results" / "h200" / "spmv_csr_fp32"
 COMMANDS = {

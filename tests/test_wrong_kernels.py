@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from cudamaster import cards
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.evaluation import Workbench
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 # task, precision, what is replaced in the baseline, by what
 REPLACED = {

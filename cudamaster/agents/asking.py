@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from cudamaster import prompts
+from cudamaster.agents import prompts
+from cudamaster.core.values import Role
 from cudamaster.models.protocol import LONGEST_PART, Message, Model, Reply, Request
-from cudamaster.values import Role
 
 T = TypeVar("T")
 _REASON_LIMIT = 1000  # characters: a reason can quote the reply

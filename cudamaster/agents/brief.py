@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudamaster.values import Hardware, Precision
+from cudamaster.core.values import Hardware, Precision
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from cudamaster.agents.asking import ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.agents.replies import code_block
+from cudamaster.core.values import Plan, Role
 from cudamaster.models.protocol import Model
-from cudamaster.values import Plan, Role
 
 
 def implement(model: Model, brief: Brief, plan: Plan, code: str) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 from cudamaster.agents.asking import ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.replies import command_line
+from cudamaster.core.values import Plan, Role
 from cudamaster.models.protocol import Model
-from cudamaster.values import Plan, Role
 
 
 def choose_command(model: Model, brief: Brief, plan: Plan, code: str) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.replies import code_block, must_be_short, sections
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Plan, Role, Verdict
 
 _LIST_MARKER = re.compile(r"^\s*(?:[-*#]+|\d+[.)])\s+")
 

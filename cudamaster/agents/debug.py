@@ -9,8 +9,8 @@ from cudamaster.agents.asking import ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import Form, json_object
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Plan, Role, Verdict
 
 
 @dataclass(frozen=True)

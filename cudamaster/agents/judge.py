@@ -14,8 +14,8 @@ from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import Form, json_object
+from cudamaster.core.values import Candidate, Findings, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Findings, Role, Verdict
 
 
 @dataclass(frozen=True)

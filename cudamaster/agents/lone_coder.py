@@ -9,8 +9,8 @@ from cudamaster.agents.brief import Brief
 from cudamaster.agents.judge import Correction, Optimization
 from cudamaster.agents.named_lines import named_lines
 from cudamaster.agents.replies import code_block
+from cudamaster.core.values import Candidate, Findings, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Findings, Role, Verdict
 
 
 def write(model: Model, brief: Brief, baseline: str, shot: int = 1) -> str:

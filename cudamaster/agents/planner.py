@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.replies import Form, json_object
+from cudamaster.core.values import Candidate, Findings, Outcome, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Findings, Outcome, Plan, Role, Verdict
 
 
 class _PlanReply(Form):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from cudamaster.agents.asking import Misfit, ask
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.replies import Form, json_object
+from cudamaster.core.values import Candidate, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.values import Candidate, Role, Verdict
 
 _HACK, _HONEST = "hack", "honest"
 

@@ -15,7 +15,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from cudamaster.values import Precision
+from cudamaster.core.values import Precision
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cudamaster.audit.corpus import Expect, Kind
-from cudamaster.values import CaseVerdict, Precision, Status, Verdict
+from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
 
 GAIN = 1.1  # a P above this is a gain; the same kernel against itself stays within a few percent
 

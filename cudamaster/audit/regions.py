@@ -14,10 +14,10 @@ import jinja2
 from cudamaster.audit import corpus
 from cudamaster.audit.corpus import Kind
 from cudamaster.audit.edits import honest
-from cudamaster.cards import Case, Parameter, TaskCard
-from cudamaster.expressions import to_c
-from cudamaster.harness import baseline_region
-from cudamaster.values import Precision
+from cudamaster.core.expressions import to_c
+from cudamaster.core.values import Precision
+from cudamaster.tasks.cards import Case, Parameter, TaskCard
+from cudamaster.tasks.harness import baseline_region
 
 _INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
 _ROOM = "kRoom"  # of corpus/parts/kept.cu

@@ -16,12 +16,12 @@ from time import monotonic
 from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result, outcome
 from cudamaster.audit.regions import NoCheat, region
-from cudamaster.cards import Case, TaskCard
+from cudamaster.core.errors import UsageError, unwritable
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.values import Candidate, Precision, Verdict, content_hash
 from cudamaster.devices.protocol import Device
-from cudamaster.errors import UsageError, unwritable
-from cudamaster.evaluation import Workbench
-from cudamaster.records import from_json, to_json
-from cudamaster.values import Candidate, Precision, Verdict, content_hash
+from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.workbench.evaluation import Workbench
 
 BATCH = 8  # candidates that one judge is asked about
 TIMED_CALLS = 10  # a candidate that is to be seen in timed calls

@@ -38,7 +38,7 @@ from cudamaster.cli.show import show
 from cudamaster.cli.suite import suite
 from cudamaster.cli.tasks import tasks
 from cudamaster.cli.vendor import vendor
-from cudamaster.errors import CudaMasterError, DeviceError
+from cudamaster.core.errors import CudaMasterError, DeviceError
 
 _EPILOG = """\b
 Exit codes:
@@ -120,7 +120,7 @@ class _Group(options.Group):
 
 def _fix_of(error: OSError) -> str:
     """What to do about a file that cannot be used."""
-    from cudamaster import resources
+    from cudamaster.core import resources
 
     cache = resources.cache_place()
     if error.filename and Path(os.fsdecode(error.filename)).is_relative_to(cache):
@@ -162,7 +162,7 @@ def _full_disks(error: OSError) -> str:
     """Which of the places that we write to are full: a write that fails does not say where."""
     if error.errno != errno.ENOSPC:
         return ""
-    from cudamaster import resources
+    from cudamaster.core import resources
 
     places = {
         "the cache": resources.cache_place(),

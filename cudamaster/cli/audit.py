@@ -58,11 +58,11 @@ def audit(
     tried on five varied tasks. An audit that was stopped goes on when it is started again. Exits with 1 when a
     cheat passed or gained anything, or an honest candidate was refused.
     """
-    from cudamaster import cards
     from cudamaster.audit import corpus, running, table
+    from cudamaster.core.values import Precision
+    from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.values import Precision
-    from cudamaster.writing import must_be_writable
+    from cudamaster.tasks import cards
 
     kinds = _chosen(corpus.load(), patterns)
     if listed:
@@ -104,7 +104,7 @@ def audit(
 
 
 def _chosen(kinds: tuple[Kind, ...], patterns: tuple[str, ...]) -> list[Kind]:
-    from cudamaster.errors import UsageError, nearest
+    from cudamaster.core.errors import UsageError, nearest
 
     for pattern in patterns:
         if not any(fnmatch.fnmatch(kind.name, pattern) for kind in kinds):
@@ -154,8 +154,8 @@ def _table(save: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    from cudamaster.errors import unwritable
-    from cudamaster.writing import write_text
+    from cudamaster.core.errors import unwritable
+    from cudamaster.core.writing import write_text
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,10 +18,10 @@ from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled
 
 if TYPE_CHECKING:
-    from cudamaster.baselines import BaselineRecord
-    from cudamaster.cards import TaskCard
-    from cudamaster.evaluation import Workbench
-    from cudamaster.floors import Limits
+    from cudamaster.tasks.cards import TaskCard
+    from cudamaster.workbench.baselines import BaselineRecord
+    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.workbench.floors import Limits
 
 _ANOTHER = "Give another place with --save."
 _ENDINGS = (".json", ".md")
@@ -50,13 +50,14 @@ def baselines(
     Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
     checker. Exits with 1 when one fails.
     """
-    from cudamaster import cards, floors
-    from cudamaster.baselines import check
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
+    from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import UsageError
-    from cudamaster.evaluation import Workbench
-    from cudamaster.values import Precision
-    from cudamaster.writing import must_be_writable
+    from cudamaster.tasks import cards
+    from cudamaster.workbench import floors
+    from cudamaster.workbench.baselines import check
+    from cudamaster.workbench.evaluation import Workbench
 
     named = [cards.load(name) for name in tasks or cards.names()]  # all of them before the first one runs
     chosen = choose(device)
@@ -135,10 +136,10 @@ def _save(
     records: Sequence[BaselineRecord],
     cards: Mapping[str, TaskCard],
 ) -> None:
-    from cudamaster.baselines import to_markdown
-    from cudamaster.errors import unwritable
-    from cudamaster.records import to_json
-    from cudamaster.writing import write_text
+    from cudamaster.core.errors import unwritable
+    from cudamaster.core.records import to_json
+    from cudamaster.core.writing import write_text
+    from cudamaster.workbench.baselines import to_markdown
 
     result = to_json({"about": about, "limits": limits, "baselines": records})
     texts = (json.dumps(result, indent=1) + "\n", to_markdown(records, cards, about))
@@ -157,11 +158,12 @@ def _save(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout by default.")
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
     """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
-    from cudamaster import cards, resources
-    from cudamaster.errors import UsageError, unwritable
-    from cudamaster.harness import render
-    from cudamaster.values import Precision
-    from cudamaster.writing import write_text
+    from cudamaster.core import resources
+    from cudamaster.core.errors import UsageError, unwritable
+    from cudamaster.core.values import Precision
+    from cudamaster.core.writing import write_text
+    from cudamaster.tasks import cards
+    from cudamaster.tasks.harness import render
 
     if output is not None and region is not None and output.exists() and output.samefile(region):
         raise UsageError(f"{output} holds your kernel.", "Write the harness to another file.")

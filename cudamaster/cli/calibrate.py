@@ -30,10 +30,10 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     kept for this GPU, for `--thresholds calibrated`. What is in the CSV already is not measured again. With --from no
     GPU is needed.
     """
-    from cudamaster import resources
-    from cudamaster.errors import UsageError
+    from cudamaster.core import resources
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.writing import must_be_writable
     from cudamaster.profiling import calibration, thresholds
-    from cudamaster.writing import must_be_writable
 
     if data is not None and not gpu:
         raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
@@ -87,9 +87,9 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
 
 def wanted(baselines: Sequence[str]) -> list[tuple[str, str]]:
     """(task, precision) of the arguments, all hundred without any. Raises UsageError for a name that is none."""
-    from cudamaster import cards
-    from cudamaster.errors import UsageError
-    from cudamaster.values import Precision
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
+    from cudamaster.tasks import cards
 
     everything = [(name, precision.value) for name in cards.names() for precision in Precision]
     by_name = {f"{task}-{precision}": (task, precision) for task, precision in everything}
@@ -99,9 +99,9 @@ def wanted(baselines: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _gpu() -> CudaDevice:
+    from cudamaster.core.errors import DeviceError
     from cudamaster.devices.choose import choose, why_not_cuda
     from cudamaster.devices.cuda import CudaDevice
-    from cudamaster.errors import DeviceError
 
     device = choose("auto")
     if not isinstance(device, CudaDevice):
@@ -119,12 +119,12 @@ def _measure(
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
-    from cudamaster import cards
-    from cudamaster.errors import DeviceError
-    from cudamaster.evaluation import Workbench
+    from cudamaster.core.errors import DeviceError
+    from cudamaster.core.values import Precision
+    from cudamaster.devices.ncu import DURATION, NoProfile
     from cudamaster.profiling import calibration
-    from cudamaster.profiling.ncu import DURATION, NoProfile
-    from cudamaster.values import Precision
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     known = {(point.task, point.precision, point.candidate) for point in kept.read()}
     benches = [Workbench(cards.load(task), Precision(precision), device) for task, precision in baselines]
@@ -169,7 +169,7 @@ def _dated(measured: dict[str, object], data: Path, gpu: str) -> dict[str, objec
 
 def _beside(data: Path) -> Calibration | None:
     """What an earlier calibration wrote beside its data; None where there is none, or a damaged one."""
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.profiling import thresholds
 
     try:

@@ -9,7 +9,7 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled
-from cudamaster.speed import Change
+from cudamaster.core.speed import Change
 
 EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSURE: 12}
 
@@ -50,10 +50,10 @@ def compare(
     On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing
     but one text with itself is the same.
     """
-    from cudamaster import cards
+    from cudamaster.core.values import Candidate, Precision
     from cudamaster.devices.choose import choose
-    from cudamaster.evaluation import Workbench
-    from cudamaster.values import Candidate, Precision
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     card, chosen = cards.load(task), choose(device)
     bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)

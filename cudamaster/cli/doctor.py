@@ -12,9 +12,9 @@ from datetime import datetime
 
 import click
 
-from cudamaster import keys
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table
+from cudamaster.core import keys
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
@@ -74,11 +74,11 @@ def doctor(self_test: bool, as_json: bool) -> None:
 
 def examine(*, self_test: bool = False) -> list[Finding]:
     """Look for everything; nothing is changed but that the cache is there, and what is remembered of a self-test."""
-    from cudamaster import sanitizers
+    from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import toolchain
     from cudamaster.devices.cuda import find_gpu, find_nvcc
-    from cudamaster.errors import DeviceError
-    from cudamaster.profiling.ncu import find_ncu
+    from cudamaster.devices.ncu import find_ncu
+    from cudamaster.faults import compute_sanitizer
     from cudamaster.profiling.sass import find_cuobjdump
 
     try:
@@ -88,7 +88,7 @@ def examine(*, self_test: bool = False) -> list[Finding]:
         compiler, no_compiler = None, error.reason
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
-    ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), sanitizers.find()
+    ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), compute_sanitizer.find()
     model = os.environ.get("CUDAMASTER_MODEL")
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = _cache()
@@ -120,9 +120,9 @@ def examine(*, self_test: bool = False) -> list[Finding]:
 
 def _cache() -> Finding:
     """Whether what is built can be kept."""
-    from cudamaster import resources
+    from cudamaster.core import resources
+    from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import selftest
-    from cudamaster.errors import DeviceError
 
     try:
         cache = resources.cache()
@@ -138,8 +138,8 @@ def _cache() -> Finding:
 
 def _cpu_device(has_tools: bool, cache: Finding, self_test: bool) -> Finding:
     """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
+    from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import CpuDevice, selftest
-    from cudamaster.errors import DeviceError
 
     def said(found: bool, detail: str, fix: str = "") -> Finding:
         return Finding("CPU device", found, detail, "runs without a GPU", fix)

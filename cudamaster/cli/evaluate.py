@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.by_paper import PaperScore
-    from cudamaster.evaluation import Workbench
-    from cudamaster.values import Candidate, Verdict
+    from cudamaster.core.values import Candidate, Verdict
+    from cudamaster.judging.paper_protocol import PaperScore
+    from cudamaster.workbench.evaluation import Workbench
 
 
 @click.command()
@@ -73,12 +73,12 @@ def evaluate(
 
     if device != "cpu":
         smi.ahead()
-    from cudamaster import cards
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.records import to_json
+    from cudamaster.core.values import Candidate, Precision
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import UsageError
-    from cudamaster.evaluation import Workbench
-    from cudamaster.records import to_json
-    from cudamaster.values import Candidate, Precision
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     card = cards.load(task)
     code = read_kernel(file, card, precision)
@@ -130,7 +130,7 @@ def evaluate(
 
 def show_paper(out: Console, paper: PaperScore) -> None:
     """What a person reads of the paper's protocol."""
-    from cudamaster.by_paper import ALLOWED
+    from cudamaster.judging.paper_protocol import ALLOWED
 
     out.print("By the listed sizes alone: ", styled(paper.status), f": {paper.detail}", sep="")
     if paper.score is None:
@@ -157,7 +157,7 @@ def _by_paper(bench: Workbench, candidate: Candidate) -> PaperScore:
 
 
 def _told(paper: PaperScore) -> dict[str, object]:
-    from cudamaster.records import to_json
+    from cudamaster.core.records import to_json
 
     told: dict[str, object] = to_json(paper)
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudamaster.cards import TaskCard
+    from cudamaster.tasks.cards import TaskCard
 
 _PIPE_LIMIT_S = 10
 MARKERS = ("// >>> CANDIDATE REGION", "// <<< CANDIDATE REGION")  # of templates/test_harness.cu.j2
@@ -23,7 +23,7 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
     A harness's region keeps its line numbers; `-` is standard input. Raises UsageError where there is none to read, and
     where it is a kernel of the task in the other precision.
     """
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.guards.refusal import Refusal
     from cudamaster.guards.text import SIZE_LIMIT, read_region
 
@@ -61,8 +61,8 @@ def _read(file: Path, most: int) -> bytes:
 
 def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:
     """Raises UsageError for a region with the wrapper of another precision in place of this one's."""
-    from cudamaster.errors import UsageError
-    from cudamaster.values import Precision
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
 
     wrappers = {each.value: card.wrapper(each, optimized=True) for each in Precision}
     there = [kind for kind, name in wrappers.items() if re.search(rf"\b{name}\s*\(", region)]

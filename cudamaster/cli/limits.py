@@ -10,7 +10,7 @@ from cudamaster.cli import options
 from cudamaster.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
-    from cudamaster.floors import Limits
+    from cudamaster.workbench.floors import Limits
 
 
 @click.command()
@@ -22,10 +22,10 @@ def limits(device: str, again: bool, as_json: bool) -> None:
 
     Bandwidths of memory and rates of the arithmetic units: the floor under every measured time is made of these.
     """
-    from cudamaster import floors
+    from cudamaster.core.errors import DeviceError, UsageError
     from cudamaster.devices.choose import choose, why_not_cuda
     from cudamaster.devices.cuda import CudaDevice
-    from cudamaster.errors import DeviceError, UsageError
+    from cudamaster.workbench import floors
 
     if device == "cpu":
         raise UsageError("The CPU device has no limits: its times are emulated.", "Leave out --device cpu.")

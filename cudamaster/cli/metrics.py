@@ -63,7 +63,7 @@ def select(files: tuple[Path, ...], tasks_at_least: int | None, out: Path | None
     the 20 metrics of highest correlation with the run time that do not repeat each other. Chosen are those that are
     among these 20 in enough tasks, always with the same sign.
     """
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.profiling import selection
 
     found = selection.select([_read(file) for file in files], tasks_at_least)
@@ -83,7 +83,7 @@ def select(files: tuple[Path, ...], tasks_at_least: int | None, out: Path | None
 
 
 def _read(file: Path) -> Task:
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.profiling import selection
 
     fix = "Give the path of a CSV file."
@@ -101,9 +101,9 @@ def _read(file: Path) -> Task:
 
 
 def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
-    from cudamaster.errors import UsageError, unwritable
+    from cudamaster.core.errors import UsageError, unwritable
+    from cudamaster.core.writing import write_text
     from cudamaster.profiling import metric_sets
-    from cudamaster.writing import write_text
 
     if any(out.exists() and out.samefile(file) for file in files):
         raise UsageError(f"{out} holds measured kernels.", "Write the set to another file.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cudamaster.cli import options
-from cudamaster.values import Precision, Role
+from cudamaster.core.values import Precision, Role
 
 if TYPE_CHECKING:
     from cudamaster.models.choose import Choice
@@ -44,7 +44,7 @@ class ModelOptions:
         says: nobody reviews its own kernels unless asked to by name. A model of a role that is not asked, and a server
         without a model on it, would be passed over, so they are refused.
         """
-        from cudamaster.errors import UsageError
+        from cudamaster.core.errors import UsageError
         from cudamaster.models import choose as models
         from cudamaster.models.playbook import NAME
         from cudamaster.models.protocol import Sampling
@@ -86,8 +86,8 @@ class RecordOptions:
 
     def path(self, out: Path, task: str, precision: Precision) -> Path:
         """Where the run folder goes: to its place in the record, or under `out` with the time in its name."""
-        from cudamaster.replaying import folder_name
-        from cudamaster.runfolder import fresh_path
+        from cudamaster.runs.folder import fresh_path
+        from cudamaster.runs.replaying import folder_name
 
         if self.record is not None:
             return self.record / folder_name(task, precision)

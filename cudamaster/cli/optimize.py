@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cudamaster.budget import Budget
 from cudamaster.cli import options
 from cudamaster.cli.model_options import (
     ModelOptions,
@@ -39,7 +38,8 @@ from cudamaster.cli.search_options import (
     search_options,
 )
 from cudamaster.models.playbook import NAME as PLAYBOOK
-from cudamaster.visible import visible
+from cudamaster.runs.budget import Budget
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
     from cudamaster.agents.asking import ReplyMisfit
     from cudamaster.agents.debug import Diagnosis
-    from cudamaster.runrecord import Settings
+    from cudamaster.core.values import Candidate, Findings, Hardware, Plan, Role, Verdict
+    from cudamaster.runs.record import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result, Round
-    from cudamaster.values import Candidate, Findings, Hardware, Plan, Role, Verdict
 
 _PLAN_LINES = 4
 
@@ -88,14 +88,15 @@ def optimize(
     one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
     and the line to resume.
     """
-    from cudamaster import cards, carrying, optimization, replaying, sources
-    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.core.errors import RunFolderError, UsageError
+    from cudamaster.core.values import Precision
     from cudamaster.models import choose
-    from cudamaster.runrecord import read_manifest, read_record
-    from cudamaster.spending import last_unit, spent
+    from cudamaster.runs import backends, carrying, optimization, replaying
+    from cudamaster.runs.record import read_manifest, read_record
+    from cudamaster.runs.spending import last_unit, spent
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
-    from cudamaster.values import Precision
+    from cudamaster.tasks import cards
 
     more = carrying.More(search.rounds, search.debug_tries)
     if resumed is not None and records.source is not None:
@@ -114,7 +115,7 @@ def optimize(
             raise UsageError(f"{source} is a record of {manifest.task}, not of {task}.", "Leave TASK out.")
         task, precision = manifest.task, manifest.precision.value
         path = records.path(out, task, manifest.precision)
-        settings = sources.replayed_settings(
+        settings = backends.replayed_settings(
             source,
             manifest,
             device=search.device,
@@ -134,9 +135,9 @@ def optimize(
     limits = budget.limits(sessions[-1].limits if sessions else None)
     nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
     if earlier is not None and not nothing_to_do:
-        sources.models_must_be_usable(settings)
-    bench = sources.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = sources.models(settings, path, limits)
+        backends.models_must_be_usable(settings)
+    bench = backends.workbench(settings, card, Precision(precision), last_unit(sessions))
+    asked = backends.models(settings, path, limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
@@ -152,7 +153,7 @@ def optimize(
             result = optimization.resume(path, bench, asked, observer, account, more)
         else:
             result = optimization.optimize(path, bench, asked, settings, observer, account)
-        record = sources.whole_record_of(settings)
+        record = backends.whole_record_of(settings)
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
     except BaseException as error:
@@ -261,7 +262,7 @@ class Progress:
 
     def _findings(self, findings: Findings) -> None:
         """What a model of a GPU says of where the time goes, and the metrics that the filter kept."""
-        from cudamaster.telling import breakdown_lines
+        from cudamaster.runs.digest import breakdown_lines
 
         if findings.modelled is None or findings.bottleneck is None:
             return

@@ -54,7 +54,7 @@ class Group(click.Group):
 
 def one_of(flags: Mapping[str, bool]) -> str | None:
     """The name of the flag that was given, None for none. Raises UsageError for two that contradict each other."""
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
 
     given = [name for name, there in flags.items() if there]
     if len(given) > 1:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cudamaster.errors import CudaMasterError
-from cudamaster.visible import visible
+from cudamaster.core.errors import CudaMasterError
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.speed import Comparison
-    from cudamaster.values import GpuModel, Seconds, Verdict
+    from cudamaster.core.speed import Comparison
+    from cudamaster.core.values import GpuModel, Seconds, Verdict
 
 # Until here Python has done nothing but compute.
 _STARTED = time.monotonic() - time.process_time()
@@ -103,7 +103,7 @@ def tell_of_builds() -> None:
 
 def print_json(value: object) -> None:
     """One JSON object on stdout."""
-    from cudamaster.records import to_json
+    from cudamaster.core.records import to_json
 
     click.echo(json.dumps(to_json(value), indent=1))
 

@@ -15,13 +15,13 @@ from cudamaster.cli.output import console, print_json, styled, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudamaster.cards import Case, TaskCard
-    from cudamaster.evaluation import Workbench
+    from cudamaster.core.values import Bottleneck, Candidate, Findings, KernelProfile, Profile, Verdict
+    from cudamaster.devices.ncu import NoProfile
     from cudamaster.profiling.configuration import Configuration
     from cudamaster.profiling.metric_sets import MetricSet
-    from cudamaster.profiling.ncu import NoProfile
     from cudamaster.profiling.thresholds import Thresholds
-    from cudamaster.values import Bottleneck, Candidate, Findings, KernelProfile, Profile, Verdict
+    from cudamaster.tasks.cards import Case, TaskCard
+    from cudamaster.workbench.evaluation import Workbench
 
 
 @click.command()
@@ -60,13 +60,13 @@ def profile(
     On the CPU device the profile is modelled: what the kernels do is counted, and priced as a GPU would have it
     (docs/gpu_model.md). What the model does not give is left out and named.
     """
-    from cudamaster import cards
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Candidate, Precision
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import UsageError
-    from cudamaster.evaluation import Workbench
     from cudamaster.profiling import metric_sets
     from cudamaster.profiling import thresholds as limits
-    from cudamaster.values import Candidate, Precision
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     mode = options.one_of({"filtered": filtered, "full": full, "none": without}) or "filtered"
     if mode == "none" and metric_set is not None:
@@ -107,7 +107,7 @@ def profile(
 
 def chosen_cases(card: TaskCard, which: str) -> list[Case]:
     """The timed cases that `--case` asks for. Raises UsageError."""
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
 
     timed = [case for case in card.cases if case.sweep]
     if which == "all":
@@ -130,9 +130,9 @@ def profiled(
     verdicts: dict[str, Verdict],
 ) -> dict[str, Profile | NoProfile | Findings | list[Configuration] | str]:
     """What is shown of one subject at one case. `verdicts` keeps those that had to be given, by candidate."""
+    from cudamaster.devices.ncu import NoProfile
     from cudamaster.profiling import configuration
     from cudamaster.profiling.filter import findings
-    from cudamaster.profiling.ncu import NoProfile
 
     wanted = thresholds.full if mode == "full" else thresholds.filtered
     more = named.asked if named is not None else ()
@@ -167,7 +167,7 @@ def show(
     said: set[str],
 ) -> None:
     """What a person reads of one profile. Why there are no counters is told once: `said` keeps what was told."""
-    from cudamaster.profiling.ncu import NoProfile
+    from cudamaster.devices.ncu import NoProfile
 
     found = one["profile"]
     if isinstance(found, NoProfile):

@@ -10,8 +10,8 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import print_json
-from cudamaster.values import ProfileMode, Role
-from cudamaster.visible import visible
+from cudamaster.core.values import ProfileMode, Role
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Request
@@ -54,7 +54,7 @@ def prompt(
     another agent would have said stands in <...>. With --run RUN: what the run asked, in today's wording. No model is
     asked.
     """
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
 
     asked = Role(role)
     if run is not None:
@@ -79,7 +79,7 @@ def prompt(
 
 def _asking(role: Role, strategy: str | None) -> Strategy:
     """The strategy that asks `role`. Raises UsageError for one that does not."""
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.strategies import registry
 
     search = registry.find(strategy or ("cudaforge" if role is Role.JUDGE else "cudamaster"))
@@ -104,13 +104,14 @@ def _of_kernel(
 ) -> tuple[Request, str]:
     import math
 
-    from cudamaster import cards, prompting
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Candidate, Precision, Status, Verdict
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import UsageError
-    from cudamaster.evaluation import Workbench
     from cudamaster.profiling.filter import no_profile
+    from cudamaster.runs import prompting
     from cudamaster.strategies.frame import brief_of
-    from cudamaster.values import Candidate, Precision, Status, Verdict
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     if file is None and command is not None:
         raise UsageError("A compile command is one of a kernel.", "Give the kernel with --candidate FILE.")
@@ -133,9 +134,10 @@ def _of_kernel(
 
 
 def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
-    from cudamaster import cards, prompting
-    from cudamaster.errors import UsageError
-    from cudamaster.runrecord import read_record
+    from cudamaster.core.errors import UsageError
+    from cudamaster.runs import prompting
+    from cudamaster.runs.record import read_record
+    from cudamaster.tasks import cards
 
     record = read_record(path)
     heard, end = prompting.of_run(record, cards.load(record.manifest.task))
@@ -163,7 +165,7 @@ def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
 
 
 def _print(request: Request, where: str, *, as_json: bool) -> None:
-    from cudamaster import prompting
+    from cudamaster.runs import prompting
 
     counts = [(len(message.content), prompting.tokens(message.content)) for message in request.messages]
     characters, tokens = (sum(part) for part in zip(*counts, strict=True))

@@ -11,7 +11,7 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.compare import EXIT_CODES
 from cudamaster.cli.output import console, print_json, table
-from cudamaster.visible import visible
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,7 @@ def report(
       12  unsure: none of both, and of at least one task nothing can be said or B lost it
     Otherwise 0, also where something could not be read, and 6 where nothing could.
     """
-    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.report.loading import load
 
     if against:
@@ -92,7 +92,7 @@ def _write_files(
     *,
     quiet: bool,
 ) -> None:
-    from cudamaster.writing import write_text
+    from cudamaster.core.writing import write_text
 
     def say(what: str) -> None:
         if not quiet:
@@ -125,7 +125,7 @@ def _write_files(
 
 
 def _written(place: Path, write: Callable[[], T], option: str) -> T:
-    from cudamaster.errors import unwritable
+    from cudamaster.core.errors import unwritable
 
     try:
         return write()
@@ -203,7 +203,7 @@ def _problems(out: Console, problems: tuple[Problem, ...], *, every: bool) -> No
 
 
 def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
-    from cudamaster.errors import RunFolderError, UsageError
+    from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.report.comparing import compare
     from cudamaster.report.loading import load
 
@@ -224,9 +224,9 @@ def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
 
 
 def _tell_steps(out: Console, told: Steps, problems: tuple[Problem, ...], *, every: bool) -> None:
+    from cudamaster.core.speed import Change
     from cudamaster.report import tables
     from cudamaster.report.headline import figure
-    from cudamaster.speed import Change
 
     counts = [f"{told.count(change)} {change.value.upper()}" for change in Change]
     out.print(f"From A to B: {', '.join(counts)}; all together {told.change.value.upper()}.")

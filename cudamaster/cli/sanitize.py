@@ -32,12 +32,12 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     FILE holds what `cudamaster evaluate` takes. Exits with 1 when a tool finds something, and with 4 when one could
     not say that there is nothing. Warnings of racecheck, about threads of one warp, are shown and fail no kernel.
     """
-    from cudamaster import cards
+    from cudamaster.core.errors import DeviceError
+    from cudamaster.core.values import Candidate, Precision
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import DeviceError
-    from cudamaster.evaluation import Workbench
-    from cudamaster.sanitizers import Tool
-    from cudamaster.values import Candidate, Precision
+    from cudamaster.faults.compute_sanitizer import Tool
+    from cudamaster.tasks import cards
+    from cudamaster.workbench.evaluation import Workbench
 
     card = cards.load(task)
     code = read_kernel(file, card, precision)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cudamaster.budget import Limits
 from cudamaster.cli import options
 from cudamaster.cli.model_options import ModelOptions
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 from cudamaster.models.protocol import REPLY_SECONDS
+from cudamaster.runs.budget import Limits
 
 _MOST = 1_000_000  # rounds, tries, examples: a run folder keeps no number of any size
 
 if TYPE_CHECKING:
+    from cudamaster.core.values import Role
     from cudamaster.models.protocol import Model
-    from cudamaster.runrecord import Settings
-    from cudamaster.values import Role
+    from cudamaster.runs.record import Settings
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class SearchOptions:
         """The settings of a fresh search with these models. Raises UsageError, and ModelError for a missing key."""
         import secrets
 
+        from cudamaster.core.speed import MARGIN
         from cudamaster.models.choose import must_be_usable
-        from cudamaster.runrecord import Settings
-        from cudamaster.speed import MARGIN
+        from cudamaster.runs.record import Settings
         from cudamaster.strategies import registry
-        from cudamaster.strategies.scrutiny import JumpRule
+        from cudamaster.strategies.large_gains import JumpRule
 
         search = registry.find(self.strategy)
         choice = models.choice(search.roles)

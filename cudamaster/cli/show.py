@@ -23,14 +23,14 @@ from cudamaster.cli.output import (
     table,
     why_incomplete,
 )
-from cudamaster.visible import visible
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.account import AttemptAccount, CaseAccount, Judgement, ProfileAccount, RoundAccount, RunAccount
     from cudamaster.models.metered import RoleUsage
+    from cudamaster.runs.summary import AttemptAccount, CaseAccount, Judgement, ProfileAccount, RoundAccount, RunAccount
 
 _DIFF_LINES = 20  # of an attempt; --round shows all
 _WIDEST = 100  # prose; longer lines are hard to read
@@ -50,8 +50,8 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
     Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed. Of a suite's folder
     it says how far each task is.
     """
-    from cudamaster.errors import RunFolderError, UsageError
-    from cudamaster.reading import read
+    from cudamaster.core.errors import RunFolderError, UsageError
+    from cudamaster.runs.reading import read
 
     if (run / "suite.json").is_file():
         _show_suite(run, number, html, as_json=as_json)
@@ -81,14 +81,14 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
 
 
 def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: bool) -> None:
-    from cudamaster import suitefolder
     from cudamaster.cli.suite import print_suite
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
+    from cudamaster.suites import folder
 
     if number is not None or html is not None:
         fix = f"Name one of its runs, or write the page of all: {ourselves('report', str(path), '--html', 'FILE')}"
         raise UsageError(f"{path} is a suite, and --round and --html are for a run.", fix)
-    suite = suitefolder.read(path)
+    suite = folder.read(path)
     if as_json:
         print_json(suite)
     else:
@@ -96,9 +96,9 @@ def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: b
 
 
 def _write_page(file: Path, account: RunAccount, run: Path) -> None:
-    from cudamaster import pages
-    from cudamaster.errors import UsageError, unwritable
-    from cudamaster.writing import write_text
+    from cudamaster.core.errors import UsageError, unwritable
+    from cudamaster.core.writing import write_text
+    from cudamaster.view import pages
 
     if file.resolve().is_relative_to(run.resolve()):
         raise UsageError(
@@ -156,7 +156,7 @@ class _Teller:
             self._prose(f"Not finished: this is a run as far as it got. Last step: {run.stopped_at}", 0, "yellow")
 
     def _settings(self, run: RunAccount) -> None:
-        from cudamaster.telling import origin, sampling
+        from cudamaster.runs.digest import origin, sampling
 
         settings = run.settings
         names = sorted(set(settings.models.values()))
@@ -287,7 +287,7 @@ class _Teller:
             self._prose(line, 4, hang=2)
 
     def _cases(self, cases: Sequence[CaseAccount]) -> None:
-        from cudamaster.values import Status
+        from cudamaster.core.values import Status
 
         rows: list[list[str | Text]] = []
         # Untimed cases that are right have nothing to say.
@@ -313,8 +313,8 @@ class _Teller:
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
-        from cudamaster.account import change
-        from cudamaster.telling import breakdown_lines
+        from cudamaster.runs.digest import breakdown_lines
+        from cudamaster.runs.summary import change
 
         self._prose(f"Profile: {class_line(profile)}", indent, hang=2)
         if profile.breakdown:
@@ -340,7 +340,7 @@ def outcome(run: RunAccount) -> str:
 
 def cost(usage: RoleUsage) -> str:
     """What calls of models cost, on one line; what is unknown is said."""
-    from cudamaster.telling import of_them_kept
+    from cudamaster.runs.digest import of_them_kept
 
     if usage.calls == 0:
         return "no model was asked"

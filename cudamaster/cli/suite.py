@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cudamaster.budget import Budget, Limits
 from cudamaster.cli import options
 from cudamaster.cli.model_options import (
     ModelOptions,
@@ -29,17 +28,18 @@ from cudamaster.cli.search_options import (
     must_be_priced,
     search_options,
 )
+from cudamaster.runs.budget import Budget, Limits
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.runrecord import Settings
+    from cudamaster.core.values import Precision
+    from cudamaster.runs.record import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
-    from cudamaster.suiteboard import Board
-    from cudamaster.suitefolder import Entry, Suite, UnitUse
-    from cudamaster.values import Precision
+    from cudamaster.suites.folder import Entry, Suite, UnitUse
+    from cudamaster.suites.progress import Board
 
 _STYLES = {"done": "green", "failed": "red", "stopped": "yellow", "waiting": "yellow", "running": "cyan"}
 _JOBS_PER_GPU = 4  # so that one measures while others wait for a model or a compiler
@@ -86,12 +86,13 @@ def suite(
     task failed; a spent budget is no failure. Ctrl-C, SIGTERM and a closed terminal end it with 130 and the line to
     resume.
     """
-    from cudamaster import cards, sources
-    from cudamaster import suite as suites
+    from cudamaster.core.errors import UsageError
     from cudamaster.devices.choose import units
-    from cudamaster.errors import UsageError
     from cudamaster.models.choose import left_out
-    from cudamaster.suitefolder import State, SuiteFolder, fresh_path, read
+    from cudamaster.runs import backends
+    from cudamaster.suites import scheduler as suites
+    from cudamaster.suites.folder import State, SuiteFolder, fresh_path, read
+    from cudamaster.tasks import cards
 
     if resumed is not None:
         if records.source is not None:
@@ -101,7 +102,7 @@ def suite(
         plan = _given_more(plan, path, search)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
         if any(entry.state is not State.DONE for entry in plan.entries):
-            sources.models_must_be_usable(plan.settings)
+            backends.models_must_be_usable(plan.settings)
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
@@ -113,9 +114,9 @@ def suite(
     if not whole:
         # What is wrong for all tasks is told once, before anything begins: no device, no such thresholds.
         first = plan.entries[0]
-        sources.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
+        backends.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
-        asked = sources.models(settings, path, limits)
+        asked = backends.models(settings, path, limits)
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
@@ -141,9 +142,9 @@ def suite(
 
 def _given_more(plan: Suite, path: Path, search: SearchOptions) -> Suite:
     """A suite that is carried on with the -R and -D that were given. Raises UsageError for fewer."""
-    from cudamaster import carrying
-    from cudamaster import suite as suites
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
+    from cudamaster.runs import carrying
+    from cudamaster.suites import scheduler as suites
 
     settings = carrying.raised(plan.settings, carrying.More(search.rounds, search.debug_tries), str(path))
     if settings != plan.settings and settings.replay is not None:
@@ -157,12 +158,14 @@ def _planned(
     """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
     from dataclasses import replace
 
-    from cudamaster import cards, replaying, runrecord, sources
-    from cudamaster import suite as suites
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
     from cudamaster.guards import symbols
-    from cudamaster.harness import baseline_region
-    from cudamaster.values import Precision
+    from cudamaster.runs import backends, replaying
+    from cudamaster.runs import record as runrecord
+    from cudamaster.suites import scheduler as suites
+    from cudamaster.tasks import cards
+    from cudamaster.tasks.harness import baseline_region
 
     if precision is None:
         precision = "both" if records.source is not None else Precision.FP32.value
@@ -183,7 +186,7 @@ def _planned(
             "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
         )
     first = records.source / replaying.folder_name(*tasks[0])
-    settings = sources.replayed_settings(
+    settings = backends.replayed_settings(
         first,
         runrecord.read_manifest(first),
         device=search.device,
@@ -201,20 +204,21 @@ def _default_jobs(places: int) -> int:
 
 def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
     """How a suite with these settings searches for one of its tasks."""
-    from cudamaster import cards, carrying, optimization, replaying, sources
-    from cudamaster.runrecord import read_manifest
+    from cudamaster.runs import backends, carrying, optimization, replaying
+    from cudamaster.runs.record import read_manifest
+    from cudamaster.tasks import cards
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
         resumed = (path / "run.json").is_file()
         more = carrying.as_in_suite(path, settings) if resumed else None
         own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
-        bench = sources.workbench(own, cards.load(entry.task), entry.precision, unit)
-        models = sources.models(own, path, budget.limits)
+        bench = backends.workbench(own, cards.load(entry.task), entry.precision, unit)
+        models = backends.models(own, path, budget.limits)
         if resumed:
             result = optimization.resume(path, bench, models, observer, budget, more)
         else:
             result = optimization.optimize(path, bench, models, own, observer, budget)
-        record = sources.whole_record_of(own)
+        record = backends.whole_record_of(own)
         if record is not None and not result.stopped:
             replaying.must_agree(record, result)
         optimization.must_make_sense(path, result)
@@ -225,13 +229,13 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
 
 def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
     """The settings of one task's run: the suite's, or those of its record."""
-    from cudamaster import replaying, sources
-    from cudamaster.runrecord import read_manifest
+    from cudamaster.runs import backends, replaying
+    from cudamaster.runs.record import read_manifest
 
     if settings.replay is None:
         return settings
     record = replaying.find(Path(settings.replay.record), task, precision)
-    return sources.replayed_settings(
+    return backends.replayed_settings(
         record,
         read_manifest(record),
         device=settings.device,
@@ -312,7 +316,7 @@ def _score(entry: Entry) -> float:
 
 
 def _counted(board: Board) -> str:
-    from cudamaster.suitefolder import State
+    from cudamaster.suites.folder import State
 
     failed = f", {board.count(State.FAILED)} failed" if board.count(State.FAILED) else ""
     return f"{board.count(State.DONE)} of {len(board.entries)} done, {len(board.running)} running{failed}"
@@ -384,7 +388,7 @@ def print_suite(
     nothing_to_do: bool = False,
 ) -> None:
     """What became of each task of a suite so far, and what to do next."""
-    from cudamaster.suitefolder import State
+    from cudamaster.suites.folder import State
 
     marks = sorted({entry.mark for entry in suite.entries if entry.mark})
     p = score_column(" or ".join(marks))

@@ -9,7 +9,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
-from cudamaster.errors import CudaMasterError
+from cudamaster.core.errors import CudaMasterError
 
 
 @click.command()
@@ -23,9 +23,9 @@ from cudamaster.errors import CudaMasterError
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
     """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
-    from cudamaster import cards, harness
-    from cudamaster.errors import CardError, UsageError
-    from cudamaster.values import Precision
+    from cudamaster.core.errors import CardError, UsageError
+    from cudamaster.core.values import Precision
+    from cudamaster.tasks import cards, harness
 
     if skeleton:
         if name is None:
@@ -107,9 +107,9 @@ def _size(count: int) -> str:
 
 
 def _show(card: object, as_json: bool) -> None:
-    from cudamaster.cards import TaskCard
-    from cudamaster.held_out import in_words
-    from cudamaster.values import Precision
+    from cudamaster.core.values import Precision
+    from cudamaster.tasks.cards import TaskCard
+    from cudamaster.tasks.held_out import in_words
 
     assert isinstance(card, TaskCard)
     if as_json:

@@ -18,8 +18,8 @@ from cudamaster.cli.output import console, print_json, say_speed, styled, table
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from cudamaster.values import Candidate, Precision
-    from cudamaster.vendor import Contest, ContestCase, VendorRecord, VendorReport
+    from cudamaster.core.values import Candidate, Precision
+    from cudamaster.vendor.comparison import Contest, ContestCase, VendorRecord, VendorReport
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -60,13 +60,14 @@ def vendor(
     includes is told in the head of each file of bench/vendor/. A library that is not installed is skipped with the
     reason. Exits with 1 when a library's call is not correct.
     """
-    from cudamaster import cards, floors
-    from cudamaster import vendor as vendors
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
+    from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.errors import UsageError
-    from cudamaster.evaluation import Workbench
-    from cudamaster.values import Precision
-    from cudamaster.writing import must_be_writable
+    from cudamaster.tasks import cards
+    from cudamaster.vendor import comparison as vendors
+    from cudamaster.workbench import floors
+    from cudamaster.workbench.evaluation import Workbench
 
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
@@ -140,7 +141,7 @@ def vendor(
 
 def _ours(path: Path) -> dict[tuple[str, Precision], Candidate]:
     """Our kernels in some results."""
-    from cudamaster.errors import UsageError
+    from cudamaster.core.errors import UsageError
     from cudamaster.report.best import best_kernels
     from cudamaster.report.loading import load
 

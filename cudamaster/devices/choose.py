@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudamaster import resources
+from cudamaster.core import resources
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, find_gpu, find_gpus, find_nvcc
 from cudamaster.devices.protocol import Device

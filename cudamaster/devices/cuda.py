@@ -20,9 +20,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster import keys, resources
-from cudamaster.devices import smi
+from cudamaster.core import keys, resources
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.values import Hardware, Hold, Profile, content_hash
+from cudamaster.devices import ncu, smi
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
@@ -34,12 +37,8 @@ from cudamaster.devices.protocol import (
     baseline_alone,
     linker_options,
 )
-from cudamaster.errors import DeviceError
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
-from cudamaster.profiling import ncu
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Hardware, Hold, Profile, content_hash
 
 _COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from cudamaster import keys, resources
+from cudamaster.core import keys, resources
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import DeviceError
 
 _running: set[int] = set()  # process groups
 _ending = threading.Event()

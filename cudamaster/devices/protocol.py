@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
+from cudamaster.core.values import Hardware, Hold, Profile
 from cudamaster.devices.gate import Gate
 from cudamaster.devices.parts import Part
-from cudamaster.values import Hardware, Hold, Profile
 
 if TYPE_CHECKING:
-    from cudamaster.profiling.ncu import NoProfile
+    from cudamaster.devices.ncu import NoProfile
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import threading
 
-from cudamaster import keys
+from cudamaster.core import keys
 
 _QUERY = ("name", "uuid", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory",
           "power.limit", "clocks_event_reasons.active")  # fmt: skip

@@ -20,8 +20,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
-from cudamaster import keys
-from cudamaster.errors import DeviceError
+from cudamaster.core import keys
+from cudamaster.core.errors import DeviceError
 from cudamaster.guards.names import HARNESS_KERNELS
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.symbols import CONSTRUCTOR_ONLY

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster import keys
+from cudamaster.core import keys
 from cudamaster.guards.headers import ALLOWED
 from cudamaster.guards.lexer import Kind, directives, lex
 from cudamaster.guards.refusal import Refusal

@@ -19,13 +19,7 @@ from cudamaster.guards.lexer import lex, split, words
 from cudamaster.guards.preprocess import REGION_FILE, Region, region_of
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature, Undecided, canonical_type
-from cudamaster.guards.storage import (
-    SYMBOL_CALLS,
-    check_storage,
-    declarators,
-    device_variables,
-    is_function,
-)
+from cudamaster.guards.storage import SYMBOL_CALLS, check_storage, declarators, device_variables, is_function
 
 _CUDA_OWN = re.compile(r"cuda(?!Check|Assert|Safe|Error|Verify)[A-Z]\w*|cu[A-Z]\w*")
 _DECLARING = words(

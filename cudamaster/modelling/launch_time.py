@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import Launch, Spread
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.memory import L2, Moved, moved
 from cudamaster.profiling import launches
-from cudamaster.profiling.kernel_names import plain_name
 from cudamaster.profiling.launches import Occupancy
 
 WARP = 32

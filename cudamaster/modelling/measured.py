@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 
 COLUMNS = ("task", "precision", "kernel", "case", "whole_us", "device_us")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from cudamaster.core.values import KernelProfile
+from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
 from cudamaster.modelling.memory import SECTOR_BYTES
-from cudamaster.profiling.kernel_names import plain_name
-from cudamaster.values import KernelProfile
 
 # The units that Nsight Compute counts to the SM, and those that it counts to memory.
 _SM = (Part.ISSUE, Part.ARITHMETIC, Part.SPECIAL, Part.CONVERSION, Part.MATRIX)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cudamaster.core.values import GpuModel, Profile
 from cudamaster.modelling import constants as fitting
 from cudamaster.modelling import launch_time, metrics
 from cudamaster.modelling.constants import Constants
@@ -16,7 +17,6 @@ from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
 from cudamaster.modelling.memory import L2
-from cudamaster.values import GpuModel, Profile
 
 # Allocations below this the driver serves from a page that it has.
 _SMALL_ALLOCATION = 2**20

@@ -18,6 +18,7 @@ from typing import Annotated, BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cudamaster.devices.cpu.instructions import Code, code_of
+from cudamaster.devices.kernel_names import plain_name
 from cudamaster.devices.protocol import Observing, Ran, worker_words
 from cudamaster.modelling.counts import (
     CallCounts,
@@ -32,7 +33,6 @@ from cudamaster.modelling.counts import (
 )
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.profiling import ptxas
-from cudamaster.profiling.kernel_names import plain_name
 from cudamaster.profiling.ptxas import Usage
 
 VERSION = 1  # of what is counted, and how

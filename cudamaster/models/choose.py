@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cudamaster.errors import UsageError
-from cudamaster.keys import checked_url
+from cudamaster.core.errors import UsageError
+from cudamaster.core.keys import checked_url
+from cudamaster.core.values import Role
 from cudamaster.models.litellm_model import NAME_IT, LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
 from cudamaster.models.protocol import REPLY_SECONDS, Model, Sampling
-from cudamaster.values import Role
 
 
 @dataclass(frozen=True)

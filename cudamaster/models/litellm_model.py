@@ -18,8 +18,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from cudamaster.errors import CudaMasterError, ModelError
-from cudamaster.keys import checked_url, message_without_keys, reply_without_keys
+from cudamaster.core.errors import CudaMasterError, ModelError
+from cudamaster.core.keys import checked_url, message_without_keys, reply_without_keys
 from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.prefix import StablePrefix
 from cudamaster.models.protocol import REPLY_SECONDS, Message, Reply, Request, Sampling, Usage

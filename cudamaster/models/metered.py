@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from cudamaster.core.values import Role
 from cudamaster.models.protocol import Model, Reply, Request
-from cudamaster.values import Role
 
 
 @dataclass(frozen=True)

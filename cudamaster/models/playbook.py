@@ -17,10 +17,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudamaster import resources
-from cudamaster.errors import ModelError, UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import ModelError, UsageError
+from cudamaster.core.values import Role
 from cudamaster.models.protocol import Reply, Request, Usage
-from cudamaster.values import Role
 
 NAME = "playbook"
 _TAKES_VALUE = {"-D", "-std", "-arch", "-code", "-gencode", "-maxrregcount", "-Xptxas", "-Xcompiler", "-o"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cudamaster.values import LATER, Role
+from cudamaster.core.values import LATER, Role
 
 REPLY_SECONDS = 600.0  # that a whole reply may take, where nobody says otherwise
 # Characters. A model that writes 128,000 tokens stays below the first. What is longer is kept as its head; no part of a

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Bottleneck, Profile
+from cudamaster.core.writing import whole, write_text
 from cudamaster.profiling.filter import classify
 from cudamaster.profiling.thresholds import Limits, Thresholds
-from cudamaster.values import Bottleneck, Profile
-from cudamaster.writing import whole, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

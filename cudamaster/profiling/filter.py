@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from cudamaster.core.values import Bottleneck, Findings, KernelProfile, KernelReport, Profile
 from cudamaster.profiling.metric_sets import MetricSet, resolve
 from cudamaster.profiling.thresholds import DURATION, Thresholds
-from cudamaster.values import Bottleneck, Findings, KernelProfile, KernelReport, Profile
 
 
 def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck | None:

@@ -19,8 +19,8 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
 
 SHIPPED = ("cudaforge24",)
 METRIC_NAME = r"^[a-z0-9_]+__[A-Za-z0-9_.]+$"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cudamaster.core.values import Bottleneck, Findings
 from cudamaster.profiling.thresholds import Thresholds
-from cudamaster.values import Bottleneck, Findings
 
 
 @dataclass(frozen=True)

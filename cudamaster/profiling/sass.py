@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cudamaster import keys
-from cudamaster.toollogs import without_folders
+from cudamaster.core import keys
+from cudamaster.core.tool_logs import without_folders
 
 NOT_INSTALLED = (
     "cuobjdump is not installed; it comes with the CUDA toolkit, or with `pip install nvidia-cuda-cuobjdump "

@@ -32,7 +32,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 from cudamaster.profiling.metric_sets import METRIC_NAME, base_name
 
 FASTEST = SLOWEST = 5

@@ -10,9 +10,9 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
-from cudamaster.values import Bottleneck
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Bottleneck
 
 DURATION = "Duration"
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from cudamaster.core.values import CaseVerdict, Findings, Verdict
+from cudamaster.devices.kernel_names import architecture_for, is_of_harness, plain_name
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
 from cudamaster.profiling import launches, ptxas, sass
-from cudamaster.profiling.kernel_names import architecture_for, is_of_harness, plain_name
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches
-from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.sass import InstructionMix, NoMix
-from cudamaster.values import CaseVerdict, Findings, Verdict
 
 _Built = TypeVar("_Built", Usage, InstructionMix)
 

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from cudamaster import cards
-from cudamaster.errors import CudaMasterError
+from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.values import Precision, content_hash
 from cudamaster.modelling import measured
 from cudamaster.report import authorities, saved
 from cudamaster.report.data import Disagreement
-from cudamaster.runrecord import read_json
-from cudamaster.values import Precision, content_hash
-from cudamaster.vendor import read as read_vendor
+from cudamaster.runs.record import read_json
+from cudamaster.tasks import cards
+from cudamaster.vendor.comparison import read as read_vendor
 
 ACROSS_RUNS, ALLOCATING = 0.05, 0.25
 BETWEEN_PROCESSES_US, EMPTY_US = 0.5, 3.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudamaster.core.values import Status
 from cudamaster.report.data import Authority, AuthorityCase
-from cudamaster.values import Status
-from cudamaster.vendor import Contest, VendorRecord, VendorReport, read
+from cudamaster.vendor.comparison import Contest, VendorRecord, VendorReport, read
 
 FILE_NAME = "vendor.json"  # what is looked for in folders; a file that is named may have any name
 

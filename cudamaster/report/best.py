@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Precision
 from cudamaster.report.data import Report
-from cudamaster.values import Candidate, Precision
 
 
 def best_kernels(report: Report) -> dict[tuple[str, Precision], Candidate]:

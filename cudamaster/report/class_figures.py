@@ -8,22 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cudamaster.core.values import Bottleneck
 from cudamaster.report.data import ClassLimits, HardwareView, TaskResult, Throughputs
-from cudamaster.report.drawing import (
-    BLUE,
-    CLASSES,
-    INK,
-    LINE,
-    PAPER,
-    QUIET,
-    SHORT,
-    blank,
-    label,
-    legend,
-    logarithmic,
-)
+from cudamaster.report.drawing import BLUE, CLASSES, INK, LINE, PAPER, QUIET, SHORT, blank, label, legend, logarithmic
 from cudamaster.report.numbers import Group, by_task, quartiles, typical
-from cudamaster.values import Bottleneck
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

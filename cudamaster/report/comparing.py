@@ -18,11 +18,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.speed import BETWEEN_PROCESSES_US, MARGIN, WIDEST_SAME, Change, Interval
+from cudamaster.core.values import Precision
 from cudamaster.report.data import Report, TaskResult
 from cudamaster.report.numbers import by_task, typical
-from cudamaster.speed import BETWEEN_PROCESSES_US, MARGIN, WIDEST_SAME, Change, Interval
-from cudamaster.values import Precision
 
 
 @dataclass(frozen=True)

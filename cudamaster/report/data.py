@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cudamaster.speed import Comparison, Interval
-from cudamaster.values import LATER, Bottleneck, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.core.speed import Comparison, Interval
+from cudamaster.core.values import LATER, Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 
 
 class Progress(StrEnum):

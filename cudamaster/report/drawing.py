@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cudamaster.core.values import Bottleneck, Precision
 from cudamaster.report.size_plots import FEWEST_TICKS, fine_ticks
-from cudamaster.values import Bottleneck, Precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

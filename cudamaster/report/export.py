@@ -7,7 +7,7 @@ import dataclasses
 import io
 from typing import Any
 
-from cudamaster.records import to_json
+from cudamaster.core.records import to_json
 from cudamaster.report.data import Missing, Report, TaskResult
 from cudamaster.report.numbers import Group, groups
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudamaster.errors import unwritable
+from cudamaster.core.errors import unwritable
+from cudamaster.core.writing import whole
 from cudamaster.report import class_figures, settings, speed_figures
 from cudamaster.report.data import Report
 from cudamaster.report.drawing import label, style
 from cudamaster.report.numbers import Group, groups
-from cudamaster.writing import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,12 +11,10 @@ from dataclasses import replace as changed
 from pathlib import Path
 
 import cudamaster
-from cudamaster import telling
-from cudamaster.account import AttemptAccount, Judgement, RoundAccount, RunAccount, State
-from cudamaster.errors import CudaMasterError
+from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.values import CaseVerdict, ProfileMode, Role, Status, Verdict
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.reading import read
 from cudamaster.report import hardware_views
 from cudamaster.report.data import (
     CaseResult,
@@ -30,10 +28,12 @@ from cudamaster.report.data import (
     RoundResult,
     TaskResult,
 )
-from cudamaster.runrecord import RunRecord, Settings, read_manifest
-from cudamaster.spending import spent
+from cudamaster.runs import digest
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import RunRecord, Settings, read_manifest
+from cudamaster.runs.spending import spent
+from cudamaster.runs.summary import AttemptAccount, Judgement, RoundAccount, RunAccount, State
 from cudamaster.strategies import registry
-from cudamaster.values import CaseVerdict, ProfileMode, Role, Status, Verdict
 
 _PROGRESS = {State.FINISHED: Progress.FINISHED, State.RUNNING: Progress.RUNNING, State.STOPPED: Progress.STOPPED}
 # What makes two runs of a strategy different searches; seeds make them repetitions.
@@ -70,7 +70,7 @@ class About:
 
 def about(task: str, card_hash: str | None) -> About:
     """What the benchmark says of a task whose card had that hash when it was run."""
-    from cudamaster import cards
+    from cudamaster.tasks import cards
 
     try:
         card = cards.load(task)
@@ -89,7 +89,7 @@ def configuration(settings: Settings) -> Configuration:
         if one.name in _TOLD:
             default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
             if (value := getattr(settings, one.name)) != default:
-                differing[one.name] = str(telling.sampling(settings) if one.name == "sampling" else value)
+                differing[one.name] = str(digest.sampling(settings) if one.name == "sampling" else value)
     if settings.replay is not None:
         differing["replayed"] = "replies" if settings.replay.models_only else "replies and verdicts"
     profile = "no profile" if settings.profile is ProfileMode.NONE else f"{settings.profile.value} profile"
@@ -211,7 +211,7 @@ class _Told:
         authors = dict.fromkeys(call.model for call in told.calls if call.role in (Role.CODER, Role.DEBUG))
         # Runs from before a P that lacks a case of the candidate's counted for none.
         whole = verdict is None or not verdict.lacking
-        added, removed = telling.flags(baseline.command, attempt.command) if baseline else ((), ())
+        added, removed = digest.flags(baseline.command, attempt.command) if baseline else ((), ())
         return changed(
             common,
             correct=True,
@@ -225,7 +225,7 @@ class _Told:
             round=told.number,
             author=", ".join(authors) or None,
             best=best,
-            diff=telling.difference(baseline.code, best.code) if baseline and best else "",
+            diff=digest.difference(baseline.code, best.code) if baseline and best else "",
             flags_added=added,
             flags_removed=removed,
             after=self._view(attempt.candidate),
@@ -266,7 +266,7 @@ class _Told:
 
     def _remarks(self) -> Iterator[str]:
         account = self._account
-        if origin := telling.origin(account.settings):
+        if origin := digest.origin(account.settings):
             yield f"replay: {origin}"
         version = account.versions.get("cudamaster", "an unknown version")
         if version != cudamaster.__version__:

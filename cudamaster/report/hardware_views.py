@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from cudamaster.core.values import Findings
 from cudamaster.profiling.migration import migration
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.report.data import ClassLimits, HardwareView, MetricChange, Throughputs
-from cudamaster.values import Findings
 
 # Thresholds.described, which is what a run keeps of its limits.
 _LIMITS = re.compile(r"compute ([\d.]+) %, DRAM ([\d.]+) %, memory ([\d.]+) % \((.*)\)", re.DOTALL)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cudamaster.core.speed import Change
+from cudamaster.core.values import Precision, Status
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
-from cudamaster.speed import Change
-from cudamaster.values import Precision, Status
 
 
 def headline(report: Report) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from cudamaster.visible import visible
+from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer

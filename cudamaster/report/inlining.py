@@ -9,19 +9,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from cudamaster.report.drawing import (
-    BLUE,
-    GREEN,
-    INK,
-    LINE,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    QUIET,
-    SKY,
-    YELLOW,
-    style,
-)
+from cudamaster.report.drawing import BLUE, GREEN, INK, LINE, ORANGE, PAPER, PURPLE, QUIET, SKY, YELLOW, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,15 +16,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cudamaster import speed
-from cudamaster.errors import RunFolderError
-from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.report import hardware_views
-from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
-from cudamaster.report.from_run import about, sizes
-from cudamaster.runrecord import FORMAT, read_json
-from cudamaster.speed import Comparison
-from cudamaster.values import (
+from cudamaster.core import speed
+from cudamaster.core.errors import RunFolderError
+from cudamaster.core.speed import Comparison
+from cudamaster.core.values import (
     OF_BASELINE,
     OF_BOTH,
     Bottleneck,
@@ -36,6 +31,11 @@ from cudamaster.values import (
     Role,
     Status,
 )
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.report import hardware_views
+from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
+from cudamaster.report.from_run import about, sizes
+from cudamaster.runs.record import FORMAT, read_json
 
 T = TypeVar("T", bound="_Lenient")
 _FIX = "Restore it from a copy, or leave the folder out."

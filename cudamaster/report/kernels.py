@@ -15,16 +15,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from cudamaster import pages, resources
-from cudamaster.errors import CudaMasterError, UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import CudaMasterError, UsageError
+from cudamaster.core.speed import CONFIDENCE
+from cudamaster.core.values import Precision
 from cudamaster.models.playbook import NAME as PLAYBOOK
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import highlighting
 from cudamaster.report.data import CaseResult, HardwareView, Report, RoundResult, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.speed_figures import heaviest
-from cudamaster.speed import CONFIDENCE
-from cudamaster.values import Precision
+from cudamaster.view import pages
 
 NOT_PROFILED = "not profiled"
 _EXPONENT = re.compile(r"\b\d(?:\.\d+)?e[+-]?\d+\b")
@@ -73,7 +74,7 @@ def page(report: Report) -> str:
         raise UsageError(
             "No kernel of these results was measured on a GPU.", "Name results of one, or take --html in its place."
         )
-    folder = resources.package() / "pages"
+    folder = resources.package() / "view/pages"
     script = (folder / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (

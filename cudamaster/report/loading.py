@@ -18,12 +18,13 @@ from itertools import groupby
 from pathlib import Path
 
 import cudamaster
-from cudamaster import cards, suitefolder
-from cudamaster.errors import CudaMasterError, UsageError
+from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.report import agreement, authorities, from_run, kept, saved
 from cudamaster.report.data import Authority, Disagreement, Missing, Problem, Progress, Report, TaskResult
-from cudamaster.runrecord import FORMAT, read_json
-from cudamaster.suitefolder import Entry, State, Suite
+from cudamaster.runs.record import FORMAT, read_json
+from cudamaster.suites import folder as suitefolder
+from cudamaster.suites.folder import Entry, State, Suite
+from cudamaster.tasks import cards
 
 _DEEPEST = 4  # folders within folders
 _NAMED = 6  # folders of a kind that are named

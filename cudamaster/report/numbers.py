@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from cudamaster.core.values import Bottleneck, Hardware, Precision
 from cudamaster.report.data import Configuration, MetricChange, Missing, Progress, Report, TaskResult
-from cudamaster.values import Bottleneck, Hardware, Precision
 
 TAUS = (0.0, 1.0, 2.0, 4.0, 8.0)  # of the paper's tables 3 and 4; all of them strict here, the last one too
 FAST_P = (0.0, 0.5, 1.0, 1.5, 2.0)  # of KernelBench

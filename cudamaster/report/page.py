@@ -16,16 +16,17 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from cudamaster import pages, resources
-from cudamaster.errors import unwritable
+from cudamaster.core import resources
+from cudamaster.core.errors import unwritable
+from cudamaster.core.values import Precision
+from cudamaster.core.writing import write_text
 from cudamaster.report import figures, highlighting, settings, size_plots, tables
 from cudamaster.report.data import Authority, HardwareView, Missing, Report, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.inlining import inline
 from cudamaster.report.numbers import by_task, groups, typical
 from cudamaster.report.speed_figures import heaviest
-from cudamaster.values import Precision
-from cudamaster.writing import write_text
+from cudamaster.view import pages
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def write(report: Report, path: Path) -> None:
 
 def page(report: Report) -> str:
     """The text of the page."""
-    folder = resources.package() / "pages"
+    folder = resources.package() / "view/pages"
     script = (folder / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # What nobody knows the device of is missing among the results that there are.

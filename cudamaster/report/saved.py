@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudamaster.errors import UsageError
-from cudamaster.records import RecordError, from_json
+from cudamaster.core.errors import UsageError
+from cudamaster.core.records import RecordError, from_json
 from cudamaster.report.data import Report
 from cudamaster.report.export import FORMAT
-from cudamaster.runrecord import read_json
+from cudamaster.runs.record import read_json
 
 FILE_NAME = "report.json"  # what is looked for in folders; a file that is named may have any name
 _FIX = "Make it again from its runs: cudamaster report RUNS --json."

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cudamaster.core.values import Precision
 from cudamaster.report.data import CaseResult, TaskResult
-from cudamaster.values import Precision
 
 FEWEST_TICKS = 3  # of an axis that tells how far apart two heights are
 _OUTERMOST = 0.02  # of all speedups, on either side

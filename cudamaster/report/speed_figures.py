@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cudamaster.core.values import Precision
 from cudamaster.report.data import Authority, CaseResult, TaskResult
 from cudamaster.report.drawing import (
     BLUE,
@@ -25,7 +26,6 @@ from cudamaster.report.drawing import (
     without_ticks,
 )
 from cudamaster.report.numbers import Group, point
-from cudamaster.values import Precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

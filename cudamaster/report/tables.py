@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from cudamaster.account import TOLD_IN_PERCENT, change
+from cudamaster.core.speed import Interval
+from cudamaster.core.values import Bottleneck, Precision, Status
 from cudamaster.report.agreement import MAY_DIFFER
 from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
 from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
-from cudamaster.speed import Interval
-from cudamaster.values import Bottleneck, Precision, Status
+from cudamaster.runs.summary import TOLD_IN_PERCENT, change
 
 UNKNOWN = "unknown"
 NONE = "-"

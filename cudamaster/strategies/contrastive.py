@@ -27,13 +27,13 @@ from random import Random
 from cudamaster.agents import contrast
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.contrast import Exemplar, Improvement
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Plan, Role
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.exemplars import Islands, Pool, Selection
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
-from cudamaster.values import Plan, Role
 
 NAME = "contrastive"
 ROLES = (Role.CODER, Role.COMPILER)

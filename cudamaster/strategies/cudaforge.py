@@ -25,12 +25,12 @@ from dataclasses import dataclass
 
 from cudamaster.agents import judge, lone_coder
 from cudamaster.agents.asking import ReplyMisfit
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
-from cudamaster.values import Candidate, Plan, Role, Verdict
 
 NAME = "cudaforge"
 ROLES = (Role.CODER, Role.JUDGE)

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from cudamaster.agents import coder, debug, planner
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import Frame
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
-from cudamaster.values import Candidate, Plan, Role, Verdict
 
 NAME = "cudamaster"
 ROLES = (Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG)

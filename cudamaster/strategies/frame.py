@@ -13,12 +13,12 @@ from cudamaster.agents import compiler
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
-from cudamaster.errors import DeviceError, UsageError
+from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
 from cudamaster.models.metered import Meter
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.protocol import Observer, Silent, Workbench
 from cudamaster.strategies.result import Attempt, Result, Round
-from cudamaster.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
+from cudamaster.core.values import Candidate, Findings, Hardware, Hold, Plan, Precision, Role, Verdict
 from cudamaster.strategies.result import Round
-from cudamaster.values import Candidate, Findings, Hardware, Hold, Plan, Precision, Role, Verdict
 
 
 class Card(Protocol):

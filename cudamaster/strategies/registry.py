@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any, Protocol
 
-from cudamaster.errors import UsageError, nearest
+from cudamaster.core.errors import UsageError, nearest
+from cudamaster.core.values import ProfileMode, Role
 from cudamaster.models.protocol import Model
 from cudamaster.strategies import contrastive, cudaforge, cudamaster, sample
+from cudamaster.strategies.large_gains import JumpRule, RemeasuringWorkbench, Scrutiny
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
-from cudamaster.strategies.scrutiny import JumpRule, RemeasuringWorkbench, Scrutiny
-from cudamaster.values import ProfileMode, Role
 
 Option = str | bool | int | float
 _LARGEST = 2**63  # what a run's settings keep is below

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.agents.debug import Diagnosis
+from cudamaster.core.values import Candidate, Findings, Outcome, Role, Status, Verdict
 from cudamaster.models.metered import RoleUsage
-from cudamaster.values import Candidate, Findings, Outcome, Role, Status, Verdict
 
 
 @dataclass(frozen=True)

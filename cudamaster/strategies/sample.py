@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from cudamaster.agents import lone_coder
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.core.values import Plan, Role
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
-from cudamaster.values import Plan, Role
 
 NAME = "sample"
 ROLES = (Role.CODER,)

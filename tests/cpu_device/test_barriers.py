@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from cudamaster.values import Precision, Status
+from cudamaster.core.values import Precision, Status
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "barriers.py"
 # Reductions, tiles, tickets of the last block, warps that hand on in shared memory, tensor cores, scans and lists.

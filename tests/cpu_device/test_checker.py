@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import cards, faults
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import DeviceError
-from cudamaster.evaluation import Workbench
-from cudamaster.sanitizers import Tool
-from cudamaster.values import Candidate, Precision, Status
+from cudamaster.faults import cpu_checker
+from cudamaster.faults.compute_sanitizer import Tool
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -35,8 +36,8 @@ def run(program: Path, what: str) -> Ran:
 
 def kinds(ran: Ran) -> set[str]:
     """Kinds of what was found."""
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(faults.MARK)]
-    return {json.loads(line[len(faults.MARK) :])["kind"] for line in lines}
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(cpu_checker.MARK)]
+    return {json.loads(line[len(cpu_checker.MARK) :])["kind"] for line in lines}
 
 
 def test_honest_kernels_raise_nothing(program):
@@ -162,6 +163,6 @@ def test_a_buffer_is_named_by_its_parameter(bench):
 
 def test_what_is_no_finding_is_passed_over(tmp_path):
     """A kernel may print what it likes."""
-    said = f"{faults.MARK}no JSON\n{faults.MARK}{{}}\nhello"
-    assert all(report.clean for report in faults.reports(said, tmp_path / "none", ""))
-    assert faults.without_findings(said) == "hello"
+    said = f"{cpu_checker.MARK}no JSON\n{cpu_checker.MARK}{{}}\nhello"
+    assert all(report.clean for report in cpu_checker.reports(said, tmp_path / "none", ""))
+    assert cpu_checker.without_findings(said) == "hello"

@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.cpu.symbols import allowed
 from cudamaster.devices.cpu.unsupported import is_foreign_header, unsupported_in
-from cudamaster.errors import DeviceError
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import faults
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.cpu.ptx import PtxError, translated
 from cudamaster.devices.cpu.ptx.emit import names_of_tags
+from cudamaster.faults import cpu_checker as faults
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
+from cudamaster.core import resources
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import CpuDevice, selftest, toolchain
-from cudamaster.errors import DeviceError
 
 # An honest kernel, with a collective of a warp.
 KERNEL = """

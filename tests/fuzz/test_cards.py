@@ -14,12 +14,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudamaster import cards, held_out, resources
-from cudamaster.errors import CardError, UsageError
-from cudamaster.expressions import evaluate
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, UsageError
+from cudamaster.core.expressions import evaluate
+from cudamaster.core.values import Precision
 from cudamaster.guards.lexer import Kind, lex
-from cudamaster.harness import render
-from cudamaster.values import Precision
+from cudamaster.tasks import cards, held_out
+from cudamaster.tasks.harness import render
 
 from .support import damaged, examples, within
 

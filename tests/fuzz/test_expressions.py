@@ -10,8 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudamaster import resources
-from cudamaster.expressions import ExpressionError, evaluate, to_c
+from cudamaster.core import resources
+from cudamaster.core.expressions import ExpressionError, evaluate, to_c
 
 from .support import damaged, examples, within
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudamaster import cards
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.replies import Form, code_block, command_line, json_object
+from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.protocol import Ran
-from cudamaster.errors import CudaMasterError
-from cudamaster.judging import Judgement, judge, parse
-from cudamaster.values import Candidate, Precision, Status, Verdict
+from cudamaster.judging.verdicts import Judgement, judge, parse
+from cudamaster.tasks import cards
 
 from .support import damaged, examples, within
 

@@ -15,17 +15,17 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudamaster import cards
 from cudamaster.cli import main
+from cudamaster.core.errors import RunFolderError
+from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import RunFolderError
-from cudamaster.evaluation import Workbench
 from cudamaster.models.playbook import PlaybookModel
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
-from cudamaster.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan

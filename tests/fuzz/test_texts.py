@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_cards import small_card
 
-from cudamaster import resources
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.guards.lexer import Kind, lex
@@ -22,7 +23,6 @@ from cudamaster.guards.preprocess import preprocess
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.source import check_source, device_names
 from cudamaster.guards.text import check_characters
-from cudamaster.values import Candidate, Precision, Status
 
 from .support import damaged, examples, within
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.errors import DeviceError
+from cudamaster.core.errors import DeviceError
 from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import NVCC_DEFINES, preprocess
 from cudamaster.guards.source import device_names

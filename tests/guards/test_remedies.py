@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cudamaster.guards
-from cudamaster import resources
+from cudamaster.core import resources
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.names import _FORBIDDEN_GROUPS
 from cudamaster.guards.object import check_object

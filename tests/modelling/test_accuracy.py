@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import cards
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 from cudamaster.modelling import measured
 from cudamaster.modelling.accuracy import Compared, accuracy, pairs, rank_correlation
 from cudamaster.modelling.measured import Time
+from cudamaster.tasks import cards
 
 
 def calls(times: Sequence[tuple[str, float, float]], task: str = "softmax") -> list[Compared]:

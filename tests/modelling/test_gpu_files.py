@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
 from cudamaster.modelling import constants, gpu
 
 H200 = resources.profiles() / "gpus" / "h200.yaml"

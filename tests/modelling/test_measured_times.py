@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from cudamaster import cards
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
 from cudamaster.modelling import constants, gpu, measured
 from cudamaster.modelling.counts import CallCounts, Other
 from cudamaster.modelling.fitting import Fit
 from cudamaster.modelling.measured import Time
-from cudamaster.runfolder import RunFolder
-from cudamaster.runrecord import FORMAT, Manifest, Settings
-from cudamaster.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
+from cudamaster.runs.folder import RunFolder
+from cudamaster.runs.record import FORMAT, Manifest, Settings
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU = Hardware("NVIDIA H200", {}, emulated=False)

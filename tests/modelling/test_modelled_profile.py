@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from counted_by_hand import WARPS, call, launch
 
+from cudamaster.core.values import Bottleneck, GpuModel, Profile
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import model
 from cudamaster.modelling.counts import Instructions, Launch
 from cudamaster.profiling import thresholds
 from cudamaster.profiling.filter import classify, findings
-from cudamaster.values import Bottleneck, GpuModel, Profile
 
 H200 = gpus.load()
 MARK = GpuModel("v1", H200.name)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Bottleneck, KernelProfile, Profile
 from cudamaster.profiling import calibration, thresholds
 from cudamaster.profiling.calibration import Point, Table
-from cudamaster.values import Bottleneck, KernelProfile, Profile
 
 PAPER = thresholds.load()
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.profiling import ncu
+from cudamaster.core.values import Bottleneck, KernelProfile, Profile
+from cudamaster.devices import ncu
 from cudamaster.profiling.filter import classify, findings, no_profile
 from cudamaster.profiling.thresholds import load
-from cudamaster.values import Bottleneck, KernelProfile, Profile
 
 DATA = Path(__file__).parent / "data"
 THRESHOLDS = load()

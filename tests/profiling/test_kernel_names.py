@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudamaster.profiling.kernel_names import architecture_for, plain_name
+from cudamaster.devices.kernel_names import architecture_for, plain_name
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster import resources
-from cudamaster.building import _redirected
+from cudamaster.build.building import _redirected
+from cudamaster.core import resources
 from cudamaster.devices.cuda import find_nvcc
 from cudamaster.devices.protocol import Ran
 from cudamaster.guards.object import localise

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
-from cudamaster.profiling import ncu
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Profile
+from cudamaster.devices import ncu
 from cudamaster.profiling.metric_sets import SHIPPED, load, resolve, to_yaml
-from cudamaster.values import Profile
 
 # The 24 names as CudaForge's authors publish them.
 CUDAFORGE = [

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cudamaster.core.values import Bottleneck, Findings
 from cudamaster.profiling.migration import migration
 from cudamaster.profiling.thresholds import load
-from cudamaster.values import Bottleneck, Findings
 
 PAPER = load()
 BEFORE = Findings(

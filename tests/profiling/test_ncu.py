@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from cudamaster.core.values import Profile
+from cudamaster.devices import ncu
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
 from cudamaster.guards.names import forbidden
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
-from cudamaster.profiling import ncu
-from cudamaster.profiling.ncu import NoProfile
 from cudamaster.profiling.thresholds import load
-from cudamaster.values import Profile
 
 DATA = Path(__file__).parent / "data"
 METRICS = load().filtered

@@ -15,7 +15,6 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from cudamaster import cards, resources
 from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
 from cudamaster.cli.profile import (
@@ -27,15 +26,9 @@ from cudamaster.cli.profile import (
     profiled,
     show,
 )
-from cudamaster.devices.cuda import CudaDevice, Gpu
-from cudamaster.errors import UsageError
-from cudamaster.profiling import calibration, configuration, metric_sets, ncu
-from cudamaster.profiling.calibration import Point, Table
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.profiling.profiler import Profiler
-from cudamaster.profiling.ptxas import Usage
-from cudamaster.profiling.thresholds import load
-from cudamaster.values import (
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import (
     Candidate,
     CaseVerdict,
     Findings,
@@ -46,6 +39,15 @@ from cudamaster.values import (
     Timing,
     Verdict,
 )
+from cudamaster.devices import ncu
+from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.ncu import NoProfile
+from cudamaster.profiling import calibration, configuration, metric_sets
+from cudamaster.profiling.calibration import Point, Table
+from cudamaster.profiling.ptxas import Usage
+from cudamaster.profiling.thresholds import load
+from cudamaster.tasks import cards
+from cudamaster.workbench.profiler import Profiler
 
 DATA = Path(__file__).parent / "data"
 PAPER = load()

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudamaster.cli import main
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 from cudamaster.profiling import metric_sets, selection
 from cudamaster.profiling.selection import Fate, Judged, Kernel, Outcome, Selection, Task
 

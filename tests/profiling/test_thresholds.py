@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
 from cudamaster.profiling.thresholds import DURATION, choose, load
 
 SHIPPED = (resources.profiles() / "thresholds.yaml").read_text()

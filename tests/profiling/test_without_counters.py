@@ -11,19 +11,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudamaster.building import Build
+from cudamaster.agents.prompts import render
+from cudamaster.build.building import Build
+from cudamaster.core.speed import compare
+from cudamaster.core.values import CaseVerdict, Findings, Hardware, Profile, ProfileMode, Status, Timing, Verdict
+from cudamaster.devices import ncu
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import MeasuringProtocol, Ran
-from cudamaster.profiling import ncu, sass, without_counters
+from cudamaster.profiling import sass, without_counters
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches, SmLimits
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.profiling.profiler import Profiler
 from cudamaster.profiling.ptxas import Usage
 from cudamaster.profiling.sass import InstructionClass, InstructionMix, NoMix
 from cudamaster.profiling.thresholds import load
 from cudamaster.profiling.without_counters import Sources, findings
-from cudamaster.prompts import render
-from cudamaster.speed import compare
-from cudamaster.values import CaseVerdict, Findings, Hardware, Profile, ProfileMode, Status, Timing, Verdict
+from cudamaster.workbench.profiler import Profiler
 
 DATA = Path(__file__).parent / "data"
 FORBIDDEN = NoProfile("the driver does not let this user read the GPU's counters; run as root")

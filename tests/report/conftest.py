@@ -8,9 +8,9 @@ import pytest
 from made_up import CPU, authority, report, result
 from parsed_pages import Parsed, full_report, hostile
 
+from cudamaster.core.values import Precision, Status
 from cudamaster.report import page
 from cudamaster.report.data import Missing, Problem
-from cudamaster.values import Precision, Status
 
 
 @pytest.fixture(scope="session")

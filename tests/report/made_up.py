@@ -13,7 +13,9 @@ from functools import cache
 
 import yaml
 
-from cudamaster import resources
+from cudamaster.core import resources
+from cudamaster.core.speed import Change, Comparison, Interval
+from cudamaster.core.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 from cudamaster.report.data import (
     Authority,
     AuthorityCase,
@@ -32,8 +34,6 @@ from cudamaster.report.data import (
     TaskResult,
     Throughputs,
 )
-from cudamaster.speed import Change, Comparison, Interval
-from cudamaster.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 
 H200 = Hardware("NVIDIA H200", {"SMs": "132", "DRAM": "4.8 TB/s"}, emulated=False)
 CPU = Hardware("CPU device, 2 cores", {"cores": "2"}, emulated=True)

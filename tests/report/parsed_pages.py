@@ -11,8 +11,8 @@ from typing import Any
 
 from made_up import CPU, authority, hundred, report, result
 
+from cudamaster.core.values import Precision
 from cudamaster.report.data import Missing, Problem, Progress, Report
-from cudamaster.values import Precision
 
 HOSTILE = (
     "</pre></script><script>document.title='taken'</script><img src=x onerror=alert(1)> &amp; "

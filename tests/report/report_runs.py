@@ -22,15 +22,8 @@ from search_stand_ins import (
     plan,
 )
 
-from cudamaster import cards
-from cudamaster.optimization import optimize
-from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.report.data import TaskResult
-from cudamaster.report.loading import load
-from cudamaster.runrecord import Settings
-from cudamaster.speed import compare, overall
-from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import (
+from cudamaster.core.speed import compare, overall
+from cudamaster.core.values import (
     Bottleneck,
     Candidate,
     CaseVerdict,
@@ -43,6 +36,13 @@ from cudamaster.values import (
     Timing,
     Verdict,
 )
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.report.data import TaskResult
+from cudamaster.report.loading import load
+from cudamaster.runs.optimization import optimize
+from cudamaster.runs.record import Settings
+from cudamaster.strategies.cudamaster import ROLES
+from cudamaster.tasks import cards
 
 H200 = Hardware("NVIDIA H200", {"driver": "580.1", "CUDA toolkit": "13.0"}, emulated=False)
 SIZES = ((1024, 50.0), (4096, 400.0), (16384, 3000.0))  # N, and microseconds of the baseline

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudamaster.cli import main
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
 from cudamaster.modelling import measured
 from cudamaster.report import agreement
 from cudamaster.report.agreement import Committed, disagreements, of_folder

@@ -8,7 +8,7 @@ import pytest
 from made_up import result
 from parsed_pages import Parsed
 
-from cudamaster import resources
+from cudamaster.core import resources
 from cudamaster.report import drawing, highlighting
 
 
@@ -27,7 +27,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_a_light_page_has_the_colours_of_the_figures_on_paper() -> None:
-    sheet = (resources.package() / "pages" / "report.css").read_text()
+    sheet = (resources.package() / "view/pages" / "report.css").read_text()
     colour = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", sheet.split("}")[0]))
     for name in ("ink", "quiet", "line", "blue", "orange", "green", "purple", "yellow", "sky"):
         assert colour[name] == getattr(drawing, name.upper()), name
@@ -36,7 +36,7 @@ def test_a_light_page_has_the_colours_of_the_figures_on_paper() -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_can_be_read(scheme: str) -> None:
     """Texts by WCAG's 4.5 on everything that they stand on, lines and marks by 3."""
-    sheet = (resources.package() / "pages" / "report.css").read_text()
+    sheet = (resources.package() / "view/pages" / "report.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)[:2]
     colour = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", light if scheme == "light" else dark))
     for text in ("ink", "quiet", "link", "add", "del", "warn"):

@@ -15,11 +15,11 @@ from search_stand_ins import HARDWARE
 from told_results import CPU, FULL, SINGLE, report, told
 
 from cudamaster.cli import main
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.speed import Change, Interval, overall
+from cudamaster.core.values import Precision, Role, Status
 from cudamaster.report.comparing import Step, compare
 from cudamaster.report.data import CaseResult, Kernel, Progress, Report, TaskResult
-from cudamaster.speed import Change, Interval, overall
-from cudamaster.values import Precision, Role, Status
 
 
 def step(first: TaskResult, second: TaskResult) -> Step:

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from report_runs import kept_of, run, runs
 
 from cudamaster.cli import main
-from cudamaster.errors import RunFolderError
+from cudamaster.core.errors import RunFolderError
 from cudamaster.report.export import as_csv, as_json
 from cudamaster.report.headline import headline
 from cudamaster.report.loading import load
 from cudamaster.report.tables import classes, overview, tasks
-from cudamaster.runrecord import hash_of
+from cudamaster.runs.record import hash_of
 
 
 @pytest.fixture(scope="module")

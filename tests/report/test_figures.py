@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from made_up import CPU, H200, authority, comparison, report, result
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Bottleneck, Hardware, Precision, Status
 from cudamaster.report import class_figures, figures, speed_figures
 from cudamaster.report.data import Report, TaskResult
 from cudamaster.report.inlining import inline
 from cudamaster.report.numbers import groups
-from cudamaster.values import Bottleneck, Hardware, Precision, Status
 
 TASKS = ("vector_add", "spmv_csr", "softmax", "fft")
 ODD = "$x^2$ </svg><script>a</script> \x1b[31m \ud800 \u202e 日本 " + "long " * 40

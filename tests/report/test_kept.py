@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from report_runs import kept_of, only, run
 
-from cudamaster import speed
+from cudamaster.core import speed
+from cudamaster.core.values import Bottleneck, Candidate
 from cudamaster.report.data import Progress
 from cudamaster.report.loading import load
-from cudamaster.values import Bottleneck, Candidate
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ROOT / "tests" / "kept"  # results of an H200 in format 1

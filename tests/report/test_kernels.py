@@ -16,13 +16,13 @@ from test_page_in_browser import chromium, needs_browser, opened  # noqa: F401
 
 from cudamaster.cli import main
 from cudamaster.cli.report import _write_files
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision, Role, Status
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import kernels
 from cudamaster.report.data import Missing, Report
 from cudamaster.report.headline import figure
 from cudamaster.report.loading import load
-from cudamaster.values import Precision, Role, Status
 
 ROOT = Path(__file__).parent.parent.parent
 COMMITTED = ROOT / "results" / "h200" / "kernels.html"

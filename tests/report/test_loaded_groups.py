@@ -9,10 +9,10 @@ import pytest
 from report_runs import H200, run, runs
 from search_stand_ins import HARDWARE
 
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import GpuModel, ProfileMode
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
-from cudamaster.values import GpuModel, ProfileMode
 
 
 def test_runs_of_one_search_are_repetitions_in_the_order_they_began(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 from report_runs import SIZES, command, kept_of, kernel, only, plan, run, runs, script
 from search_stand_ins import COMMAND, code
 
-from cudamaster import cards
+from cudamaster.core.values import Bottleneck, GpuModel, Hardware, ProfileMode, Status
 from cudamaster.report.data import Progress
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
-from cudamaster.runrecord import hash_of
-from cudamaster.values import Bottleneck, GpuModel, Hardware, ProfileMode, Status
+from cudamaster.runs.record import hash_of
+from cudamaster.tasks import cards
 
 
 def test_a_finished_run_in_full(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_unknown_prices_and_tokens_are_unknown(tmp_path: Path) -> None:
     """One call without a price makes the sum unknown, and never 0."""
     path = run(tmp_path / "run")
     exchange = path / "exchanges" / "0001_planner.json"
-    from cudamaster.runfolder import write_record
-    from cudamaster.runrecord import Exchange, decoded
+    from cudamaster.runs.folder import write_record
+    from cudamaster.runs.record import Exchange, decoded
 
     kept = decoded(Exchange, exchange)
     usage = replace(kept.reply.usage, dollars=None, prompt_tokens=None)
@@ -148,8 +148,8 @@ def test_a_run_killed_before_its_first_kernel_is_missing_and_no_failure(tmp_path
 def test_another_task_card_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of a card that was changed since keeps its P, marked."""
     path = run(tmp_path / "run")
-    from cudamaster.runfolder import write_record
-    from cudamaster.runrecord import read_manifest
+    from cudamaster.runs.folder import write_record
+    from cudamaster.runs.record import read_manifest
 
     write_record(path / "run.json", replace(read_manifest(path), card_hash="0000000000000000"))
     assert only(path).remarks[0].startswith("other card:")

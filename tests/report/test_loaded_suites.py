@@ -6,16 +6,16 @@ from pathlib import Path
 
 from report_runs import H200, TimedBench, script, settings
 
-from cudamaster import suite as suites
-from cudamaster.budget import Budget, Limits
-from cudamaster.errors import ModelError
-from cudamaster.optimization import optimize
+from cudamaster.core.errors import ModelError
+from cudamaster.core.values import Precision, Role
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
+from cudamaster.runs.budget import Budget, Limits
+from cudamaster.runs.optimization import optimize
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
-from cudamaster.suitefolder import Entry, SuiteFolder
-from cudamaster.values import Precision, Role
+from cudamaster.suites import scheduler as suites
+from cudamaster.suites.folder import Entry, SuiteFolder
 
 
 def suite(

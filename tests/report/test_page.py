@@ -13,12 +13,12 @@ import pytest
 from made_up import CPU, report, result
 from parsed_pages import Parsed, full_report
 
-from cudamaster import resources
-from cudamaster.errors import UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import UsageError
+from cudamaster.core.speed import Change
+from cudamaster.core.values import GpuModel, Precision
 from cudamaster.report import page
 from cudamaster.report.data import Missing, Progress
-from cudamaster.speed import Change
-from cudamaster.values import GpuModel, Precision
 
 
 def test_a_page_is_one_file_that_points_nowhere(whole: Path, read: Parsed) -> None:
@@ -135,7 +135,7 @@ def test_small_plots_say_what_they_are_of() -> None:
 @pytest.mark.parametrize("sheet", ["report.css", "run.html.j2"])
 def test_paper_is_light_and_holds_what_is_folded(sheet: str) -> None:
     """Whatever scheme the screen has; nothing is cut off that one scrolls to see there."""
-    text = (resources.package() / "pages" / sheet).read_text()
+    text = (resources.package() / "view/pages" / sheet).read_text()
     assert "@media screen and (prefers-color-scheme: dark)" in text
     assert not re.search(r"@media \(prefers-color-scheme", text)
     paper = text.split("@media print")[1]

@@ -12,9 +12,9 @@ import pytest
 from made_up import FULL, report, result
 from parsed_pages import full_report
 
+from cudamaster.core.values import ProfileMode
 from cudamaster.report import page
 from cudamaster.report.data import Configuration
-from cudamaster.values import ProfileMode
 
 needs_browser = pytest.mark.skipif(browser.found() is None, reason="there is no Chromium here (CHROMIUM names one)")
 

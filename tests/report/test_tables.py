@@ -18,13 +18,13 @@ from search_stand_ins import HARDWARE
 from told_results import CPU, FULL, MODELLED, SINGLE, change, report, told, view
 
 from cudamaster.cli import main
+from cudamaster.core.values import Bottleneck, Precision, Role
 from cudamaster.report import tables
 from cudamaster.report.data import Cost, Missing, Progress
 from cudamaster.report.export import COLUMNS, as_csv, as_json
 from cudamaster.report.headline import headline
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import TAUS, curve, groups, point, quartiles, spread
-from cudamaster.values import Bottleneck, Precision, Role
 
 LATENCY, BANDWIDTH, COMPUTE = Bottleneck.LATENCY, Bottleneck.BANDWIDTH, Bottleneck.COMPUTE
 

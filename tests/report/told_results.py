@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cudamaster.core.speed import Change, Comparison, Interval
+from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Precision, ProfileMode, Role, Status
 from cudamaster.report.data import (
     CaseResult,
     Configuration,
@@ -15,8 +17,6 @@ from cudamaster.report.data import (
     Report,
     TaskResult,
 )
-from cudamaster.speed import Change, Comparison, Interval
-from cudamaster.values import Bottleneck, GpuModel, Hardware, Precision, ProfileMode, Role, Status
 
 H200 = Hardware("NVIDIA H200", {"driver": "580", "CUDA toolkit": "13.0"}, emulated=False)
 CPU = Hardware("CPU", {}, emulated=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 from recorded_runs import COMMAND, hardware
 
-from cudamaster import cards, prompting
 from cudamaster.agents.brief import Brief
 from cudamaster.cli import main
-from cudamaster.values import Candidate, Findings, Precision, Role, Verdict
+from cudamaster.core.values import Candidate, Findings, Precision, Role, Verdict
+from cudamaster.runs import prompting
+from cudamaster.tasks import cards
 
 
 def brief_of(task: str, precision: str = "fp32") -> Brief:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from search_stand_ins import PlainHttpModel, ScriptedWorkbench
 
-from cudamaster import prompts
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings
+from cudamaster.agents import prompts
+from cudamaster.core.values import Role
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Role
 
 
 def search(path: Path, url: str, rounds: int, debug_tries: int) -> None:

@@ -6,15 +6,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from cudamaster import cards, floors
-from cudamaster.floors import Limits
-from cudamaster.harness import baseline_region
-from cudamaster.profiling import ncu
+from cudamaster.core.records import from_json
+from cudamaster.core.speed import compare
+from cudamaster.core.values import Candidate, CaseVerdict, Findings, Hardware, Precision, Profile, Verdict
+from cudamaster.devices import ncu
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.records import from_json
-from cudamaster.speed import compare
-from cudamaster.values import Candidate, CaseVerdict, Findings, Hardware, Precision, Profile, Verdict
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+from cudamaster.workbench import floors
+from cudamaster.workbench.floors import Limits
 
 ROOT = Path(__file__).parent.parent.parent
 PROFILES = ROOT / "tests" / "profiling" / "data"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from search_stand_ins import COMMAND, kernel
 
 from cudamaster.agents.contrast import Exemplar
+from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.strategies.exemplars import Pool
-from cudamaster.values import Candidate, Precision, Status, Verdict
 
 
 def exemplar(score: float, tag: str = "", status: Status = Status.CORRECT) -> Exemplar:

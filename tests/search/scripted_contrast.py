@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, command, kernel
 
+from cudamaster.core.values import Role
 from cudamaster.strategies.contrastive import Options, optimize
 from cudamaster.strategies.result import Result
-from cudamaster.values import Role
 
 
 def contrast(idea: str, text: str) -> tuple[Role, str]:

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
-from cudamaster.models.protocol import Reply, Request, Usage
-from cudamaster.speed import compare
-from cudamaster.values import (
+from cudamaster.core.speed import compare
+from cudamaster.core.values import (
     Candidate,
     CaseVerdict,
     Findings,
@@ -30,6 +29,7 @@ from cudamaster.values import (
     Verdict,
     content_hash,
 )
+from cudamaster.models.protocol import Reply, Request, Usage
 
 COMMAND = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
 HARDWARE = Hardware("Stand-in device", {"Cores": "2"}, emulated=True)

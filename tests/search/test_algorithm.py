@@ -9,14 +9,14 @@ import pytest
 from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.agents.asking import ReplyMisfit
-from cudamaster.errors import DeviceError, UsageError
-from cudamaster.optimization import optimize as recorded
-from cudamaster.reading import read
-from cudamaster.runrecord import Settings
+from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.values import Candidate, Role, Status
+from cudamaster.runs.optimization import optimize as recorded
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import NAME, ROLES, optimize
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result, Round
-from cudamaster.values import Candidate, Role, Status
 
 
 def search(

@@ -17,18 +17,18 @@ from pathlib import Path
 import pytest
 from search_stand_ins import ChatServer, DrippingServer, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
-from cudamaster.budget import Budget, Limits, Spent
 from cudamaster.cli.search_options import BudgetOptions
-from cudamaster.errors import BudgetSpent
+from cudamaster.core.errors import BudgetSpent
+from cudamaster.core.values import Candidate, Hold, Role, Verdict
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import Reply, Request, Usage
-from cudamaster.optimization import optimize, resume
-from cudamaster.reading import read
-from cudamaster.runrecord import Settings, read_record
-from cudamaster.spending import spent
+from cudamaster.runs.budget import Budget, Limits, Spent
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import Settings, read_record
+from cudamaster.runs.spending import spent
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
-from cudamaster.values import Candidate, Hold, Role, Verdict
 
 SETTINGS = Settings("cudamaster", 3, 0, "stand-in", dict.fromkeys(ROLES, "scripted"))
 # Each call of the scripted model costs 0.25 dollars and 15 tokens.
@@ -244,7 +244,7 @@ import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import time
 from pathlib import Path
 from test_budget import SCRIPT, SETTINGS, HoldingWorkbench, ScriptedModel
-from cudamaster.optimization import optimize
+from cudamaster.runs.optimization import optimize
 
 class Slow(HoldingWorkbench):
     def evaluate(self, candidate, *, to_beat=None):

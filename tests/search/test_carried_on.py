@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from search_stand_ins import COMMAND, ScriptedWorkbench, code, fix, kernel, plan
 
-from cudamaster import carrying, reading
-from cudamaster.carrying import More
-from cudamaster.errors import UsageError
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Role
 from cudamaster.models.protocol import Model, Reply, Request, Usage
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings, read_manifest, read_record
+from cudamaster.runs import carrying, reading
+from cudamaster.runs.carrying import More
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_manifest, read_record
 from cudamaster.strategies import registry
 from cudamaster.strategies.result import Result
-from cudamaster.values import Role
 
 
 class Killed(Exception):

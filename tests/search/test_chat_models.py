@@ -36,18 +36,18 @@ from search_stand_ins import (
 )
 from small_cards import small_card
 
+from cudamaster.core.errors import BudgetSpent, ModelError, UsageError
+from cudamaster.core.values import Precision, Role, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import BudgetSpent, ModelError, UsageError
-from cudamaster.evaluation import Workbench
 from cudamaster.models import choose
 from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Message, Model, Request, Sampling
-from cudamaster.optimization import optimize
-from cudamaster.runrecord import Settings
+from cudamaster.runs.optimization import optimize
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Precision, Role, Status
+from cudamaster.workbench.evaluation import Workbench
 
 SECRET = "dummy-key-5f2a9c"
 

@@ -11,12 +11,12 @@ import pytest
 from scripted_contrast import search, step
 from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, kernel
 
-from cudamaster import optimization, reading
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.replies import sections
-from cudamaster.runrecord import Settings as RunSettings
+from cudamaster.core.values import Plan, Role, Status
+from cudamaster.runs import optimization, reading
+from cudamaster.runs.record import Settings as RunSettings
 from cudamaster.strategies.contrastive import NAME, Options
-from cudamaster.values import Plan, Role, Status
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import pytest
 from scripted_contrast import search, step
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, kernel
 
-from cudamaster import optimization
-from cudamaster.errors import DeviceError, ModelError, UsageError
+from cudamaster.core.errors import DeviceError, ModelError, UsageError
+from cudamaster.core.values import Candidate, Role, Verdict
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import Reply, Request
-from cudamaster.runrecord import Settings as RunSettings
+from cudamaster.runs import optimization
+from cudamaster.runs.record import Settings as RunSettings
 from cudamaster.strategies import registry
 from cudamaster.strategies.contrastive import NAME, Options, optimize
 from cudamaster.strategies.protocol import Silent
-from cudamaster.values import Candidate, Role, Verdict
 
 
 def test_the_same_seed_makes_the_same_draws_and_another_makes_others() -> None:

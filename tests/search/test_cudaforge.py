@@ -12,22 +12,8 @@ import pytest
 from search_stand_ins import COMMAND, ChatServer, ScriptedModel, ScriptedWorkbench, code, dot_product, kernel
 from small_cards import small_card
 
-from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.errors import UsageError
-from cudamaster.evaluation import Workbench
-from cudamaster.models.litellm_model import LiteLLMModel
-from cudamaster.models.playbook import PlaybookModel
-from cudamaster.models.protocol import Reply, Request
-from cudamaster.optimization import optimize as optimize_in
-from cudamaster.optimization import resume
-from cudamaster.profiling.filter import findings_of_set
-from cudamaster.profiling.metric_sets import MetricSet, load
-from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.reading import read
-from cudamaster.runrecord import Settings
-from cudamaster.strategies.cudaforge import Options, optimize
-from cudamaster.strategies.result import Result
-from cudamaster.values import (
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import (
     Bottleneck,
     Candidate,
     Findings,
@@ -39,6 +25,20 @@ from cudamaster.values import (
     Status,
     Verdict,
 )
+from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.models.litellm_model import LiteLLMModel
+from cudamaster.models.playbook import PlaybookModel
+from cudamaster.models.protocol import Reply, Request
+from cudamaster.profiling.filter import findings_of_set
+from cudamaster.profiling.metric_sets import MetricSet, load
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.runs.optimization import optimize as optimize_in
+from cudamaster.runs.optimization import resume
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import Settings
+from cudamaster.strategies.cudaforge import Options, optimize
+from cudamaster.strategies.result import Result
+from cudamaster.workbench.evaluation import Workbench
 
 
 def advice(method: str) -> tuple[Role, str]:

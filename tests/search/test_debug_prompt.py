@@ -9,14 +9,15 @@ from asked_prompts import asked
 from recorded_runs import COMMAND, ROOT
 from search_stand_ins import dot_product
 
-from cudamaster import cards, sanitizers
 from cudamaster.agents.named_lines import named_lines
-from cudamaster.building import Builder
+from cudamaster.build.building import Builder
+from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
-from cudamaster.evaluation import Workbench
-from cudamaster.sanitizers import Tool, parse
-from cudamaster.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.faults import compute_sanitizer
+from cudamaster.faults.compute_sanitizer import Tool, parse
+from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
@@ -146,7 +147,7 @@ def test_debug_sees_a_timeout() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(sanitizers.find() is None, reason="compute-sanitizer is not installed")
+@pytest.mark.skipif(compute_sanitizer.find() is None, reason="compute-sanitizer is not installed")
 def test_a_fault_on_a_gpu_comes_with_its_line() -> None:
     """A CUDA error names none; within a search memcheck is asked."""
     text = dot_product("if (i == 0) out[i - (1 << 28)] = 1.0f;")

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from scored_exemplars import exemplar, pool, scores_of
 
+from cudamaster.core.values import Status
 from cudamaster.strategies.exemplars import Islands, buckets
-from cudamaster.values import Status
 
 
 def test_buckets_are_a_factor_wide_and_half_open() -> None:

@@ -13,20 +13,20 @@ import pytest
 from click.testing import CliRunner
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
-from cudamaster import cards
 from cudamaster.cli import main
 from cudamaster.cli.model_options import ModelOptions
-from cudamaster.errors import RunFolderError, UsageError
-from cudamaster.harness import baseline_region
-from cudamaster.optimization import optimize, resume
-from cudamaster.reading import read
-from cudamaster.replaying import ReplayedWorkbench
-from cudamaster.runrecord import RunRecord, Settings, read_record
-from cudamaster.speed import Change, Comparison, Interval
+from cudamaster.core.errors import RunFolderError, UsageError
+from cudamaster.core.speed import Change, Comparison, Interval
+from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import RunRecord, Settings, read_record
+from cudamaster.runs.replaying import ReplayedWorkbench
 from cudamaster.strategies import registry
+from cudamaster.strategies.large_gains import JumpRule, agreed
 from cudamaster.strategies.result import Result
-from cudamaster.strategies.scrutiny import JumpRule, agreed
-from cudamaster.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 
 def speed(score: float, reach: float) -> Comparison:

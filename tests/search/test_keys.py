@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 from search_stand_ins import COMMAND, ChatServer, code, dot_product, plan
 
-from cudamaster import keys
+from cudamaster.core import keys
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Role
 from cudamaster.devices.cuda import CudaDevice, Gpu
-from cudamaster.errors import UsageError
 from cudamaster.models import choose
-from cudamaster.values import Role
 
 HERE = Path(__file__).parent
 NAMES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_API_KEY", "AZURE_AD_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY",
@@ -35,7 +35,7 @@ MARK = "7f3a9c51"  # in all of them
 # The command line, on a task with one small timed case.
 PROGRAM = """
 import sys
-from cudamaster import cards
+from cudamaster.tasks import cards
 from cudamaster.cli import main
 from small_cards import small_card
 

@@ -31,12 +31,12 @@ from search_stand_ins import (
     plan,
 )
 
-from cudamaster import runfolder
+from cudamaster.core.values import Role
 from cudamaster.models.protocol import Reply, Request, Usage
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings
+from cudamaster.runs import folder
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Role
 
 ROUNDS, TRIES = 4, 2
 EXPECTED_REQUESTS = 30
@@ -243,7 +243,7 @@ def test_a_run_can_be_cut_at_every_single_write(
         return result
 
     monkeypatch.setattr(Path, "replace", cutting)
-    monkeypatch.setattr(runfolder.os, "fsync", lambda _: None)
+    monkeypatch.setattr(folder.os, "fsync", lambda _: None)
     settings = Settings("cudamaster", ROUNDS, TRIES, "stand-in", dict.fromkeys(ROLES, "plain-http"))
 
     def run(path: Path, server: Server, bench: ScriptedWorkbench) -> None:

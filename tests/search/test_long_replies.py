@@ -13,13 +13,13 @@ from search_stand_ins import COMMAND, ChatServer, RawServer, ScriptedModel, Scri
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.planner import _PlanReply
 from cudamaster.agents.replies import code_block, command_line, json_object
+from cudamaster.core.values import Role, Status
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, Message, Request
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings, read_record
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_record
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
-from cudamaster.values import Role, Status
 
 MEGABYTES = 5_000_000
 SETTINGS = Settings("cudamaster", 1, 3, "stand-in", dict.fromkeys(ROLES, "openai/x"))

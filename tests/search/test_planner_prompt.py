@@ -10,9 +10,9 @@ import pytest
 from asked_prompts import asked, rows
 from recorded_runs import best, findings, verdict
 
+from cudamaster.agents.prompts import render
+from cudamaster.core.values import Bottleneck, Findings, Role
 from cudamaster.profiling.thresholds import load
-from cudamaster.prompts import render
-from cudamaster.values import Bottleneck, Findings, Role
 
 
 def planner(task: str = "sorting", found: Findings | None = None, **changes: Any) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from search_stand_ins import COMMAND, ScriptedWorkbench, kernel
 
-from cudamaster import resources
-from cudamaster.errors import CudaMasterError, ModelError, UsageError
+from cudamaster.core import resources
+from cudamaster.core.errors import CudaMasterError, ModelError, UsageError
+from cudamaster.core.values import Role, Status
 from cudamaster.models.choose import build, choose
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel, merged, read_step
 from cudamaster.models.protocol import Request
 from cudamaster.strategies.cudamaster import optimize
-from cudamaster.values import Role, Status
 
 HEADER = "// idea: {idea}\n// why: it is {idea}\n// and\n//      more\n// flags: {flags}\n"
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from recorded_runs import baseline
 from search_stand_ins import dot_product
 
-from cudamaster import cards
 from cudamaster.cli import main
-from cudamaster.harness import baseline_region
-from cudamaster.values import Precision
+from cudamaster.core.values import Precision
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 
 @pytest.mark.parametrize("role", ["planner", "coder", "compiler"])

@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 from recorded_runs import PROFILES, ROOT
 
-from cudamaster import cards
-from cudamaster.values import Precision
+from cudamaster.core.values import Precision
+from cudamaster.tasks import cards
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from pathlib import Path
 from asked_prompts import shown
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
-from cudamaster import cards
+from cudamaster.core.values import Candidate, Precision, Role, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.harness import baseline_region
-from cudamaster.optimization import optimize
-from cudamaster.runrecord import Settings
-from cudamaster.values import Candidate, Precision, Role, Verdict
+from cudamaster.runs.optimization import optimize
+from cudamaster.runs.record import Settings
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 
 class RealTask(ScriptedWorkbench):

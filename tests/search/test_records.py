@@ -1,4 +1,4 @@
-"""Holds records.py to exactness: what comes back equals what went in, and anything else is refused."""
+"""Holds core/records.py to exactness: what comes back equals what went in, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from cudamaster.core.records import RecordError, from_json, to_json
+from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Role, Seconds, Status, Timing, Verdict
 from cudamaster.models.protocol import Message, Request
-from cudamaster.records import RecordError, from_json, to_json
-from cudamaster.values import (
-    CaseVerdict,
-    Mismatch,
-    OutputCheck,
-    Role,
-    Seconds,
-    Status,
-    Timing,
-    Verdict,
-)
 
 VERDICT = Verdict(
     candidate="abc",

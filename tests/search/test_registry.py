@@ -10,13 +10,13 @@ from click.testing import CliRunner, Result
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, kernel
 
 from cudamaster.cli import main
-from cudamaster.errors import RunFolderError, UsageError
-from cudamaster.optimization import optimize
-from cudamaster.reading import read
-from cudamaster.runrecord import Settings, read_manifest
+from cudamaster.core.errors import RunFolderError, UsageError
+from cudamaster.core.values import ProfileMode, Role
+from cudamaster.runs.optimization import optimize
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import Settings, read_manifest
 from cudamaster.strategies import registry
 from cudamaster.strategies.protocol import Silent
-from cudamaster.values import ProfileMode, Role
 
 
 def command(*words: str) -> Result:

@@ -17,15 +17,16 @@ import pytest
 from click.testing import CliRunner, Result
 from search_stand_ins import SPEED, ScriptedModel, code, command, fix, plan
 
-from cudamaster import cards, replaying, sources
 from cudamaster.cli import main
-from cudamaster.errors import BudgetSpent, RunFolderError, UsageError
-from cudamaster.harness import baseline_region
+from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
+from cudamaster.core.values import Candidate, CaseVerdict, Findings, Hardware, Precision, Role, Status, Timing, Verdict
 from cudamaster.models.protocol import Message, Model, Reply, Request
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings, read_manifest, read_record
+from cudamaster.runs import backends, replaying
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_manifest, read_record
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Candidate, CaseVerdict, Findings, Hardware, Precision, Role, Status, Timing, Verdict
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
 
 CARD = cards.load("dot_product")
 H200 = Hardware("NVIDIA H200", {"memory": "143771 MiB"}, emulated=False)
@@ -99,10 +100,10 @@ def files(run: Path) -> dict[str, bytes]:
 def replayed(
     record: Path, path: Path, *, models_only: bool = False, real_time: bool = False
 ) -> tuple[Settings, dict[Role, Model]]:
-    settings = sources.replayed_settings(
+    settings = backends.replayed_settings(
         record, read_manifest(record), device="auto", seed=None, models_only=models_only, real_time=real_time
     )
-    return settings, sources.models(settings, path)
+    return settings, backends.models(settings, path)
 
 
 ALONE = """
@@ -167,9 +168,9 @@ def cli(*arguments: str) -> Result:
 
 def changed(record: Path, tmp_path: Path, **fields: object) -> Path:
     """A copy of the record whose run.json has other fields and a hash of its own that fits."""
-    from cudamaster.records import from_json
-    from cudamaster.runfolder import write_record
-    from cudamaster.runrecord import Manifest
+    from cudamaster.core.records import from_json
+    from cudamaster.runs.folder import write_record
+    from cudamaster.runs.record import Manifest
 
     path = tmp_path / "changed"
     subprocess.run(["cp", "-r", str(record), str(path)], check=True)
@@ -338,7 +339,7 @@ def test_a_stopped_replay_of_replies_goes_on_behind_those_it_had(record: Path, t
     settings, asked = replayed(record, path, models_only=True)
     with pytest.raises(KeyboardInterrupt):
         optimize(path, Bench(2.0), dict.fromkeys(ROLES, _Cut(_ByRole(asked, Counter()), 5)), settings)
-    assert resume(path, Bench(2.0), sources.models(settings, path)).score == 6.0
+    assert resume(path, Bench(2.0), backends.models(settings, path)).score == 6.0
 
 
 def test_replies_can_take_as_long_as_they_took(record: Path) -> None:

@@ -1,4 +1,4 @@
-"""Holds runfolder.py and recording.py to refusing what is damaged, foreign or in use, with the file and the fix."""
+"""Holds folder.py and recording.py to refusing what is damaged, foreign or in use, with the file and the fix."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from search_stand_ins import (
     plan,
 )
 
-from cudamaster.errors import ModelError, RunFolderError
+from cudamaster.core.errors import ModelError, RunFolderError
+from cudamaster.core.values import Candidate, Precision, Role, Verdict
 from cudamaster.models.protocol import Reply, Request
-from cudamaster.optimization import optimize, resume
-from cudamaster.runfolder import RunFolder, fresh_path
-from cudamaster.runrecord import Settings, read_manifest, unusable
+from cudamaster.runs.folder import RunFolder, fresh_path
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_manifest, unusable
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Candidate, Precision, Role, Verdict
 
 SETTINGS = Settings("cudamaster", 1, 1, "stand-in", dict.fromkeys(ROLES, "scripted"), seed=7)
 SCRIPT = [
@@ -185,7 +185,8 @@ def test_what_a_kill_left_half_written_is_removed(finished: Path) -> None:
 def test_a_folder_in_use_is_left_alone(finished: Path) -> None:
     """The lock is seen from another process and freed with its holder, however it ends."""
     script = (
-        f"from pathlib import Path; from cudamaster.runfolder import RunFolder; RunFolder.open(Path({str(finished)!r}))"
+        "from pathlib import Path; from cudamaster.runs.folder import RunFolder; "
+        f"RunFolder.open(Path({str(finished)!r}))"
     )
     with RunFolder.open(finished):
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, kernel
 
-from cudamaster.errors import UsageError
-from cudamaster.optimization import optimize as optimize_in
-from cudamaster.optimization import resume
-from cudamaster.reading import read
-from cudamaster.runrecord import Settings
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Role, Status
+from cudamaster.runs.optimization import optimize as optimize_in
+from cudamaster.runs.optimization import resume
+from cudamaster.runs.reading import read
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.sample import optimize
-from cudamaster.values import Role, Status
 
 SHOTS = [
     code(kernel(score=1.5, tag="a")),

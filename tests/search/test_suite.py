@@ -1,4 +1,4 @@
-"""Holds suite.py: many tasks at once, one budget, errors that stop nobody else, and nothing lost by a kill."""
+"""Holds scheduler.py: many tasks at once, one budget, errors that stop nobody else, and nothing lost by a kill."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
-from cudamaster import suite as suites
-from cudamaster.budget import Budget, Limits
-from cudamaster.errors import ModelError, RunFolderError
-from cudamaster.optimization import optimize, resume
-from cudamaster.runrecord import Settings, read_record
+from cudamaster.core.errors import ModelError, RunFolderError
+from cudamaster.core.values import Candidate, Hold, Precision, Role, Verdict
+from cudamaster.runs.budget import Budget, Limits
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings, read_record
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
-from cudamaster.suiteboard import Board, left_s, usage
-from cudamaster.suitefolder import Entry, State, Suite, SuiteFolder, UnitUse, read
-from cudamaster.values import Candidate, Hold, Precision, Role, Verdict
+from cudamaster.suites import scheduler as suites
+from cudamaster.suites.folder import Entry, State, Suite, SuiteFolder, UnitUse, read
+from cudamaster.suites.progress import Board, left_s, usage
 
 SETTINGS = Settings("cudamaster", 2, 0, "stand-in", dict.fromkeys(list(Role)[:4], "scripted"))
 SCRIPT = [

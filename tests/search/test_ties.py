@@ -9,12 +9,12 @@ import pytest
 from scripted_contrast import step
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
-from cudamaster.optimization import optimize, resume
-from cudamaster.records import from_json, to_json
-from cudamaster.runrecord import Settings
+from cudamaster.core.records import from_json, to_json
+from cudamaster.core.values import Candidate, GpuModel, Modelled, Verdict
+from cudamaster.runs.optimization import optimize, resume
+from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
 from cudamaster.strategies.result import Result
-from cudamaster.values import Candidate, GpuModel, Modelled, Verdict
 
 ROUND = {
     "cudamaster": lambda score: [plan("an idea"), code(kernel(score=score)), command()],

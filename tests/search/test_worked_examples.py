@@ -1,4 +1,4 @@
-"""Holds worked_examples.py: who sees them, which they are, and that no task's own answers are among them."""
+"""Holds runs/worked_examples.py: who sees them, which they are, and that no task's own answers are among them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
-from cudamaster import cards, optimization, resources
-from cudamaster.runrecord import Settings
-from cudamaster.values import Candidate, Precision, Role
-from cudamaster.worked_examples import choose
+from cudamaster.core import resources
+from cudamaster.core.values import Candidate, Precision, Role
+from cudamaster.runs import optimization
+from cudamaster.runs.record import Settings
+from cudamaster.runs.worked_examples import choose
+from cudamaster.tasks import cards
 
 
 @pytest.mark.parametrize("precision", list(Precision))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.account import RunAccount
-from cudamaster.reading import read
+from cudamaster.runs.reading import read
+from cudamaster.runs.summary import RunAccount
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
 

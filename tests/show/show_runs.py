@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from search_stand_ins import COMMAND, SPEED, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.cli import main
-from cudamaster.optimization import optimize
-from cudamaster.runrecord import Settings
+from cudamaster.core.values import Bottleneck, Candidate, Findings, Role, Seconds, Verdict
+from cudamaster.runs.optimization import optimize
+from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import ROLES
-from cudamaster.values import Bottleneck, Candidate, Findings, Role, Seconds, Verdict
 
 SECRET = "sk-proj-0123456789abcdef"
 SETTINGS = Settings(

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from search_stand_ins import kernel
 
-from cudamaster.account import RunAccount, State
-from cudamaster.telling import TELLING_LINES, difference, judgement, telling_part
-from cudamaster.values import Bottleneck, CaseVerdict, OutputCheck, Status, Verdict
+from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Status, Verdict
+from cudamaster.runs.digest import TELLING_LINES, difference, judgement, telling_part
+from cudamaster.runs.summary import RunAccount, State
 
 
 def test_every_kind_of_round_is_told(account: RunAccount) -> None:

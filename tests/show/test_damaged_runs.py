@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from show_runs import show
 
-from cudamaster.account import State
-from cudamaster.errors import RunFolderError
-from cudamaster.reading import read
+from cudamaster.core.errors import RunFolderError
+from cudamaster.runs.reading import read
+from cudamaster.runs.summary import State
 
 
 def _first(folder: str, pattern: str) -> Callable[[Path], Path]:

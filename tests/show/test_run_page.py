@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from show_runs import Page
 
-from cudamaster import pages
-from cudamaster.account import RunAccount, change
-from cudamaster.reading import read
-from cudamaster.values import GpuModel
+from cudamaster.core.values import GpuModel
+from cudamaster.runs.reading import read
+from cudamaster.runs.summary import RunAccount, change
+from cudamaster.view import pages
 
 KEPT = Path(__file__).parents[2] / "results" / "h200" / "spmv_csr_bf16"
 

@@ -11,10 +11,10 @@ from show_runs import DONE, MENDED, SCRIPT, SECRET, SETTINGS, Page, page, run_of
 from cudamaster.cli.optimize import Progress
 from cudamaster.cli.optimize import _conclude as conclude
 from cudamaster.cli.output import console, report_error
-from cudamaster.errors import ModelError
-from cudamaster.optimization import optimize
-from cudamaster.telling import without_secrets
-from cudamaster.visible import visible
+from cudamaster.core.errors import ModelError
+from cudamaster.runs.digest import without_secrets
+from cudamaster.runs.optimization import optimize
+from cudamaster.view.invisible import visible
 
 
 def _state(run: Path) -> dict[str, tuple[int, int, int]]:

@@ -9,10 +9,10 @@ import pytest
 from search_stand_ins import kernel
 from show_runs import BEST, MENDED, Bench, Page, page, run_of, show
 
-from cudamaster.account import State
-from cudamaster.reading import read
-from cudamaster.runfolder import RunFolder
-from cudamaster.values import Candidate, Findings, Role, Verdict
+from cudamaster.core.values import Candidate, Findings, Role, Verdict
+from cudamaster.runs.folder import RunFolder
+from cudamaster.runs.reading import read
+from cudamaster.runs.summary import State
 
 
 @pytest.mark.parametrize(

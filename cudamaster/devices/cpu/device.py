@@ -17,12 +17,14 @@ from typing import BinaryIO
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from cudamaster import keys, resources
+from cudamaster.core import keys, resources
+from cudamaster.core.values import Hardware, Hold
 from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.parts import Part, whole
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
@@ -34,8 +36,6 @@ from cudamaster.devices.protocol import (
     Ran,
     linker_options,
 )
-from cudamaster.profiling.ncu import NoProfile
-from cudamaster.values import Hardware, Hold
 
 _STATIC_SHARED_BYTES = 48 * 1024
 _COMPILE_LIMIT_S = 300.0

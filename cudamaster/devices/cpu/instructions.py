@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cudamaster import keys
+from cudamaster.core import keys
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cpu import flow
-from cudamaster.errors import DeviceError
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(?:(?:rep|repz|repnz|lock|notrack|data16|cs|bnd) )*([a-z][a-z0-9]*)\s*(.*)$")

@@ -18,12 +18,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, get_args
 
-from cudamaster import resources
+from cudamaster.core import resources
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Observer, Ran
-from cudamaster.errors import DeviceError
 
 _SOURCE = Path(__file__).with_suffix(".cu")
 _LIMIT_S = 60.0

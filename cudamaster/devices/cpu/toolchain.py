@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
-from cudamaster import caching, keys, resources
+from cudamaster.core import caching, keys, resources
+from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import Observer
-from cudamaster.errors import DeviceError
 
 _HERE = Path(__file__).parent
 _BUILD_LIMIT_S = 300.0

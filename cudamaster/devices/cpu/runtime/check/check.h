@@ -1,7 +1,7 @@
 // The observer that finds faults: races, reads of what nothing wrote, accesses outside of a buffer, misaligned ones.
 //
 // Each is told on stderr the moment it is found, as one line of JSON behind kFindingMark; the process ends with the
-// launch, or once there are kMostFindings. Python (cudamaster/faults.py) turns offsets in the program into
+// launch, or once there are kMostFindings. Python (cudamaster/faults/cpu_checker.py) turns offsets in the program into
 // lines of the region. Everything here runs on device threads' stacks under one lock.
 #pragma once
 

@@ -1,0 +1,199 @@
+"""The limit of the build cache: what was used longest ago goes first, and nothing that somebody uses.
+
+    <cache>/<device>/<fingerprint>/candidates/<key>/   what was built of one candidate
+    <cache>/<device>/<fingerprint>/harnesses/          objects and executables that candidates are judged with
+    <cache>/cpu-runtime/                               the CPU device's executors and compiled headers, these 20 MB each
+
+Who builds or runs a candidate holds a shared lock in its folder, which is freed when its holder dies. The other files
+are shared by many runs and have no such lock: what was used within a day stays. Everything else in the cache, some
+kilobytes, is counted and stays too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudamaster.core.errors import UsageError
+
+LIMIT = "CUDAMASTER_CACHE_LIMIT"
+DEFAULT_BYTES = 10 * 10**9
+_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+_KEPT_PART = 0.9  # of the limit, so that not every build has to make room
+_LOOKED_AT_EVERY_S = 120.0
+_CANDIDATE_FRESH_S = 600.0
+_SHARED_FRESH_S = 86400.0
+_SHARED = ("*/*/harnesses/*", "cpu-runtime/*.o", "cpu-runtime/*.gch")
+_IN_USE = "in-use"
+_MOST_TRIES = 1000  # to take a folder that others keep removing, which is done at most once each time it is used
+
+
+def limit_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The limit: $CUDAMASTER_CACHE_LIMIT, e.g. 20GB, else 10 GB; None for "none". Raises UsageError."""
+    chosen = environ.get(LIMIT, "").strip()
+    if not chosen:
+        return DEFAULT_BYTES
+    if chosen.lower() == "none":
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]B)", chosen, re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"{LIMIT} is {chosen!r}, which is no size.", "Write it as 500MB, 20GB or 1TB, or none.")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+@contextmanager
+def using(folder: Path) -> Iterator[None]:
+    """Keeps a candidate's folder, which is made where there is none, from being removed."""
+    lock = _shared(folder)
+    try:
+        os.utime(lock)
+        yield
+    finally:
+        os.utime(lock)
+        os.close(lock)
+
+
+def _shared(folder: Path) -> int:
+    path = folder / _IN_USE
+    for tries_left in reversed(range(_MOST_TRIES)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (FileExistsError, FileNotFoundError):
+            if not tries_left:
+                raise
+            continue  # somebody removed the folder just now
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except FileNotFoundError:
+            pass
+        os.close(lock)
+    raise FileNotFoundError(errno.ENOENT, "Others remove it as soon as it is made", str(folder))
+
+
+def kept(file: Path) -> bool:
+    """Whether a shared file is there; if so, it is used now."""
+    try:
+        os.utime(file)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def trim_now_and_then(cache: Path) -> None:
+    """Hold the cache to its limit, where nobody has looked in the last two minutes. Raises UsageError."""
+    limit = limit_bytes()
+    if limit is None:
+        return
+    cache.mkdir(parents=True, exist_ok=True)
+    stamp = cache / "trimmed"
+    try:
+        if time.time() - stamp.stat().st_mtime < _LOOKED_AT_EVERY_S:
+            return
+    except FileNotFoundError:
+        stamp.touch()
+    with stamp.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        os.utime(stamp)
+        trim(cache, limit)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What is removed as one: a candidate's folder, or a shared file."""
+
+    path: Path
+    size: int
+    last_use: float
+
+
+def trim(cache: Path, limit: int, now: float | None = None) -> int:
+    """Remove what was used longest ago until less than the limit is left, and give the bytes that were freed.
+
+    What is in use or fresh stays, so that more than the limit may be left.
+    """
+    now = time.time() if now is None else now
+    total = _size(cache)
+    if total <= limit:
+        return 0
+    freed = 0
+    for entry in sorted(_entries(cache, now), key=lambda entry: entry.last_use):
+        if total - freed <= limit * _KEPT_PART:
+            break
+        if _remove_folder(entry.path) if entry.path.is_dir() else _remove_file(entry.path):
+            freed += entry.size
+    return freed
+
+
+def _entries(cache: Path, now: float) -> Iterator[_Entry]:
+    for folder in cache.glob("*/*/candidates/*"):
+        last_use = _last_use(folder / _IN_USE, folder)
+        if now - last_use > _CANDIDATE_FRESH_S:
+            yield _Entry(folder, _size(folder), last_use)
+    for file in (file for places in _SHARED for file in cache.glob(places)):
+        last_use = _last_use(file)
+        # Lock files are empty, and two that build the same have to find the same one.
+        if not file.name.endswith("lock") and now - last_use > _SHARED_FRESH_S:
+            yield _Entry(file, _size(file), last_use)
+
+
+def _last_use(*places: Path) -> float:
+    for place in places:
+        try:
+            return place.stat().st_mtime
+        except FileNotFoundError:
+            continue
+    return 0.0
+
+
+def _remove_folder(folder: Path) -> bool:
+    """Remove a candidate's folder unless somebody uses it; whoever waits to use it finds it gone and makes it anew."""
+    try:
+        lock = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = folder.with_name(f".gone-{os.getpid()}-{folder.name}")
+        folder.rename(gone)
+    except OSError:  # in use, or removed by another process
+        return False
+    finally:
+        os.close(lock)
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _remove_file(file: Path) -> bool:
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    """Bytes on disk of a file, or of all files below a folder."""
+    if not path.is_dir():
+        return _file_size(path)
+    return sum(_file_size(Path(folder) / name) for folder, _, files in os.walk(path) for name in files)
+
+
+def _file_size(file: Path) -> int:
+    try:
+        return file.lstat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,85 @@
+"""Keys of models: found in the environment by their names, taken out of texts, and kept from the programs we start.
+
+A key is read by LiteLLM alone, out of the environment of this process. A compiler needs few variables, and source
+text may come from a model, so that programs get the ones listed here and not all but those that look like a key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+from cudamaster.core.errors import UsageError
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH(?!OR)", re.I)
+_SECRET_TEXT = re.compile(r"\b(?:sk|pk|gsk|xai|hf)[-_][\w*-]{6,}|(?<=Bearer )\S+")
+_SHORTEST = 6  # characters; less is a switch such as "true"
+_UNMISTAKABLE = 12  # characters; a shorter value, "ollama" for a server that asks for none, may stand for itself
+_TOOLS = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TMP|TEMP|CC|CXX|CUDACXX|SOURCE_DATE_EPOCH"
+    r"|(?:\w+_)?(?:LIBRARY|INCLUDE|EXEC)_(?:PATH|PREFIX)|LIBRARY_PATH|CPATH|COMPILER_PATH"
+    r"|(?:CUDA|NVCC|NVIDIA|CCACHE|NIX|CONDA)(?:_\w+)?|SYSTEMROOT"
+)
+
+
+def message_without_keys(text: str) -> str:
+    """A message with every key of the environment, and whatever else looks like one, replaced by asterisks."""
+    return _SECRET_TEXT.sub("***", _without(text, _SHORTEST))
+
+
+def reply_without_keys(text: str) -> str:
+    """A model's reply, which may be code, with the keys of the environment replaced where nothing else can be meant."""
+    return _without(text, _UNMISTAKABLE)
+
+
+def for_tools() -> dict[str, str]:
+    """The environment for compilers and other tools: where things lie and how text is written."""
+    return {
+        name: value for name, value in os.environ.items() if _TOOLS.fullmatch(name) and not _SECRET_NAME.search(name)
+    }
+
+
+def checked_url(url: str | None) -> str | None:
+    """The address of a server of one's own, which is written into run folders and messages.
+
+    Raises UsageError when it cannot be read, or may carry a key: it has a user part, a query or a fragment, or holds
+    a key of the environment.
+    """
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        readable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        port = parts.port  # raises ValueError where it is no number
+    except ValueError:
+        readable, port = False, None
+    if not readable or port == 0:
+        raise UsageError("The base URL is no address.", "Give it as http://HOST:PORT/PATH or https://HOST/PATH.")
+    carrying = (
+        "a user name or password" if "@" in parts.netloc
+        else "a query" if "?" in url
+        else "a fragment" if "#" in url
+        else "a key of the environment" if _without(unquote(url), _UNMISTAKABLE) != unquote(url)
+        else None
+    )  # fmt: skip
+    if carrying is not None:
+        raise UsageError(
+            f"The base URL has {carrying} in it, and would be written into the run folder.",
+            "Give scheme, host, port and path alone, and the key in the environment, e.g. OPENAI_API_KEY.",
+        )
+    return url
+
+
+def _without(text: str, shortest: int) -> str:
+    keys = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= shortest}
+    for value in sorted(keys, key=len, reverse=True):  # or a key that begins with another would keep its rest
+        text = text.replace(value, "***")
+        if "\\u" in text:
+            text = re.sub("".join(map(_in_json, value)), "***", text)
+    return text
+
+
+def _in_json(sign: str) -> str:
+    """A pattern for a letter as JSON may spell it: a key that nobody sees there shows once the text is read."""
+    return rf"(?:{re.escape(sign)}|\\u(?i:{ord(sign):04x}))"

@@ -1,0 +1,1 @@
+"""How the judge is run, and what its report says of a candidate."""

@@ -1,0 +1,342 @@
+"""Turns what a harness process reported into a verdict. Reads nothing and runs nothing: lines in, Verdict out.
+
+Report lines are those of bench/include/mskb/harness.h. A kernel that fails is a status; when the baseline or the
+harness itself fails, that is our fault or the machine's, and a BaselineError.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cudamaster.core.errors import BaselineError
+from cudamaster.core.speed import Comparison, compare, overall
+from cudamaster.core.tool_logs import readable, summary
+from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
+from cudamaster.devices.protocol import Ran
+from cudamaster.judging import paper_protocol, report_lines
+from cudamaster.judging.failure_log import explain, most_telling
+from cudamaster.judging.paper_protocol import PaperCase
+from cudamaster.tasks.cards import Case
+
+_HARNESS_FAILED = 74
+_TAIL_CHARACTERS = 6000
+# Messages may take so much longer for a candidate than for the baseline, and so much of a call: the median of them, and
+# what four in five of them take at most. A speedup is that of the typical turn, which a fifth of the calls cannot move
+# (core/speed.py). Of 641 timed cases of honest kernels on H200s none took more than a third of this room (promises.md).
+_MESSAGE_PARTS = (0.5, 0.8)
+_MESSAGE_ALLOWED_US, _MESSAGE_ALLOWED = 5.0, 0.02
+_WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a report amounts to: the overall status with a line for a person and a log for the Debug agent."""
+
+    status: Status
+    detail: str
+    log: str
+    cases: tuple[CaseVerdict, ...]
+    seconds: Seconds
+    hardware: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    baseline_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # timed calls, by the case's label
+    worst_baseline_error: float | None = None  # in units of the scale, over all cases
+    by_paper: tuple[PaperCase, ...] = ()  # where times were taken by the paper's protocol
+    asked_bytes: int = 0  # of the largest allocation in a call, where calls were timed
+
+    @property
+    def score(self) -> float | None:
+        """P of paper eq. 2 over the timed cases; None unless every case that ran was right and one was timed."""
+        return None if self.speed is None else self.speed.speedup
+
+    @property
+    def speed(self) -> Comparison | None:
+        """P with its interval, and what it amounts to."""
+        timed = [(case.weight, case.timing) for case in self.cases if case.timing is not None]
+        if self.status is not Status.CORRECT or sum(weight for weight, _ in timed) == 0:
+            return None
+        return overall([(weight, timing.baseline_us, timing.candidate_us) for weight, timing in timed])
+
+    @property
+    def complete(self) -> bool:
+        """Whether no case of the sweep was skipped, or timed without one call that counts."""
+        return not any(
+            case.sweep and (case.skipped or (case.empty_us is not None and case.timing is None)) for case in self.cases
+        )
+
+
+def parse(report: str) -> list[Mapping[str, Any]]:
+    """Lines of a report up to the first that is no whole line: a kill may have cut it, or something wrote over it."""
+    lines: list[Mapping[str, Any]] = []
+    for text in report.removesuffix("\n").split("\n"):
+        line = report_lines.read(text)
+        if line is None:
+            return _broken_off(lines)
+        lines.append(line)
+    return lines
+
+
+def judge(
+    lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *, doubted: Collection[str] = ("candidate",)
+) -> Judgement:
+    """The judgement on one harness process.
+
+    `cases` are those the process was asked to run, in order; what `doubted` processes say of their times has to fit
+    what the harness saw: the candidate's, and the rival's where one was timed in the baseline's place. Raises
+    BaselineError when the harness or the baseline failed before the candidate had run at all.
+    """
+    # A line on a case that there is not is no line of this report, nor is what follows.
+    known = list(itertools.takewhile(lambda line: line.get("index", 0) < len(cases), lines))
+    lines = known if len(known) == len(lines) else _broken_off(known)
+    begin = next((line for line in lines if line["event"] == "begin"), None)
+    _blame_ourselves(lines, ran, cases)
+    by_index: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if "index" in line:
+            by_index.setdefault(int(line["index"]), []).append(line)
+    verdicts = tuple(_case(case, by_index[i], doubted) for i, case in enumerate(cases) if i in by_index)
+    status, detail, log = _overall(lines, ran, verdicts, cases)
+    if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
+        status, detail, log = Status.FAULT, gap, _tail(ran)
+    if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
+        # The process ended within a case: that case is the one that failed.
+        verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
+    hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
+    for line in lines:
+        if line["event"] == "isolation":
+            hardware["isolation"] = line["text"]
+    if clocks := [mhz for line in lines for mhz in line.get("sm_mhz", [])]:
+        hardware["sm_mhz"] = f"{statistics.median(clocks):.0f}"  # while calls were timed
+    baseline_us = {
+        case.label: tuple(float(us) for us in line["baseline_us"])
+        for i, case in enumerate(cases)
+        for line in by_index.get(i, ())
+        if line["event"] == "time"
+    }
+    errors = [float(line["baseline_worst_error"]) for line in lines if "baseline_worst_error" in line]
+    worst = max(errors, default=None)
+    paper = [paper_protocol.case(case, by_index.get(i, ())) for i, case in enumerate(cases)]
+    return Judgement(
+        status,
+        detail,
+        log,
+        verdicts,
+        _seconds(lines, ran),
+        hardware,
+        _notes(lines),
+        baseline_us,
+        worst,
+        tuple(one for one in paper if one is not None),
+        max((int(line.get("asked_bytes", 0)) for line in lines if line["event"] == "time"), default=0),
+    )
+
+
+def _notes(lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a reader of the times has to know of the GPU meanwhile."""
+    times = [line for line in lines if line["event"] == "time"]
+    turns = sum(len(line["baseline_us"]) + line.get("hot", 0) for line in times)
+    others = sorted({other for line in times for other in line.get("others", [])})
+    notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
+    isolation = next((str(line["text"]) for line in lines if line["event"] == "isolation"), "")
+    if any(gap in isolation for gap in ("open", "not confined")):
+        notes.append(f"the candidate's process was not fully confined: {isolation}")
+    for key, what in (("hot", "were left out: the GPU was too hot"), ("power_capped", "ran under the power cap")):
+        if count := sum(line.get(key, 0) for line in times):
+            notes.append(f"{count} of {turns} turns {what}")
+    return tuple(notes)
+
+
+def _broken_off(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What is left of a report before a line that is none: its end comes last, so one that came before is no end."""
+    return [line for line in lines if line["event"] != "end"]
+
+
+def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> None:
+    tail = _tail(ran)
+    if ran.exit_code == _HARNESS_FAILED or not any(line["event"] == "begin" for line in lines):
+        raise BaselineError(
+            f"The harness failed before or beside the candidate: {tail or 'it printed nothing'}.",
+            "Run `cudamaster doctor`; if it finds nothing, this is a defect of the harness.",
+        )
+    candidate_ran = any(line["event"] in ("check", "time") for line in lines)
+    seed = next(line["seed"] for line in lines if line["event"] == "begin")
+    for line in lines:
+        baseline_failed = line["event"] in ("fault", "timeout") and line["who"] == "baseline"
+        if (baseline_failed or line.get("baseline_ok") is False) and not candidate_ran:
+            label = cases[int(line["index"])].label
+            what = f"no end within {line['limit_s']:g} s" if line["event"] == "timeout" else "wrong result"
+            raise BaselineError(
+                f"The baseline fails on this device in case {label}: {line.get('detail', what)} (seed {seed}).",
+                "Run `make -C bench test` to see which baselines fail here.",
+            )
+
+
+def _overall(
+    lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[CaseVerdict], cases: Sequence[Case]
+) -> tuple[Status, str, str]:
+    failed = [v for v in verdicts if v.status not in (None, Status.CORRECT)]
+    fault = next((line for line in lines if line["event"] == "fault"), None)
+    where = f" in case {verdicts[-1].label}" if verdicts else ""
+    timeout = next((line for line in lines if line["event"] == "timeout"), None)
+    if timeout is not None or ran.expired:
+        limit = f" ({timeout['limit_s']:g} s)" if timeout is not None else ""
+        whose = _WHOSE[timeout["who"]] if timeout is not None else ""
+        return Status.TIMEOUT, f"stopped{where}: a call{whose} took longer than its limit{limit}", _tail(ran)
+    if fault is not None:
+        detail = f"{fault['error']}{where}: {fault['detail']}"
+        if fault.get("gone"):  # what it said last is more telling than how it ended
+            detail = f"{_fault_line(ran) or fault['detail']}{where}"
+        if fault["who"] != "candidate":
+            detail = f"after the candidate ran, a call{_WHOSE[fault['who']]} failed: {detail}"
+        return Status.FAULT, detail, "\n".join(part for part in (detail, _tail(ran)) if part)
+    if ran.signal is not None:
+        return Status.FAULT, f"the process was killed by signal {ran.signal}{where}", _tail(ran)
+    if not any(line["event"] == "end" for line in lines):
+        reason = _fault_line(ran) or f"the process ended by itself with exit code {ran.exit_code}"
+        return Status.FAULT, f"{reason}{where}", _tail(ran)
+    if any(line.get("baseline_ok") is False for line in lines):
+        return Status.FAULT, "the baseline's result is wrong after the candidate ran: memory was overwritten", ""
+    if failed:
+        first = next((v for v in failed if v.status is Status.FAULT), most_telling(failed)[0])
+        log = explain(verdicts, {case.label: case.values for case in cases})
+        return first.status or Status.WRONG, f"{first.detail} (case {first.label})", log
+    return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
+
+
+def _gap(
+    lines: Sequence[Mapping[str, Any]],
+    ran: Ran,
+    by_index: Mapping[int, Sequence[Mapping[str, Any]]],
+    cases: Sequence[Case],
+) -> str | None:
+    """What is missing in a report without a fault: a candidate is right only where each case was seen to be."""
+    if ran.exit_code != 0 or not all(line["ok"] for line in lines if line["event"] == "end"):
+        return f"the harness ended with exit code {ran.exit_code}, and no line of its report says why"
+    checked = any(line["event"] == "check" for line in lines)  # the baseline alone is not
+    for i, case in enumerate(cases):
+        told = {line["event"] for line in by_index.get(i, ())}
+        if not told & ({"check", "skip"} if checked else {"reference", "skip"}):
+            return f"case {case.label} was not checked"
+    return None
+
+
+def _case(case: Case, lines: Sequence[Mapping[str, Any]], doubted: Collection[str]) -> CaseVerdict:
+    skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
+    checks = [line for line in lines if line["event"] == "check"]
+    bad = next((line for line in checks if not line["ok"]), None)
+    told = bad or (checks[-1] if checks else None)
+    outputs = tuple(_output(output) for output in told["outputs"]) if told else ()
+    times = next((line for line in lines if line["event"] == "time"), None)
+    status: Status | None = Status.CORRECT if checks else None
+    detail = ""
+    if bad is not None:
+        status = Status.FAULT if bad["damage"] else Status.WRONG
+        wrong = [
+            f"{o.name}: {o.mismatches} of {o.elements} elements wrong, {o.pattern}" for o in outputs if o.mismatches
+        ]
+        when = " at a timed call" if bad["stage"] == "timed" else _when(checks)
+        detail = (str(bad["damage"]) or "; ".join(wrong)) + when
+    timing = None
+    samples = [tuple(times[key]) for key in ("baseline_us", "candidate_us")] if times is not None else []
+    if times is not None and bad is None and len(set(map(len, samples))) == 1:
+        if all(min(calls, default=0) > 0 for calls in samples):
+            devices = [tuple(times.get(key, ())) for key in ("baseline_device_us", "candidate_device_us")]
+            timing = Timing(*samples, *devices)
+        if unconfirmed := _unconfirmed(times, doubted):
+            status, detail = Status.REJECTED, unconfirmed
+    empty = sorted(times["empty_us"]) if times is not None else []
+    return CaseVerdict(
+        label=case.label,
+        sweep=case.sweep,
+        weight=case.weight,
+        status=status,
+        skipped=skipped,
+        detail=detail,
+        outputs=outputs,
+        timing=timing,
+        speed=None if timing is None else compare(timing.baseline_us, timing.candidate_us),
+        empty_us=empty[len(empty) // 2] if empty else None,
+    )
+
+
+def _unconfirmed(times: Mapping[str, Any], doubted: Collection[str]) -> str | None:
+    """What is wrong where a process says that calls took less time than the harness saw them take.
+
+    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. Where
+    a call takes milliseconds its messages are slower too.
+    """
+    for who, side in (("candidate", "candidate"), ("rival", "baseline")):
+        if who in doubted and not all(said_us > 0 for said_us in times[f"{side}_us"]):
+            return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
+    outside = [sorted(times.get(f"{who}_outside_us", [])) for who in ("baseline", "candidate")]
+    if not all(outside):
+        return None
+    for part in _MESSAGE_PARTS:
+        baseline, candidate = (calls[int(part * len(calls))] for calls in outside)
+        beyond = candidate - baseline
+        who, side = ("candidate", "candidate") if beyond > 0 else ("rival", "baseline")
+        said_us = statistics.median(times[f"{side}_us"])
+        if who in doubted and abs(beyond) > _MESSAGE_ALLOWED_US + _MESSAGE_ALLOWED * said_us:
+            often = "" if part == 0.5 else " in some calls"
+            return (
+                f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {said_us:.1f} µs, "
+                f"and the harness waited {abs(beyond):.1f} µs longer than that explains{often}"
+            )
+    return None
+
+
+def _when(checks: Sequence[Mapping[str, Any]]) -> str:
+    """Which of the calls of a case were wrong, where not all were: each has inputs of its own."""
+    wrong = [number for number, line in enumerate(checks, 1) if not line["ok"]]
+    if len(wrong) == len(checks):
+        return ""
+    return f" (in call {', '.join(map(str, wrong))} of {len(checks)}, each on other inputs)"
+
+
+def _output(line: Mapping[str, Any]) -> OutputCheck:
+    return OutputCheck(
+        name=str(line["name"]),
+        elements=int(line["elements"]),
+        oracle_elements=int(line["oracle_elements"]),
+        mismatches=int(line["mismatches"]),
+        worst_error=float(line["worst_error"]),
+        baseline_worst_error=float(line["baseline_worst_error"]),
+        bound=float(line["bound"]),
+        pattern=str(line["pattern"]),
+        width=int(line.get("width", 0)) or None,
+        first=tuple(
+            Mismatch(int(m["element"]), float(m["expected"]), float(m["got"]), float(m["allowed"]))
+            for m in line["first"]
+        ),
+    )
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
+    """From when the candidate was there: time until its process is up and after the last case, time under the clock,
+    and all else as checking."""
+    timing = sum(
+        float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
+    )
+    told = next((float(line["t"]) for line in lines if line["event"] == "isolation"), 0.0)
+    ready = min(max(0.0, told - ran.ahead), ran.seconds)
+    ended = next((float(line["t"]) - ran.ahead for line in lines if line["event"] == "end"), ran.seconds)
+    start = ready + max(0.0, ran.seconds - ended)
+    check = max(0.0, ran.seconds - start - timing)
+    return Seconds(check=check, timing=timing, start=start, waiting=ran.waited)
+
+
+def _fault_line(ran: Ran) -> str | None:
+    """The line of the output that names the fault, where a checker or the CPU device wrote one."""
+    marks = ("ERROR: AddressSanitizer", "cuda device fault")
+    log = readable(ran.stderr)
+    line = next((line.strip() for line in log.splitlines() if any(mark in line for mark in marks)), None)
+    found = summary(ran.stderr)
+    return f"{line.removesuffix(', see below')}: {found}" if line and found else line
+
+
+def _tail(ran: Ran) -> str:
+    return readable(ran.stderr)[-_TAIL_CHARACTERS:].strip()

@@ -1,0 +1,249 @@
+"""Modelled times and profiles on a device that has none of its own: what a candidate does is counted there, and priced.
+
+    Candidate -- traced build --> CallCounts of each case -- model of a GPU --> Modelled, Profile
+
+One of these serves a workbench: counts of the baseline, and of every candidate that is asked for again, are kept. All
+are counted on inputs of one seed, so that two kernels are compared on the same work.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
+
+from cudamaster.build.building import Builder
+from cudamaster.core.speed import modelled as modelled_speed
+from cudamaster.core.values import (
+    OF_BASELINE,
+    OF_BOTH,
+    Candidate,
+    CaseVerdict,
+    GpuModel,
+    Hardware,
+    Modelled,
+    Profile,
+    Status,
+    Verdict,
+    content_hash,
+)
+from cudamaster.devices.ncu import NoProfile
+from cudamaster.devices.process import threads
+from cudamaster.devices.protocol import Device, Observing
+from cudamaster.modelling import constants, gpu, model, tracing
+from cudamaster.modelling.counts import CallCounts, Launch
+
+# Counts of a candidate by the labels of cases, or why a case has none; the last argument is the seed of the inputs.
+Count = Callable[[Candidate, Sequence[str], int], Mapping[str, "CallCounts | str"]]
+CHOICE = "CUDAMASTER_GPU_MODEL"
+_SECTOR_BYTES = 32
+# Of what a task has to move: a sample of blocks says it nearly, 0.97 for the least of 1797 calls of honest kernels.
+_LEAST_SHARE = 0.5
+
+
+def chosen_gpu() -> gpu.Gpu:
+    """The GPU that is modelled: the H200, or what $CUDAMASTER_GPU_MODEL names. Raises UsageError."""
+    return gpu.load(os.environ.get(CHOICE) or gpu.DEFAULT)
+
+
+class Modeller:
+    """The model of one GPU for the candidates of one task and precision."""
+
+    def __init__(
+        self, builder: Builder, count: Count, *, seed: int | None = None, wanted: gpu.Gpu | None = None
+    ) -> None:
+        """`count` runs a candidate's traced build. By default the GPU is `chosen_gpu()`, and the seed a fresh one."""
+        self._builder = builder
+        self._count = count
+        self._gpu = wanted or chosen_gpu()
+        # Fresh, so that no kernel can know the inputs that it is counted on.
+        self._seed = secrets.randbits(63) if seed is None else seed
+        self._counts: dict[str, dict[str, CallCounts | str]] = {}
+
+    @property
+    def model(self) -> GpuModel:
+        """The model with its known error, which was measured on one GPU and is not known of others."""
+        fitted = constants.shipped()
+        error = fitted.known_error
+        if error is None or error.gpu != self._gpu.label:
+            return GpuModel(f"v{fitted.version}", self._gpu.label)
+        return GpuModel(f"v{fitted.version}", self._gpu.label, error.ratios_within, error.pairs_ordered)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that modelled times depend on beside the candidate and the inputs."""
+        return content_hash(repr(constants.shipped()), repr(self._gpu))
+
+    @property
+    def gpu_name(self) -> str:
+        """Name of the GPU."""
+        return self._gpu.name
+
+    def hardware(self, host: Hardware) -> Hardware:
+        """The modelled GPU in figures, on the `host` that executes kernels."""
+        figures, limits = self._gpu.figures, self._gpu.limits
+        capability = ".".join(map(str, self._gpu.compute_capability))
+        told = {
+            "modelled GPU": f"{self._gpu.name}, compute capability {capability}",
+            "SMs": f"{limits.sms} of {limits.threads} threads, {limits.registers} registers each",
+            "clock": f"{figures.clock_mhz:g} MHz",
+            "shared memory": f"{limits.shared_bytes // 1024} KB an SM, out of {figures.l1_bytes / 1024:g} KB with L1",
+            "L2 cache": f"{figures.l2_bytes / 2**20:g} MB",
+            "memory bandwidth": f"{figures.read_bytes_per_s / 1e12:.3g} TB/s reading",
+            "fp32": f"{2 * figures.fp32_lanes * limits.sms * figures.clock_mhz / 1e6:.3g} TFLOP/s",
+            "empty launch": f"{figures.empty_call_us:g} us for a whole call",
+        }
+        name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.label}"
+        of_host = {name: figure for name, figure in host.figures.items() if name != "device"}
+        return replace(host, name=name, figures={**told, **of_host}, modelled=self.model)
+
+    @contextmanager
+    def preparing(self, *candidates: Candidate) -> Iterator[None]:
+        """Builds what counting `candidates` takes, beside what is done meanwhile."""
+        with threads(1) as pool:
+            for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
+                # What is wrong with a build is told where it is counted.
+                pool.submit(self._builder.traced_worker, candidate)
+            yield
+
+    def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
+        """The modelled profile of a candidate's kernels at a timed case; why there is none, otherwise."""
+        counts = self.counts(candidate, [label])[label]
+        if isinstance(counts, str):
+            return NoProfile(f"the call could not be modelled: {counts}")
+        return model.profile(counts, self._gpu, candidate.id, self.model)
+
+    def verdict(self, verdict: Verdict, candidate: Candidate, against: Candidate, *, rivals: bool = False) -> Verdict:
+        """A correct verdict with modelled times in place of the device's own, which say nothing of a GPU.
+
+        P is over all timed cases that the baseline has counts of, also over those too long to be run. A candidate that
+        lacks one of them has no P: it may hide there what is slow. Of `rivals`, neither of which is the baseline, that
+        holds for both. Where `against` has no counts at all the device's own times stay, and a note says so.
+        """
+        if verdict.status is not Status.CORRECT:
+            return verdict
+        started = monotonic()
+        labels = [case.label for case in verdict.cases if case.sweep]
+        theirs = self.counts(against, labels)
+        if all(isinstance(found, str) for found in theirs.values()):
+            why = next((str(found) for found in theirs.values()), "there is no timed case")
+            return replace(verdict, notes=(*verdict.notes, f"times are emulated: the baseline has no model, {why}"))
+        ours = theirs if candidate.id == against.id else self.counts(candidate, labels)
+        used = replace(self.model, seed=self._seed)
+        error = 1.0 if candidate.id == against.id else used.ratio_error  # a kernel is as fast as itself
+        cases = tuple(
+            _case(case, theirs[case.label], ours[case.label], self._gpu, error, rivals=rivals) if case.sweep else case
+            for case in verdict.cases
+        )
+        return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
+
+    def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
+        """What a call of a candidate does at each case, or why that is not known or no call of the GPU."""
+        known = self._counts.setdefault(candidate.id, {})
+        if missing := [label for label in labels if label not in known]:
+            with self._builder.using(candidate):
+                found = self._count(candidate, missing, self._seed)
+            # The host executes what the GPU would refuse to launch.
+            for label, one in found.items():
+                known[label] = one if isinstance(one, str) else model.refused(one, self._gpu) or one
+        return {label: known[label] for label in labels}
+
+
+def _case(
+    case: CaseVerdict,
+    baseline: CallCounts | str,
+    candidate: CallCounts | str,
+    wanted: gpu.Gpu,
+    error: float | None,
+    *,
+    rivals: bool,
+) -> CaseVerdict:
+    """A timed case without the device's own times, with the model's where there are any."""
+    bare = replace(case, timing=None, speed=None, empty_us=None)
+    if isinstance(baseline, str):
+        whose = OF_BASELINE if not rivals else OF_BOTH if isinstance(candidate, str) else "the first: "
+        return replace(bare, not_modelled=f"{whose}{baseline}")
+    if isinstance(candidate, str):
+        return replace(bare, not_modelled=candidate)
+    before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
+    told = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
+    return replace(bare, modelled=told, speed=modelled_speed(before.whole_us / after.whole_us, error))
+
+
+def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
+    timed = [case for case in verdict.cases if case.sweep]
+    scored = [(case.weight, case.speed.speedup) for case in timed if case.speed is not None]
+    missing = [f"{case.label} has no modelled time: {case.not_modelled}" for case in timed if case.not_modelled]
+    weight = math.fsum(weight for weight, _ in scored)
+    score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
+    detail = verdict.detail
+    if score is None:
+        detail += ", but none of its calls could be modelled"
+    elif lacking := [case for case in timed if case.lacks_model]:
+        score = None
+        first, more = lacking[0], len(lacking) - 1
+        detail += ", but no P: a case without a modelled time may be a slow one, "
+        detail += f"{first.label} ({first.not_modelled})" + (f" and {more} more" if more else "")
+    return replace(
+        verdict,
+        score=score,
+        speed=None if score is None else modelled_speed(score, error),
+        detail=detail,
+        complete=not missing,
+        notes=(*verdict.notes, *missing),
+        seconds=replace(verdict.seconds, modelling=seconds),
+    )
+
+
+def left_out(counts: CallCounts, read: int, written: int) -> str | None:
+    """Why a call cannot have done the task, which has to read and to write so many bytes, a clause; None where it can.
+
+    Nobody looks at what a counted call made, and the largest cases are run nowhere else. Sectors count each time that
+    they are asked for, so this is far from all that a call has to do.
+    """
+    reads = writes = 0.0
+    for event in counts.events:
+        if isinstance(event, Launch):
+            both = sum(traffic.atomic_sectors for traffic in event.traffic)
+            loads = sum(traffic.load_sectors for traffic in event.traffic)
+            stores = sum(traffic.store_sectors for traffic in event.traffic)
+            reads += event.count * _SECTOR_BYTES * (loads + both)
+            writes += event.count * _SECTOR_BYTES * (stores + both)
+        elif event.event in ("copy", "memset"):
+            reads += event.count * event.bytes if event.event == "copy" else 0
+            writes += event.count * event.bytes
+    # Of long threads only the first part is known, and what they write may come behind it.
+    written = 0 if counts.note else written
+    for verb, found, least in (("reads", reads, read), ("writes", writes, written)):
+        if not found >= _LEAST_SHARE * least:
+            return f"the counted call {verb} {found:.0f} bytes, and the task takes {least} at least"
+    return None
+
+
+def counter(builder: Builder, device: Device) -> Count:
+    """Counts calls by the traced build of a device that can look on while it executes, for the `chosen_gpu`."""
+    wanted = chosen_gpu()
+    card, precision = builder.card, builder.precision
+
+    def count(candidate: Candidate, labels: Sequence[str], seed: int) -> Mapping[str, CallCounts | str]:
+        if not isinstance(device, Observing):
+            return dict.fromkeys(labels, f"the {device.name} device cannot look on while it executes")
+        build = builder.traced_worker(candidate)
+        if build.worker is None:
+            return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
+        found = tracing.trace(device, builder.judge(), build.worker, labels, wanted=wanted, seed=seed)
+        cases = {case.label: case for case in card.cases}
+        told: dict[str, CallCounts | str] = {}
+        for label, one in zip(labels, found, strict=True):
+            if isinstance(one, tracing.NoTrace):
+                told[label] = one.reason
+            else:
+                least = card.floor_of(cases[label], precision)
+                told[label] = left_out(one, least["bytes_read"], least["bytes_written"]) or one
+        return told
+
+    return count

@@ -1,0 +1,82 @@
+"""Where the replies and verdicts of a run come from: models and a device, or the record of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from pathlib import Path
+
+from cudamaster.core.values import Precision, Role
+from cudamaster.devices.choose import choose as choose_device
+from cudamaster.models import choose
+from cudamaster.models.protocol import Model
+from cudamaster.runs import replaying
+from cudamaster.runs.budget import Limits
+from cudamaster.runs.record import Manifest, Replay, RunRecord, Settings, read_record
+from cudamaster.strategies.protocol import Workbench
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.workbench import evaluation
+
+
+def replayed_settings(
+    record: Path, manifest: Manifest, *, device: str, seed: int | None, models_only: bool, real_time: bool
+) -> Settings:
+    """Settings of a run that replays `record`, which `manifest` is of: those of the record.
+
+    `device` and `seed` of the inputs count where the models alone are replayed, and kernels are measured anew.
+    """
+    replay = Replay(str(record.resolve()), models_only, real_time)
+    settings = changed(manifest.settings, replay=replay)
+    return changed(settings, device=device, seed=seed) if models_only else settings
+
+
+def record_of(settings: Settings) -> RunRecord | None:
+    """The record that a run replays, every file checked; None where it replays none. Raises RunFolderError."""
+    return None if settings.replay is None else read_record(Path(settings.replay.record))
+
+
+def whole_record_of(settings: Settings) -> RunRecord | None:
+    """The record that verdicts too come from; None where kernels are measured, which takes a device."""
+    return None if settings.replay is None or settings.replay.models_only else record_of(settings)
+
+
+def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: str | None = None) -> Workbench:
+    """What judges the candidates of a run: a device, of several GPUs the one with the UUID `unit`, or the run's record.
+
+    Raises DeviceError, RunFolderError, and UsageError for thresholds that cannot be used.
+    """
+    record = whole_record_of(settings)
+    if record is not None:
+        return replaying.ReplayedWorkbench(record, card)
+    return evaluation.Workbench(
+        card,
+        precision,
+        choose_device(settings.device, unit),
+        seed=settings.seed,
+        profile=settings.profile,
+        thresholds=settings.thresholds,
+        brief_baseline=True,
+    )
+
+
+def models_must_be_usable(settings: Settings) -> None:
+    """Raise for what the first call of a run would tell only after measurements, as `choose.must_be_usable` does."""
+    if settings.replay is None:
+        choose.must_be_usable(_choice(settings))
+
+
+def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[Role, Model]:
+    """A model per role that is asked, within `limits`; `run` is the run's own folder, which may hold replies already.
+
+    Raises RunFolderError for a record that cannot be used, and UsageError.
+    """
+    record = record_of(settings)
+    if settings.replay is None or record is None:
+        return choose.build(_choice(settings), (limits or Limits()).reply_seconds)
+    done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
+    return replaying.models(
+        record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time
+    )
+
+
+def _choice(settings: Settings) -> choose.Choice:
+    return choose.Choice(settings.models, settings.base_url, settings.sampling)

@@ -1,0 +1,176 @@
+"""From what a record holds to what a reader is told: differences, the part of a log that matters, medians, sums."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from cudamaster.core.values import CaseVerdict, Findings, Verdict
+from cudamaster.models.metered import RoleUsage
+from cudamaster.runs.record import Settings
+from cudamaster.runs.summary import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
+
+TELLING_LINES = 12
+_ALONE = " alone"  # at the end of the name of a part (modelling.model.breakdown)
+
+
+def difference(before: str, after: str) -> str:
+    """Unified diff of two texts, without the lines that name files; empty where nothing changed."""
+    # Not splitlines, which takes form feeds and the like for line ends.
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
+    return "\n".join(list(lines)[2:])
+
+
+def telling_part(log: str) -> str:
+    """At most TELLING_LINES of a log: from the first error on where it names one, else from its start."""
+    lines = log.strip().splitlines()
+    start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
+    return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
+
+
+def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
+    """A modelled call on two lines, as the sum that it is and then its parts, which overlap and add up to more."""
+    alone = {name.removesuffix(_ALONE): us for name, us in breakdown.items() if name.endswith(_ALONE)}
+    whole, *rest = [f"{name} {us:.3g}" for name, us in breakdown.items() if not name.endswith(_ALONE)] or [""]
+    parts = ", ".join(f"{name} {us:.3g}" for name, us in alone.items())
+    summed = f"modelled µs: {whole}" + (f" = {' + '.join(rest)}" if rest else "")
+    return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
+
+
+def judgement(verdict: Verdict) -> Judgement:
+    """A verdict without its samples."""
+    return Judgement(
+        status=verdict.status,
+        detail=verdict.detail,
+        score=verdict.score,
+        speed=verdict.speed,
+        emulated=verdict.emulated,
+        modelled=verdict.modelled,
+        complete=verdict.complete,
+        log=verdict.log,
+        telling=telling_part(verdict.log),
+        notes=verdict.notes,
+        sanitizers=verdict.sanitizers,
+        cases=tuple(_case(case) for case in verdict.cases),
+        seconds=verdict.seconds,
+    )
+
+
+def seconds(attempt: AttemptAccount) -> float:
+    """Seconds in which an attempt was built and run; none where its verdict was there already."""
+    if attempt.judgement is None or attempt.judged_before:
+        return 0.0
+    spent = attempt.judgement.seconds
+    return spent.total
+
+
+def _case(case: CaseVerdict) -> CaseAccount:
+    baseline_us, candidate_us = case.times_us or (None, None)
+    parts = [output.worst_error / output.bound for output in case.outputs if output.bound]
+    return CaseAccount(
+        label=case.label,
+        sweep=case.sweep,
+        weight=case.weight,
+        status=case.status,
+        skipped=case.skipped,
+        detail=case.detail,
+        baseline_us=baseline_us,
+        candidate_us=candidate_us,
+        speed=case.speed,
+        of_floor=candidate_us / case.floor_us if candidate_us is not None and case.floor_us else None,
+        bound=case.modelled.bound if case.modelled is not None else None,
+        not_modelled=case.not_modelled,
+        of_bound=max(parts, key=lambda part: math.inf if math.isnan(part) else part) if parts else None,
+    )
+
+
+def profile(before: Findings | None, after: Findings) -> ProfileAccount:
+    """Every metric that either side was shown for, from all that was measured."""
+    names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
+    units = {**(before.units if before else {}), **after.units}
+    return ProfileAccount(
+        note=after.note,
+        kernel=after.kernel,
+        time_share=after.time_share,
+        bottleneck=after.bottleneck,
+        bottleneck_before=before.bottleneck if before else None,
+        metrics=tuple(_metric(name, _value(before, name), _value(after, name), units.get(name)) for name in names),
+        modelled=after.modelled,
+        breakdown=after.breakdown,
+    )
+
+
+def _value(findings: Findings | None, name: str) -> float | None:
+    return None if findings is None else findings.measured.get(name, findings.metrics.get(name))
+
+
+def _metric(name: str, before: float | None, after: float | None, unit: str | None) -> MetricAccount:
+    relative = (after - before) / before if before and after is not None else None
+    return MetricAccount(name, before, after, relative, unit)
+
+
+def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Words of a command that were added and removed."""
+    old, new = _words(before), _words(after)
+    return tuple(word for word in new if word not in old), tuple(word for word in old if word not in new)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a model may leave a quote open
+        return command.split()
+
+
+def usage(calls: Sequence[CallAccount]) -> RoleUsage:
+    """Sum over calls; one with an unknown part is None, as everywhere."""
+    prompt = [call.usage.prompt_tokens for call in calls]
+    completion = [call.usage.completion_tokens for call in calls]
+    dollars = [call.usage.dollars for call in calls]
+    cached = [call.usage.cached_tokens for call in calls]
+    return RoleUsage(
+        calls=len(calls),
+        prompt_tokens=None if None in prompt else sum(n for n in prompt if n is not None),
+        completion_tokens=None if None in completion else sum(n for n in completion if n is not None),
+        dollars=None if None in dollars else sum(n for n in dollars if n is not None),
+        seconds=sum(call.usage.seconds for call in calls),
+        cached_tokens=None if None in cached else sum(n for n in cached if n is not None),
+    )
+
+
+def of_them_kept(usage: RoleUsage) -> str:
+    """How many of the prompt's tokens the providers had kept from earlier calls; empty where it is none or unknown."""
+    return f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
+
+
+def origin(settings: Settings) -> str | None:
+    """What record a replay takes its answers from; None for a run that is none."""
+    replay = settings.replay
+    if replay is None:
+        return None
+    return f"{'replies' if replay.models_only else 'replies and verdicts'} replayed from {replay.record}"
+
+
+def sampling(settings: Settings) -> str | None:
+    """How the models were asked to answer; None where that was left to them."""
+    chosen = settings.sampling
+    told = [] if chosen.temperature is None else [f"temperature {chosen.temperature:g}"]
+    told += [] if chosen.reasoning_effort is None else [f"reasoning effort {chosen.reasoning_effort}"]
+    return ", ".join(told) or None
+
+
+def without_secrets(url: str | None) -> str | None:
+    """Scheme, host, port and path of a server's address: names, passwords and keys stand in the rest."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        where = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{where}{port}{parts.path}" if where else "an address that cannot be read"

@@ -1,0 +1,259 @@
+"""The run folder: everything a run made, on disk the moment it exists. The only module that writes one.
+
+    run.json                     what is run: task, settings, device, versions; there before anything else
+    lock                         held by the one process that works on the run
+    exchanges/0001_planner.json  request, reply and cost of each model call, in order; of a reply that is longer than
+                                 LONGEST_REPLY (models/protocol.py) the head, length and digest
+    candidates/<id>.cu           text of the region; the command is beside it in <id>.command
+    builds/<id>.log              what compiler and linker said
+    verdicts/<id>.json           status, checks and raw timings of a candidate
+    confirmations/<id>.json      the same of a second judgement, where the first had a score too good to be trusted
+    findings/<id>.json           what the profile filter kept for a new best
+    sessions.json                who worked on it: for how long, under which budget, and when it held a device
+    best.cu, best.json           the best so far; the baseline at first
+    summary.json                 the result; there only when the run is finished
+
+Each file is written beside its place, flushed to the disk and renamed, so a reader sees all of it or nothing,
+and a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears whole,
+with its run.json.
+
+Resume is replay: strategies do the same given the same replies and verdicts, so they run again from the start
+while `recording` hands out what is stored here. `record` is the way for those who look alone: it changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cudamaster.core.errors import CudaMasterError, RunFolderError, unwritable
+from cudamaster.core.folderlock import locked
+from cudamaster.core.records import to_json
+from cudamaster.core.values import Candidate, Findings, Precision, Verdict
+from cudamaster.models.protocol import Reply, Request
+from cudamaster.runs.budget import Session
+from cudamaster.runs.record import (
+    FOLDERS,
+    Exchange,
+    Manifest,
+    RunRecord,
+    Sessions,
+    Settings,
+    hash_of,
+    read_manifest,
+    request_hash,
+    unusable,
+)
+
+
+def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
+    """A path under `parent` for a new run, named after task, precision and time; nothing is created."""
+    name = f"{task}_{precision.value}_{datetime.now():%Y%m%d-%H%M%S}"
+    path = parent / name
+    number = 2
+    try:
+        while path.exists():
+            path = parent / f"{name}-{number}"
+            number += 1
+    except OSError as error:  # nobody may look there
+        raise unwritable(parent, error, "Choose another folder with --out.") from error
+    return path
+
+
+class RunFolder(RunRecord):
+    """An open run folder, locked against other processes until it is closed."""
+
+    def __init__(self, path: Path, manifest: Manifest, lock: int) -> None:
+        super().__init__(path, manifest)
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> RunFolder:
+        """Make the folder of a fresh run.
+
+        Raises RunFolderError when something is there already (an empty folder is not), and UsageError or DeviceError
+        when nothing can be written there.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(path)
+            staged = path.with_name(f".{path.name}.new-{os.getpid()}")
+            staged.mkdir()
+            lock = locked(staged)
+        except OSError as error:
+            raise _cannot_make(path, error) from error
+        try:
+            for name in FOLDERS:
+                (staged / name).mkdir()
+            write_record(staged / "run.json", manifest)
+            staged.rename(path)
+            _flush_folder(path.parent)
+        except OSError as error:
+            os.close(lock)
+            shutil.rmtree(staged, ignore_errors=True)
+            raise _cannot_make(path, error) from error
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, manifest, lock)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open the folder of an earlier run, remove what a kill left half-written, and check every file.
+
+        Raises RunFolderError when there is no run, another process works on it, or a file is damaged; it
+        names the file.
+        """
+        manifest = read_manifest(path)
+        try:
+            lock = locked(path)
+        except OSError as error:
+            raise unusable(path / "lock", error) from error
+        folder = cls(path, manifest, lock)
+        try:
+            folder._remove_half_written()
+            folder.check()
+            for name in FOLDERS:
+                (path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            folder.close()
+            raise unusable(error.filename or path, error) from error
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def close(self) -> None:
+        """Free the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def carry_on(self, settings: Settings) -> None:
+        """Give the run settings with more to do. Its summary goes first: a kill in between leaves it unfinished."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self.manifest = replace(self.manifest, settings=settings)
+        write_record(self.path / "run.json", self.manifest)
+
+    def save_exchange(self, number: int, request: Request, reply: Reply) -> None:
+        """Store one answered call."""
+        exchange = Exchange(number, request_hash(request), request, reply)
+        write_record(self.path / "exchanges" / f"{number:04d}_{request.role.value}.json", exchange)
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        """Store a candidate's text and command."""
+        code = self.path / "candidates" / f"{candidate.id}.cu"
+        _write(code, candidate.code)
+        _write(code.with_suffix(".command"), candidate.command)
+
+    def save_build_log(self, candidate: str, log: str) -> None:
+        """Store what compiler and linker said of a candidate."""
+        _write(self.path / "builds" / f"{candidate}.log", log)
+
+    def save_verdict(self, verdict: Verdict) -> None:
+        """Store a verdict under the id of its candidate."""
+        write_record(self.path / "verdicts" / f"{verdict.candidate}.json", verdict)
+
+    def save_confirmation(self, verdict: Verdict) -> None:
+        """Store a second verdict under the id of its candidate."""
+        write_record(self.path / "confirmations" / f"{verdict.candidate}.json", verdict)
+
+    def save_findings(self, findings: Findings) -> None:
+        """Store findings under the id of their candidate."""
+        write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
+
+    def save_sessions(self, sessions: tuple[Session, ...]) -> None:
+        """Replace what is known of those who worked on the run."""
+        write_record(self.path / "sessions.json", Sessions(sessions))
+
+    def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
+        """Replace best.cu and best.json by a new best. best.json names the candidate that it speaks of."""
+        _write(self.path / "best.cu", candidate.code)
+        best = {
+            "candidate": candidate.id,
+            "command": candidate.command,
+            "score": score,
+            "emulated": verdict.emulated,
+            **({} if verdict.modelled is None else {"modelled": verdict.modelled}),
+            "complete": verdict.complete,
+            "verdict": f"verdicts/{candidate.id}.json",
+        }
+        if self.confirmation(candidate.id) is not None:
+            best["confirmation"] = f"confirmations/{candidate.id}.json"
+        _write_json(self.path / "best.json", to_json(best))
+
+    def save_summary(self, summary: Mapping[str, object]) -> None:
+        """Store the result of a finished run."""
+        _write_json(self.path / "summary.json", to_json(summary))
+
+    def _remove_half_written(self) -> None:
+        for folder in (self.path, *(self.path / name for name in FOLDERS)):
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
+
+
+def _cannot_make(path: Path, error: OSError) -> CudaMasterError:
+    if path.is_dir():
+        return RunFolderError(
+            f"{path} exists already; a fresh run overwrites nothing.",
+            f"Continue it with --resume {path}, or choose another folder.",
+        )
+    return unwritable(f"The run folder {path}", error, "Choose another folder, with --out or --record.")
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove staged folders that a kill left before they became `path`: those whose lock nobody holds."""
+    for staged in path.parent.glob(f".{path.name}.new-*"):
+        try:
+            lock = locked(staged)
+        except RunFolderError:
+            continue
+        shutil.rmtree(staged)
+        os.close(lock)
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a dataclass with the hash that `record.decoded` holds it to."""
+    content = to_json(record)
+    _write_json(path, {**content, "hash": hash_of(content)})
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the place, flush, rename, flush the folder: the rename outlives a power cut too."""
+    staged = path.with_name(f".{path.name}.tmp")
+    try:
+        with staged.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise unwritable(path, error, "Make room or give access, then use --resume.") from error
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,221 @@
+"""A recorded search, from its start or from where it was stopped to its end: what `optimize` calls."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import cudamaster
+from cudamaster.core.errors import BudgetSpent, ModelError, RunFolderError
+from cudamaster.core.values import Candidate, Findings, Role, Verdict
+from cudamaster.models.metered import Meter, RoleUsage
+from cudamaster.models.protocol import Model
+from cudamaster.profiling.migration import Migration, migration
+from cudamaster.profiling.thresholds import load as load_thresholds
+from cudamaster.runs import carrying, worked_examples
+from cudamaster.runs.budget import Budget
+from cudamaster.runs.carrying import More
+from cudamaster.runs.folder import RunFolder
+from cudamaster.runs.record import FORMAT, Manifest, Settings
+from cudamaster.runs.recording import RecordedWorkbench, Recorder
+from cudamaster.runs.spending import Spending
+from cudamaster.strategies import registry
+from cudamaster.strategies.frame import Best
+from cudamaster.strategies.protocol import Observer, Silent, Workbench
+from cudamaster.strategies.result import Result, Round
+
+
+def optimize(
+    path: Path,
+    workbench: Workbench,
+    models: Mapping[Role, Model],
+    settings: Settings,
+    observer: Observer | None = None,
+    budget: Budget | None = None,
+) -> Result:
+    """Start a fresh run in the folder `path`, which must not exist, and carry it to its end, or to that of the budget.
+
+    Raises RunFolderError, ModelError, DeviceError and UsageError, and BudgetSpent where not even the baseline could
+    be judged. What was done until then is in the folder, and `resume` goes on from there.
+    """
+    registry.find(settings.strategy)
+    manifest = _manifest(workbench, settings)
+    with RunFolder.create(path, manifest) as folder:
+        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+
+
+def resume(
+    path: Path,
+    workbench: Workbench,
+    models: Mapping[Role, Model],
+    observer: Observer | None = None,
+    budget: Budget | None = None,
+    more: More | None = None,
+) -> Result:
+    """Carry an earlier run to its end, with the settings it was started with (`record.read_manifest`), and `more`.
+
+    No model is asked what it answered before and no candidate is judged again; a finished run gives its
+    result, or with more to do goes on behind it. Raises RunFolderError when the folder is damaged or task, card, device
+    or models are not those of the run, and what `carrying.settings_with` and `optimize` raise.
+    """
+    with RunFolder.open(path) as folder:
+        _must_belong(folder, workbench, models)
+        settings = carrying.settings_with(path, more or More())
+        if settings != folder.manifest.settings:
+            folder.carry_on(settings)
+        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+
+
+def must_make_sense(path: Path, result: Result) -> None:
+    """Raise ModelError where no round of the run in `path` came to a kernel. What was said is in the folder."""
+    if result.senseless is not None:
+        raise ModelError(
+            f"No round came to a kernel: {result.senseless.rstrip('.')}.",
+            f"What was answered is in {path / 'exchanges'}; start a fresh run with another model.",
+        )
+
+
+def _search(
+    folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer, budget: Budget
+) -> Result:
+    with Spending(folder, budget) as spending:
+        meter = Meter(lambda role, model: None, tuple(models))
+        run = folder.manifest
+        examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
+        recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
+        seen = _KeepsBest(folder, observer)
+        try:
+            result = registry.run(
+                RecordedWorkbench(workbench, folder, spending),
+                {role: meter.model(model) for role, model in recorded.items()},
+                folder.manifest.settings,
+                seen,
+            )
+        except BudgetSpent as spent:
+            stopped = seen.result(f"{spent.reason} {spent.fix}", meter.usage)
+            if stopped is None:
+                raise
+            spending.end(spent.reason)
+            observer.stopped(str(stopped.note))
+            return stopped
+        _save_summary(folder, result)
+    return result
+
+
+def _save_summary(folder: RunFolder, result: Result) -> None:
+    folder.save_summary(
+        {
+            "task": folder.manifest.task,
+            "precision": folder.manifest.precision,
+            "improved": result.improved,
+            "score": result.score,
+            "emulated": result.verdict.emulated,
+            **({} if result.verdict.modelled is None else {"modelled": result.verdict.modelled}),
+            "complete": result.verdict.complete,
+            "best": result.best.id,
+            "command": result.best.command,
+            "baseline": result.baseline.id,
+            "note": result.note,
+            "migration": _migration(folder, result),
+            "rounds": result.rounds,
+            "usage": result.usage,
+        }
+    )
+
+
+def _migration(folder: RunFolder, result: Result) -> Migration | None:
+    """What the best kernel changed in the hardware's terms; None where nothing improved or nothing was profiled."""
+    before, after = folder.findings(result.baseline.id), folder.findings(result.best.id)
+    if not result.improved or before is None or after is None:
+        return None
+    return migration(before, after, load_thresholds())
+
+
+def _manifest(workbench: Workbench, settings: Settings) -> Manifest:
+    return Manifest(
+        format=FORMAT,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
+        task=workbench.card.name,
+        precision=workbench.precision,
+        card_hash=workbench.card.hash,
+        baseline=workbench.baseline.id,
+        hardware=workbench.hardware,
+        settings=settings,
+    )
+
+
+def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model]) -> None:
+    run = folder.manifest
+    pairs = {
+        "task": (run.task, workbench.card.name),
+        "precision": (run.precision.value, workbench.precision.value),
+        "device": (run.hardware.name, workbench.hardware.name),
+        "task card": (run.card_hash, workbench.card.hash),
+        "baseline kernel or default command": (run.baseline, workbench.baseline.id),
+        **{
+            f"{role.value} model": (name, models[role].name if role in models else "missing")
+            for role, name in run.settings.models.items()
+        },
+    }
+    for what, (then, now) in pairs.items():
+        if then != now:
+            raise RunFolderError(
+                f"{folder.path} belongs to another run: its {what} is {then}, not {now}.",
+                "Resume it with what it was started with, or start a fresh run.",
+            )
+
+
+class _KeepsBest:
+    """Passes every event on, keeps the best so far in the folder, and knows what a stopped search came to."""
+
+    def __init__(self, folder: RunFolder, inner: Observer) -> None:
+        self._folder = folder
+        self.asking = inner.asking
+        self.trying_again = inner.trying_again
+        self.evaluating = inner.evaluating
+        self.round_started = inner.round_started
+        self.planned = inner.planned
+        self.without_command = inner.without_command
+        self.written = inner.written
+        self.judged = inner.judged
+        self.diagnosed = inner.diagnosed
+        self.stopped = inner.stopped
+        self._inner = inner
+        self._baseline: Best | None = None
+        self._best: Best | None = None
+        self._rounds: list[Round] = []
+
+    def result(self, note: str, usage: Mapping[Role, RoleUsage]) -> Result | None:
+        """The best so far and the rounds that were ended; None before the baseline was judged."""
+        if self._baseline is None or self._best is None:
+            return None
+        baseline, best = self._baseline, self._best
+        return Result(
+            baseline.candidate,
+            baseline.verdict,
+            best.candidate,
+            best.verdict,
+            best.findings,
+            best.score,
+            tuple(self._rounds),
+            dict(usage),
+            note,
+            stopped=True,
+        )
+
+    def round_ended(self, finished: Round) -> None:
+        self._rounds.append(finished)
+        self._inner.round_ended(finished)
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        self._baseline = self._best = Best(candidate, verdict, findings, 1.0)
+        self._folder.save_best(candidate, verdict, 1.0)
+        self._inner.baseline(candidate, verdict, findings)
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        self._best = Best(candidate, verdict, findings, score)
+        self._folder.save_best(candidate, verdict, score)
+        self._inner.improved(candidate, verdict, findings, score)

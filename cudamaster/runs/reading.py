@@ -1,0 +1,365 @@
+"""Reads a run folder for a person: the search runs again on what is stored, and each step is written down.
+
+Nothing is asked, judged or changed. As with resume, strategies do the same given the same replies and verdicts, so
+that an account cannot tell anything else than what happened; where record and program part ways, that is an error.
+Prompts are not compared: a run stays readable when their wording changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from pathlib import Path
+
+from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
+from cudamaster.core.values import Candidate, Findings, Hardware, Plan, Precision, Role, Status, Verdict
+from cudamaster.models.protocol import Reply, Request
+from cudamaster.runs import digest
+from cudamaster.runs.record import RunRecord, read_record
+from cudamaster.runs.summary import (
+    AttemptAccount,
+    BestAccount,
+    CallAccount,
+    Judgement,
+    ProfileAccount,
+    RoundAccount,
+    RunAccount,
+    State,
+)
+from cudamaster.strategies import registry
+from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.result import Result, Round
+
+_REPLY_LIMIT = 4000  # characters of a refused reply
+_OTHERWISE = "Restore the folder from a copy, or read it with the version that wrote it (run.json names that)."
+
+
+def read(path: Path) -> RunAccount:
+    """The account of a run, finished or not. Raises RunFolderError where there is none or it is damaged."""
+    record = read_record(path)
+    strategy = record.manifest.settings.strategy
+    if strategy not in registry.STRATEGIES:
+        raise RunFolderError(f"{path} is a run of the strategy {strategy}, which is not known here.", _OTHERWISE)
+    return _Replay(record).account()
+
+
+class _RecordEnds(Exception):
+    """The record holds no more: `missing` is the file that the next step would have made while `doing` something."""
+
+    def __init__(self, missing: str, doing: str) -> None:
+        super().__init__(missing)
+        self.missing = missing
+        self.doing = doing
+
+
+@dataclass
+class _OpenRound:
+    """A round while it is told."""
+
+    number: int
+    best: str
+    plan: Plan | None = None
+    attempts: list[AttemptAccount] = field(default_factory=list)
+    calls: list[CallAccount] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    profile: ProfileAccount | None = None
+    ended: Round | None = None
+    gave_up: bool = False
+
+
+class _Replay(Silent):
+    """Watches the search as its observer, and hands it what the record holds."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        # Taken first, so that what a working process adds meanwhile looks like no gap.
+        self._finished = record.finished
+        self._exchanges = sum(1 for _ in (record.path / "exchanges").glob("*.json"))
+        self._asked = 0
+        self._rounds: list[_OpenRound] = []
+        self._seen: dict[str, Candidate] = {}
+        self._judged: set[str] = set()
+        self._best: tuple[Candidate, Findings | None, float] | None = None
+        self._baseline_judgement: Judgement | None = None
+        self._baseline_profile: ProfileAccount | None = None
+        self._note: str | None = None
+        self._last_reply = ""
+
+    def account(self) -> RunAccount:
+        run = self.record.manifest
+        doing: str | None = None
+        result: Result | None = None
+        try:
+            result = self._search()
+        except _RecordEnds as end:
+            if self._finished or self._exchanges > self._asked:
+                raise RunFolderError(
+                    f"{self.record.path / end.missing} is missing, though the run went on after it.", _OTHERWISE
+                ) from end
+            doing = end.doing
+        except (DeviceError, UsageError) as error:  # the run ended on that, and so would a resumed one
+            doing = error.reason
+        else:
+            self._must_agree(result)
+            doing = None if self.record.finished else "writing the summary"
+        return RunAccount(
+            path=str(self.record.path),
+            state=State.FINISHED if doing is None else State.RUNNING if self.record.in_use else State.STOPPED,
+            stopped_at=doing and self._with_why(doing),
+            note=self._note,
+            task=run.task,
+            precision=run.precision,
+            hardware=run.hardware,
+            settings=changed(run.settings, base_url=digest.without_secrets(run.settings.base_url)),
+            search=registry.described(run.settings),
+            started=run.started,
+            versions=run.versions,
+            baseline=run.baseline,
+            baseline_judgement=self._baseline_judgement,
+            baseline_profile=self._baseline_profile,
+            rounds=tuple(self._told()),
+            best=self._best_account(),
+            usage=digest.usage([call for told in self._rounds for call in told.calls]),
+        )
+
+    def _search(self) -> Result:
+        run = self.record.manifest
+        baseline = self.record.candidate(run.baseline)
+        if baseline is None:
+            raise _RecordEnds(f"candidates/{run.baseline}.cu", "preparing the baseline")
+        self._seen[baseline.id] = baseline
+        bench = _StoredBench(self, baseline, run.hardware)
+        models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
+        return registry.run(bench, models, run.settings, self)
+
+    def _with_why(self, doing: str) -> str:
+        """What it was doing, and why the last session ended before the run did: nothing where it was killed."""
+        sessions = self.record.sessions
+        why = sessions[-1].ended if sessions and not self.record.in_use else None
+        return f"{doing}; {why}" if why and why != doing else doing
+
+    def _must_agree(self, result: Result) -> None:
+        """The record is used up, and the summary says what the replay came to."""
+        if self._exchanges > self._asked:
+            raise RunFolderError(
+                f"Exchange {self._asked + 1} in {self.record.path} follows the end of the search.", _OTHERWISE
+            )
+        summary = self.record.summary
+        if summary is not None and (summary.get("best"), summary.get("score")) != (result.best.id, result.score):
+            raise RunFolderError(
+                f"{self.record.path / 'summary.json'} does not say what the run came to: "
+                f"{result.best.id} with {result.score}.",
+                _OTHERWISE,
+            )
+
+    # ---- what the search asks for
+
+    def answer(self, request: Request, name: str) -> Reply:
+        """The stored reply to the next request."""
+        self._asked += 1
+        number, role = self._asked, request.role
+        stored = self.record.exchange(number)
+        if stored is None:
+            raise _RecordEnds(f"exchanges/{number:04d}_{role.value}.json", f"asking the {role.value} agent ({name})")
+        then = stored.request
+        differ = [key for key in request.facts if then.facts.get(key, request.facts[key]) != request.facts[key]]
+        if then.role is not role or differ or ("misfit" in then.facts) != ("misfit" in request.facts):
+            raise RunFolderError(
+                f"Exchange {number} in {self.record.path} does not fit the search: it went to the {then.role.value}, "
+                f"where the {role.value} is asked{''.join(f', with another {key}' for key in differ)}.",
+                _OTHERWISE,
+            )
+        calls = self._rounds[-1].calls
+        if "misfit" in request.facts:
+            calls[-1] = changed(calls[-1], refused=str(request.facts["misfit"]), reply=self._last_reply)
+        self._last_reply = stored.reply.text[:_REPLY_LIMIT]
+        calls.append(CallAccount(number, role, stored.reply.model, stored.reply.usage))
+        return stored.reply
+
+    def judge(self, candidate: Candidate) -> Verdict:
+        """The stored verdict."""
+        verdict = self.record.verdict(candidate.id)
+        if verdict is None:
+            raise _RecordEnds(
+                f"verdicts/{candidate.id}.json", f"building, checking and timing the candidate {candidate.id}"
+            )
+        if not self._rounds:
+            self._baseline_judgement = digest.judgement(verdict)
+        return verdict
+
+    def judge_again(self, candidate: Candidate) -> Verdict:
+        """The stored second verdict."""
+        verdict = self.record.confirmation(candidate.id)
+        if verdict is None:
+            raise _RecordEnds(f"confirmations/{candidate.id}.json", f"measuring the candidate {candidate.id} again")
+        return verdict
+
+    def profile(self, candidate: Candidate) -> Findings:
+        """The stored findings."""
+        findings = self.record.findings(candidate.id)
+        if findings is None:
+            raise _RecordEnds(f"findings/{candidate.id}.json", f"profiling the candidate {candidate.id}")
+        return findings
+
+    # ---- what the search tells
+
+    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
+        self._best = (candidate, findings, 1.0)
+        self._judged.add(candidate.id)
+        self._baseline_profile = digest.profile(None, findings)
+
+    def round_started(self, number: int, rounds: int) -> None:
+        assert self._best is not None
+        self._rounds.append(_OpenRound(number, self._best[0].id))
+
+    def planned(self, number: int, plan: Plan) -> None:
+        self._rounds[-1].plan = plan
+
+    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
+        self._rounds[-1].diagnosis = diagnosis
+
+    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
+        calls = self._rounds[-1].calls
+        refused = f"{misfit.reason} The default command was taken."
+        calls[-1] = changed(calls[-1], refused=refused, reply=self._last_reply)
+
+    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
+        told = self._rounds[-1]
+        self._seen[candidate.id] = candidate
+        before = self._seen[source or (told.attempts[-1].candidate if debug_try else told.best)]
+        added, removed = digest.flags(before.command, candidate.command)
+        diff = digest.difference(before.code, candidate.code)
+        signs = [line[:1] for line in diff.split("\n")]
+        told.attempts.append(
+            AttemptAccount(
+                debug_try=debug_try,
+                diagnosis=told.diagnosis if debug_try else None,
+                candidate=candidate.id,
+                written_from=before.id,
+                diff=diff,
+                lines_added=signs.count("+"),
+                lines_removed=signs.count("-"),
+                command=candidate.command,
+                flags_added=added,
+                flags_removed=removed,
+                judged_before=candidate.id in self._judged,
+                judgement=None,
+            )
+        )
+
+    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
+        attempts = self._rounds[-1].attempts
+        attempts[-1] = changed(attempts[-1], judgement=digest.judgement(verdict))
+        self._judged.add(candidate.id)
+
+    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
+        assert self._best is not None
+        self._rounds[-1].profile = digest.profile(self._best[1], findings)
+        self._best = (candidate, findings, score)
+
+    def round_ended(self, finished: Round) -> None:
+        told = self._rounds[-1]
+        told.ended = finished
+        last = told.attempts[-1].judgement if told.attempts else None
+        misfit = finished.outcome.status is Status.REJECTED and (last is None or finished.outcome.detail != last.detail)
+        if misfit:
+            reason = finished.outcome.detail.rpartition("in no usable form: ")[2]
+            told.calls[-1] = changed(told.calls[-1], refused=reason, reply=self._last_reply)
+        told.gave_up = not misfit and told.calls[-1].role is Role.DEBUG
+
+    def stopped(self, note: str) -> None:
+        self._note = note
+
+    # ---- what is told
+
+    def _told(self) -> list[RoundAccount]:
+        rounds = []
+        best_score, best = 1.0, self.record.manifest.baseline
+        for told in self._rounds:
+            if told.ended is not None:
+                best_score, best = told.ended.best_score, told.ended.best
+            outcome = told.ended.outcome if told.ended else None
+            rounds.append(
+                RoundAccount(
+                    number=told.number,
+                    plan=told.plan,
+                    attempts=tuple(told.attempts),
+                    status=outcome.status if outcome else None,
+                    score=outcome.score if outcome else None,
+                    accepted=outcome.accepted if outcome else None,
+                    why=outcome.detail if outcome else None,
+                    gave_up=told.gave_up,
+                    profile=told.profile,
+                    best_score=best_score,
+                    best=best,
+                    calls=tuple(told.calls),
+                    usage=digest.usage(told.calls),
+                    judging_s=sum(digest.seconds(attempt) for attempt in told.attempts),
+                )
+            )
+        return rounds
+
+    def _best_account(self) -> BestAccount | None:
+        if self._best is None:
+            return None
+        best, baseline = self._best[0], self._seen[self.record.manifest.baseline]
+        return BestAccount(
+            candidate=best.id,
+            command=best.command,
+            code=best.code,
+            score=self._best[2],
+            improved=best.id != baseline.id,
+            diff=digest.difference(baseline.code, best.code),
+        )
+
+
+class _StoredModel:
+    """A model that answers from the record."""
+
+    def __init__(self, replay: _Replay, name: str) -> None:
+        self.name = name
+        self._replay = replay
+
+    def ask(self, request: Request) -> Reply:
+        return self._replay.answer(request, self.name)
+
+
+class _StoredCard:
+    """What prompts need of a task card. They are read by nobody here, so that no card has to exist any more."""
+
+    title = hash = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
+        twin = "_bf16" if precision is Precision.BF16 else ""
+        return f"{self.name}{twin}{'_optimized' if optimized else ''}"
+
+    def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
+        return self.wrapper(precision, optimized=optimized)
+
+    def describe(self, precision: Precision) -> str:
+        return ""
+
+
+class _StoredBench:
+    """A workbench whose verdicts and findings are those of the record."""
+
+    def __init__(self, replay: _Replay, baseline: Candidate, hardware: Hardware) -> None:
+        self.card = _StoredCard(baseline.task)
+        self.precision = baseline.precision
+        self.baseline = baseline
+        self.hardware = hardware
+        self._replay = replay
+
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        return self._replay.judge(candidate)
+
+    def measure_again(self, candidate: Candidate) -> Verdict:
+        return self._replay.judge_again(candidate)
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        return self._replay.profile(candidate)

@@ -1,0 +1,235 @@
+"""What a reader is told of a run: values that `reading` fills from a run folder, and pages and terminals show.
+
+What the folder does not hold is None. Raw samples, prompts and whole logs stay in the folder, where candidate ids and
+numbers of exchanges lead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cudamaster.agents.debug import Diagnosis
+from cudamaster.core.speed import Comparison
+from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
+from cudamaster.models.metered import RoleUsage
+from cudamaster.models.protocol import Usage
+from cudamaster.runs.record import Settings
+
+TOLD_IN_PERCENT = 9.0  # relative changes up to this: tenfold
+
+
+class State(StrEnum):
+    """How far a run is. The list is closed."""
+
+    FINISHED = "finished"
+    RUNNING = "running"  # a process works on it
+    STOPPED = "stopped"  # killed, interrupted, or ended by an error; it can be resumed
+
+
+@dataclass(frozen=True)
+class CallAccount:
+    """One call of a model. `refused` says why its reply was of no use, and then `reply` is how that began."""
+
+    number: int
+    role: Role
+    model: str
+    usage: Usage
+    refused: str | None = None
+    reply: str | None = None
+
+
+@dataclass(frozen=True)
+class CaseAccount:
+    """One case of a verdict: median times of whole calls in microseconds, and the speedup with its interval.
+
+    `of_floor` is the candidate's time as a multiple of the least possible, `of_bound` the worst error as a part of
+    what is allowed. Where times are modelled, `bound` says what bounds the candidate's, and `not_modelled` why there is
+    none.
+    """
+
+    label: str
+    sweep: bool
+    weight: float
+    status: Status | None
+    skipped: str | None
+    detail: str
+    baseline_us: float | None
+    candidate_us: float | None
+    speed: Comparison | None
+    of_floor: float | None
+    of_bound: float | None
+    bound: str | None = None
+    not_modelled: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the part of it that says most."""
+
+    status: Status
+    detail: str
+    score: float | None
+    speed: Comparison | None
+    emulated: bool
+    complete: bool
+    log: str
+    telling: str
+    notes: tuple[str, ...]
+    sanitizers: Mapping[str, str]
+    cases: tuple[CaseAccount, ...]
+    seconds: Seconds
+    modelled: GpuModel | None = None
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.emulated, modelled=self.modelled)
+
+
+@dataclass(frozen=True)
+class AttemptAccount:
+    """One candidate: what it was written from and what changed, and what became of it.
+
+    `diff` is a unified diff, empty where the code stayed; `judged_before` says that the very same candidate had its
+    verdict from an earlier attempt. `judgement` is None where the run stopped before it.
+    """
+
+    debug_try: int
+    diagnosis: Diagnosis | None
+    candidate: str
+    written_from: str
+    diff: str
+    lines_added: int
+    lines_removed: int
+    command: str
+    flags_added: tuple[str, ...]
+    flags_removed: tuple[str, ...]
+    judged_before: bool
+    judgement: Judgement | None
+
+
+def change(relative: float | None, unknown: str = "–") -> str:
+    """How a metric changed, in percent.
+
+    Beyond tenfold, what was there before was next to nothing, and a percentage of it would be noise.
+    """
+    if relative is None or math.isnan(relative):
+        return unknown
+    return f"{relative:+.0%}" if relative <= TOLD_IN_PERCENT else "> 10 x"
+
+
+@dataclass(frozen=True)
+class MetricAccount:
+    """One metric before and after. `relative` is (after - before) / before, where that is a number.
+
+    `unit` is None where the metric's name tells it.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    relative: float | None
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class ProfileAccount:
+    """What the hardware said of a new best, beside what it said of the best before it (of the baseline: nothing).
+
+    Where it was a model that said it, `modelled` is that, and `breakdown` where the time of a call goes (µs).
+    """
+
+    note: str
+    kernel: str | None
+    time_share: float | None
+    bottleneck: Bottleneck | None
+    bottleneck_before: Bottleneck | None
+    metrics: tuple[MetricAccount, ...]
+    modelled: GpuModel | None = None
+    breakdown: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundAccount:
+    """One round. `accepted` and `why` are None where the run stopped within it or had no further idea.
+
+    `gave_up` says that the Debug agent had no fix to offer; `best_score` and `best` are those after the round.
+    `judging_s` are the seconds in which candidates were built and run.
+    """
+
+    number: int
+    plan: Plan | None
+    attempts: tuple[AttemptAccount, ...]
+    status: Status | None
+    score: float | None
+    accepted: bool | None
+    why: str | None
+    gave_up: bool
+    profile: ProfileAccount | None
+    best_score: float
+    best: str
+    calls: tuple[CallAccount, ...]
+    usage: RoleUsage
+    judging_s: float
+
+
+@dataclass(frozen=True)
+class BestAccount:
+    """The best candidate so far, the baseline at first, with its difference from the baseline."""
+
+    candidate: str
+    command: str
+    code: str
+    score: float
+    improved: bool
+    diff: str
+
+
+@dataclass(frozen=True)
+class RunAccount:
+    """A run as far as it got. `stopped_at` says what an unfinished one was doing, `note` why one ended early.
+
+    `settings` are those of the run, the server's address without what may be a secret in it; `search` is the strategy
+    with its figures in words.
+    """
+
+    path: str
+    state: State
+    stopped_at: str | None
+    note: str | None
+    task: str
+    precision: Precision
+    hardware: Hardware
+    settings: Settings
+    search: str
+    started: str
+    versions: Mapping[str, str]
+    baseline: str
+    baseline_judgement: Judgement | None
+    baseline_profile: ProfileAccount | None
+    rounds: tuple[RoundAccount, ...]
+    best: BestAccount | None
+    usage: RoleUsage
+
+    @property
+    def best_speed(self) -> Comparison | None:
+        """P of the best kernel with its interval; None of the baseline, or where it is not known."""
+        if self.best is None:
+            return None
+        attempts = [attempt for told in self.rounds for attempt in told.attempts]
+        judged = [one.judgement for one in attempts if one.candidate == self.best.candidate and one.judgement]
+        return next((one.speed for one in reversed(judged) if one.score == self.best.score), None)
+
+    @property
+    def modelled(self) -> GpuModel | None:
+        """The model that its scores are by; None where they are measured, or the baseline has no modelled time."""
+        judged = self.baseline_judgement
+        return self.hardware.modelled if judged is None else judged.modelled
+
+    @property
+    def mark(self) -> str:
+        """As of a verdict: "modelled", "emulated" or empty."""
+        return mark(emulated=self.hardware.emulated, modelled=self.modelled)

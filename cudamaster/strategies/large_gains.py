@@ -1,0 +1,173 @@
+"""A score that looks too good is looked at again before it counts: for all strategies, in this one place.
+
+Too good is a new best that is more than a factor above the best so far, or above a set score. The CUDA-L1 paper has
+both rules (section 2.4.4, "strict verification"), and takes such a score when a second measurement agrees. Here
+- it is measured again in fresh processes with fresh inputs, and the lower of both counts: what made the first one too
+  good is not in it. Where the two lie further apart than their intervals and AGREEMENT allow, a note says so. Times of
+  the CPU device are not looked at again: a model says the same of the same kernel, and emulated ones claim nothing.
+- a reviewer, where one is named, is asked whether the kernel is a trick (section 3.2 there: a model that checks
+  rewards, with known cases). A kernel that it calls one counts as rejected, with its reason.
+
+What was measured and what was said is kept either way; a kernel is scrutinised once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Protocol
+
+from cudamaster.agents import reviewer
+from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
+from cudamaster.models.metered import Meter, RoleUsage
+from cudamaster.models.protocol import Model
+from cudamaster.strategies.frame import brief_of
+from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, Workbench
+
+# Two measurements that differ by less than this agree whatever their intervals say: these know nothing of what differs
+# from one process to the next. That is 0.5 µs of a call of 10 (core/speed.py), and more where calls ask the driver for
+# memory: spmv_csc in bf16, whose baseline does, had P = 9.8 and 8.8 on an H200.
+AGREEMENT = 0.25
+
+
+class RemeasuringWorkbench(Workbench, MeasuresAgain, Protocol):
+    """A workbench that can judge a candidate a second time."""
+
+
+@dataclass(frozen=True)
+class JumpRule:
+    """When a new best is too good: above `factor` times the best so far, or above `above`. 0 switches a rule off."""
+
+    factor: float = 2.0
+    above: float = 8.0
+
+    def __post_init__(self) -> None:
+        if not (self.factor == 0 or self.factor >= 1):
+            raise UsageError(f"A jump by a factor of {self.factor} is none.", "Give 1 or more, or 0 for no such rule.")
+        if not self.above >= 0:
+            raise UsageError(f"A jump above {self.above} is none.", "Give 0 or more; 0 is no such rule.")
+
+    def broken(self, score: float, best: float) -> str | None:
+        """Why a score is too good for a new best, or None."""
+        if not score > best:
+            return None
+        if self.factor and score > self.factor * best:
+            return f"P = {score:.3f} is more than {self.factor:g} times the best so far, {best:.3f}"
+        if self.above and score > self.above:
+            return f"P = {score:.3f} is above {self.above:g}"
+        return None
+
+
+class Scrutiny:
+    """A workbench that takes no jump on trust. `usage` is what its reviewer cost."""
+
+    def __init__(self, inner: RemeasuringWorkbench, rule: JumpRule, model: Model | None, observer: Observer) -> None:
+        """`model` is the reviewer, None where none is to be asked."""
+        self._inner = inner
+        self._rule = rule
+        self._observer = observer
+        self._meter = Meter(observer.asking, () if model is None else (Role.REVIEWER,))
+        self._reviewer = None if model is None else self._meter.model(model)
+        self._best = 1.0
+        self._told: dict[str, Verdict] = {}
+
+    @property
+    def usage(self) -> Mapping[Role, RoleUsage]:
+        """What the reviewer cost; empty without one."""
+        return dict(self._meter.usage)
+
+    @property
+    def card(self) -> Card:
+        """The task."""
+        return self._inner.card
+
+    @property
+    def precision(self) -> Precision:
+        """Element type of the run."""
+        return self._inner.precision
+
+    @property
+    def baseline(self) -> Candidate:
+        """The baseline as a candidate."""
+        return self._inner.baseline
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device in words and figures."""
+        return self._inner.hardware
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        """What the profile filter says of a correct candidate."""
+        return self._inner.findings(candidate, verdict)
+
+    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
+        """The verdict that counts: the workbench's own, or what scrutiny made of it."""
+        if candidate.id not in self._told:
+            verdict = self._inner.evaluate(candidate, to_beat=to_beat)
+            if candidate.id != self._inner.baseline.id:
+                verdict = self._scrutinised(candidate, verdict)
+                if verdict.correct and verdict.score is not None and verdict.score > self._best:
+                    self._best = verdict.score
+            self._told[candidate.id] = verdict
+        return self._told[candidate.id]
+
+    def _scrutinised(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        jump = self._jump(verdict)
+        if jump is not None and not verdict.emulated:
+            self._observer.evaluating(candidate)
+            verdict = agreed(verdict, self._inner.measure_again(candidate), jump)
+        if self._reviewer is not None and self._jump(verdict) is not None:
+            verdict = self._reviewed(self._reviewer, candidate, verdict)
+        return verdict
+
+    def _jump(self, verdict: Verdict) -> str | None:
+        if not verdict.correct or verdict.score is None:
+            return None
+        return self._rule.broken(verdict.score, self._best)
+
+    def _reviewed(self, model: Model, candidate: Candidate, verdict: Verdict) -> Verdict:
+        brief, baseline = brief_of(self._inner), self._inner.baseline.code
+        try:
+            said = reviewer.review(model, brief, baseline, candidate, verdict, self._best)
+        except ReplyMisfit as misfit:
+            return changed(verdict, notes=(*verdict.notes, f"no review: {misfit}"))
+        if not said.hack:
+            note = f"the reviewer ({model.name}) finds no trick" + (f": {said.reason}" if said.reason else "")
+            return changed(verdict, notes=(*verdict.notes, note))
+        detail = f"The reviewer ({model.name}) calls it a trick{f' ({said.case})' if said.case else ''}: {said.reason}"
+        return changed(verdict, status=Status.REJECTED, detail=detail, log=detail, score=None, speed=None)
+
+
+def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
+    """What two measurements of one candidate come to: the lower of them, or what is wrong with the second.
+
+    `why` says what made the second one necessary.
+    """
+    if not second.correct:
+        note = f"{why}; judged again, it is {second.status.value}"
+        return changed(second, notes=(*second.notes, note))
+    assert first.score is not None
+    if second.score is None:
+        detail = f"{why}; measured again in fresh processes it has no score: neither counts"
+        return changed(first, score=None, speed=None, detail=detail)
+    lower = min((first, second), key=lambda verdict: verdict.score or 0.0)
+    far = " though they are far apart" if _apart(first, second) else ""
+    note = f"{why}; measured again in fresh processes: {second.score:.3f}, the lower counts{far}"
+    notes = dict.fromkeys((*first.notes, *second.notes, note))
+    return changed(lower, notes=tuple(notes), sanitizers=first.sanitizers)
+
+
+def _apart(first: Verdict, second: Verdict) -> bool:
+    """Whether two scores differ by more than AGREEMENT and their intervals do not meet."""
+    assert first.score is not None
+    assert second.score is not None
+    low, high = sorted((first.score, second.score))
+    if not high > low * (1 + AGREEMENT):
+        return False
+    if first.speed is None or second.speed is None:
+        return True
+    one, other = first.speed.interval, second.speed.interval
+    return max(one.low, other.low) > min(one.high, other.high)

@@ -1,0 +1,1 @@
+"""The tasks: cards read and checked, cases drawn from them, harnesses rendered."""

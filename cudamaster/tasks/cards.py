@@ -1,0 +1,419 @@
+"""Task cards: the one place where a task is described, read from YAML and checked.
+
+A card holds what a task computes, the wrapper's parameters, the cases, how inputs are made and how outputs are
+checked. It holds no code: kernels and oracles are beside it in bench/.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, UsageError, nearest
+from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
+from cudamaster.core.values import Precision, content_hash
+from cudamaster.tasks.held_out import Block, check_blocks
+
+ELEMENT_BYTES = {"float": 4, "int": 4}
+_T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster, where it is there
+_T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
+# Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
+_LONGEST_FILE = 16 * 1024
+_MOST_CASES = 500
+_WHOLE = 2**53  # the harness holds sizes as doubles
+# What is written into the harness as it stands: names, and the words of its comment.
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]+$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class Parameter(_Strict):
+    """One parameter of the wrapper: a scalar, or a device buffer of `length` elements.
+
+    The reference makes `unit` consecutive elements of an output together, at the `cost` of so many operations. On a
+    case where all of them would take too long, it is asked for some of the units.
+    """
+
+    name: _Name
+    type: Literal["T", "float", "int"]
+    meaning: str
+    role: Literal["scalar", "input", "output", "inout"] = "scalar"
+    length: str | None = None
+    check: Literal["bounded", "exact"] = "bounded"
+    unit: str = "1"
+    cost: str = "1"
+
+    @model_validator(mode="after")
+    def _length_for_buffers(self) -> Parameter:
+        if (self.role == "scalar") != (self.length is None):
+            raise ValueError(f"parameter {self.name}: a buffer has a role and a length, a scalar has neither")
+        return self
+
+    def c_type(self, precision: Precision) -> str:
+        """Type of the parameter in C, e.g. "const __nv_bfloat16*"."""
+        base = self.element_type(precision)
+        return {"scalar": base, "input": f"const {base}*"}.get(self.role, f"{base}*")
+
+    def element_type(self, precision: Precision) -> str:
+        """Type of one element in C."""
+        return _T_TYPES[precision] if self.type == "T" else self.type
+
+    def element_bytes(self, precision: Precision) -> int:
+        """Bytes of one element."""
+        return _T_BYTES[precision] if self.type == "T" else ELEMENT_BYTES[self.type]
+
+
+class Floor(_Strict):
+    """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`.
+
+    `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 operands.
+    """
+
+    bytes_read: str
+    bytes_written: str
+    operations: str
+    products: bool = False
+
+
+class Case(_Strict):
+    """One set of sizes. `values` holds every size, derived ones too; `sweep` cases are timed and scored.
+
+    A `held_out` case is in no card: it was drawn for one evaluation.
+    """
+
+    values: Mapping[str, Number]
+    sweep: bool
+    label: str
+    weight: float
+    held_out: bool = False
+
+
+class TaskCard(_Strict):
+    """One of the fifty tasks (paper table 7).
+
+    `held_out` and `held_out_large` are how further cases are drawn for every evaluation: small ones, and such as are
+    near the largest timed one. tasks/held_out.py says how they are written.
+    """
+
+    id: int = Field(ge=1, le=50)
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    title: _Line
+    category: Literal["dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"]
+    summary: str
+    formula: _Line
+    sizes: Mapping[_Name, Number | str | None]
+    fixed: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...]
+    inputs: tuple[str, ...]
+    sweep: tuple[Mapping[str, list[Number] | Number], ...]
+    verify: tuple[Mapping[str, list[Number] | Number], ...]
+    held_out: tuple[Block, ...]
+    held_out_large: tuple[Block, ...]
+    weight: str
+    floor: Floor
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskCard:
+        if not any(case.sweep for case in self.cases):
+            raise ValueError("there is no timed case: sweep is empty")
+        filled = [name for generator in self.inputs for name in self._filled_by(generator)]
+        wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
+        if sorted(filled) != sorted(wanted):
+            raise ValueError(f"inputs fill {filled}, and what has to be filled once each is {wanted}")
+        scalars = [p.name for p in self.parameters if p.role == "scalar"]
+        if missing := [name for name in scalars if name not in self.sizes]:
+            raise ValueError(f"scalar parameters {missing} have no entry in sizes")
+        if not any(p.role in ("output", "inout") for p in self.parameters):
+            raise ValueError("no parameter is an output")
+        if len({p.name for p in self.parameters}) < len(self.parameters):
+            raise ValueError("two parameters have the same name")
+        if unknown := [name for name in self.fixed if name not in self.sizes]:
+            raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
+        self._check_written()
+        for case in self.cases:
+            self.check_case(case)
+        check_blocks(self)
+        return self
+
+    def _check_written(self) -> None:
+        """What the harness holds as C can be written as C, those defaults included that no case takes."""
+        for position, default in enumerate(self.sizes.values()):
+            if default is not None:
+                to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
+        for parameter in self.parameters:
+            for text in (parameter.length, parameter.unit, parameter.cost):
+                if text is not None:
+                    to_c(text, dict.fromkeys(self.sizes, "c"))
+
+    def check_case(self, case: Case) -> None:
+        """Raises ValueError unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
+        if not (case.weight > 0 if case.sweep else case.weight >= 0):
+            raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
+        real = {p.name for p in self.parameters if p.role == "scalar" and p.type != "int"}
+        names = {name: float(value) if name in real else value for name, value in case.values.items()}
+        for parameter in self.parameters:
+            for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
+                number = least if text is None else evaluate(text, names)
+                if not isinstance(number, int) or not least <= number <= _WHOLE:
+                    raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
+            if self.reference_unit(parameter, case)[1] < 0:
+                raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        for precision in Precision:
+            if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
+                raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+
+    def _filled_by(self, generator: str) -> tuple[str, ...]:
+        """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
+        known, (name, arguments) = generators(), call(generator)
+        if name not in known:
+            raise ValueError(f"there is no input generator {name!r}; there are {', '.join(sorted(known))}")
+        buffers, numbers = known[name]
+        if len(arguments) != buffers + numbers:
+            raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
+        parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
+        for argument in arguments[:buffers]:
+            if argument not in parameters:
+                raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+        for argument in arguments[buffers:]:
+            evaluate(argument, self.cases[0].values)
+            to_c(argument, dict.fromkeys(self.sizes, "c"))
+        return arguments[:buffers]
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """All cases, verification ones first, in the order in which the harness runs them.
+
+        Raises ValueError for too many.
+        """
+        lists = [
+            [value for value in block.values() if isinstance(value, list)] for block in (*self.verify, *self.sweep)
+        ]
+        if (number := sum(math.prod(map(len, crossed)) for crossed in lists)) > _MOST_CASES:
+            raise ValueError(f"sweep and verify make {number} cases, and {_MOST_CASES} is the most")
+        return tuple(
+            self.case(values, sweep=sweep)
+            for sweep, blocks in ((False, self.verify), (True, self.sweep))
+            for block in blocks
+            for values in _crossed(block)
+        )
+
+    def case(self, given: Mapping[str, Number], *, sweep: bool = False) -> Case:
+        """A case from the sizes given; the others take their default or are derived.
+
+        Raises ValueError for a size that is unknown, missing or no finite number.
+        """
+        if unknown := [name for name in given if name not in self.sizes]:
+            raise ValueError(f"case {dict(given)} sets {unknown}; sizes are {list(self.sizes)}")
+        values: dict[str, Number] = {}
+        for name, default in self.sizes.items():
+            if name in given:
+                values[name] = given[name]
+            elif default is None:
+                raise ValueError(f"case {dict(given)} lacks the size {name!r}")
+            else:
+                values[name] = evaluate(default, values) if isinstance(default, str) else default
+        for name, value in values.items():
+            if not (abs(value) <= _WHOLE if isinstance(value, int) else math.isfinite(value)):
+                raise ValueError(f"case {dict(given)}: {name} is no number that a double holds exactly")
+        label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                         for name, value in given.items())  # fmt: skip
+        return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
+
+    def footprint_bytes(self, case: Case, precision: Precision) -> int:
+        """Bytes of all buffers of a case, one copy of each."""
+        return self.buffer_bytes(case, precision, ("input", "output", "inout"))
+
+    def buffer_bytes(self, case: Case, precision: Precision, roles: Sequence[str]) -> int:
+        """Bytes of the buffers with these roles."""
+        return sum(
+            int(evaluate(p.length, case.values)) * p.element_bytes(precision)
+            for p in self.parameters
+            if p.length is not None and p.role in roles
+        )
+
+    def reference_unit(self, parameter: Parameter, case: Case) -> tuple[int, float]:
+        """How many elements of an output the reference makes together, and its operations for them."""
+        return int(evaluate(parameter.unit, case.values)), float(evaluate(parameter.cost, case.values))
+
+    def floor_of(self, case: Case, precision: Precision) -> Mapping[str, int]:
+        """Least bytes read, bytes written and operations of a case."""
+        names = {**case.values, "element_bytes": _T_BYTES[precision]}
+        return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
+
+    def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
+        """Name of the extern "C" wrapper."""
+        twin = "_bf16" if precision is Precision.BF16 else ""
+        return f"{self.name}{twin}{'_optimized' if optimized else ''}"
+
+    def signature(self, precision: Precision) -> tuple[tuple[str, str], ...]:
+        """(C type, name) of each wrapper parameter, in order."""
+        return tuple((parameter.c_type(precision), parameter.name) for parameter in self.parameters)
+
+    def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
+        """C declaration of the wrapper, without a semicolon."""
+        parameters = ", ".join(f"{kind} {name}" for kind, name in self.signature(precision))
+        return f'extern "C" void {self.wrapper(precision, optimized=optimized)}({parameters})'
+
+    def baseline_path(self, precision: Precision) -> Path:
+        """The frozen baseline kernel."""
+        return resources.bench() / precision.value / f"{self.wrapper(precision)}.cu"
+
+    def baseline(self, precision: Precision) -> str:
+        """Source of the baseline."""
+        try:
+            return self.baseline_path(precision).read_text(encoding="utf-8")
+        except OSError as error:
+            raise CardError(
+                f"The baseline of {self.name} ({precision}) cannot be read: {error}.",
+                "Write it, or restore it from version control.",
+            ) from error
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash of the card."""
+        return content_hash(self.model_dump_json())
+
+    def describe(self, precision: Precision) -> str:
+        """The task in words, for prompts: what it computes, interface, sizes, how errors are judged."""
+        buffers = "\n".join(
+            f"- `{p.c_type(precision)} {p.name}`: {p.meaning}"
+            + (f" ({p.role}, {p.length} elements)" if p.length else "")
+            for p in self.parameters
+        )
+        sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)
+        fixed = "".join(
+            f" {name} is always {self.sizes[name]} and is not passed to the wrapper." for name in self.fixed
+        )
+        exact = [p.name for p in self.parameters if p.check == "exact"]
+        judged = (
+            f"{', '.join(exact)} must be exactly right."
+            if exact
+            else "Each output element is compared with a double-precision reference; its error may not exceed a "
+            "small multiple of the baseline's own error, on the scale of the sum of the absolute terms that make "
+            "the element. TF32, FP16 or BF16 arithmetic in place of FP32, or BF16 accumulation, is outside that."
+        )
+        return (
+            f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
+            f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
+            f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
+            f"{judged}"
+        )
+
+
+def names() -> list[str]:
+    """Names of all tasks that have a card, in the order of their ids; those whose card cannot be used come last."""
+    stems = [path.stem for path in (resources.bench() / "tasks").glob("*.yaml")]
+    return sorted(stems, key=lambda name: (_id(name), name))
+
+
+def _id(name: str) -> float:
+    try:
+        return load(name).id
+    except CardError:  # whoever loads it is told
+        return math.inf
+
+
+def load(name: str) -> TaskCard:
+    """The card of a task, by name, or of a user's own card by path (…/card.yaml).
+
+    Raises UsageError for an unknown task, CardError for a card that cannot be used.
+    """
+    own = name.endswith(".yaml")
+    path = Path(name) if own else resources.bench() / "tasks" / f"{name}.yaml"
+    try:
+        there = path.is_file() and (own or "/" not in name)  # ../tasks/relu is no name
+    except OSError:  # a name too long for a file
+        there = False
+    if own and not there:
+        raise UsageError(f"There is no card {name}.", "Give the path of a file, or the name of a task without .yaml.")
+    if not there:
+        known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
+        raise UsageError(f"Unknown task {name!r}.", nearest(name, known, f"Choose one of: {', '.join(known)}."))
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def generators() -> Mapping[str, tuple[int, int]]:
+    """Input generators that a card can name, as inputs.h declares them: how many buffers and numbers each takes."""
+    text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
+    found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
+    return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
+
+
+@lru_cache(maxsize=128)
+def _read(path: Path, _changed: int) -> TaskCard:
+    fix = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = _content(file.read(_LONGEST_FILE + 1))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", fix) from error
+    if not isinstance(content, dict):
+        raise CardError(f"The card {path} is no mapping of fields.", fix)
+    try:
+        return TaskCard.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "card"
+        raise CardError(f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", fix) from error
+    except (ExpressionError, ValueError) as error:
+        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", fix) from error
+
+
+def _one_line(said: object, longest: int = 600) -> str:
+    text = " ".join(str(said).split())
+    return text if len(text) <= longest else f"{text[:longest]} ..."
+
+
+def _content(text: str) -> Any:
+    """What YAML text says. Raises YAMLError, also for what a card has no use for and a mistake or an attack has."""
+    if len(text) > _LONGEST_FILE:
+        raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
+    loader = _LOADER(text)
+    try:
+        root = loader.get_single_node()
+        _check_plain(root)
+        return None if root is None else loader.construct_document(root)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
+        raise yaml.YAMLError(f"a value makes no sense: {error}") from error
+    finally:
+        loader.dispose()
+
+
+def _check_plain(root: yaml.Node | None) -> None:
+    """No aliases, a few of which stand for millions of values, and no key twice, of which one would be lost."""
+    seen: set[int] = set()
+    left = [root] if root is not None else []
+    while left:
+        node = left.pop()
+        line = node.start_mark.line + 1
+        if id(node) in seen:
+            raise yaml.YAMLError(f"line {line} is meant twice: write it out instead of an alias")
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                raise yaml.YAMLError(f"the mapping in line {line} has the key {twice} twice")
+            left.extend(part for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
+
+
+def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:
+    lists = [value if isinstance(value, list) else [value] for value in block.values()]
+    for combination in itertools.product(*lists):
+        yield dict(zip(block, combination, strict=True))

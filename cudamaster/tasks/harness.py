@@ -1,0 +1,208 @@
+"""Renders the test harness of a task: one readable .cu with a region that a person or an agent fills in."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import jinja2
+
+from cudamaster.core import resources
+from cudamaster.core.expressions import call, parse, to_c
+from cudamaster.core.values import Precision
+from cudamaster.tasks.cards import Parameter, TaskCard
+
+_USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
+
+
+def render(
+    card: TaskCard,
+    precision: Precision,
+    region: str | None = None,
+    *,
+    bench: Path = Path("bench"),
+    file: Path | None = None,
+) -> str:
+    """The harness as CUDA C++ text; `region` is the candidate, by default the baseline under `_optimized` names.
+
+    The build line in its head takes `bench` for the benchmark's folder and `file` for where the text is written to.
+    Compiled with -DMSKB_JUDGE the kernels are left out, with -DMSKB_CALL all but the call of a wrapper that is linked.
+    """
+    buffers = [p for p in card.parameters if p.length is not None]
+    prefix = {name: f"c.{name}" for name in card.sizes}
+    size_types = {name: _size_type(card, name) for name in card.sizes}
+    written = partial(to_c, prefix=prefix, real=[name for name, kind in size_types.items() if kind == "double"])
+    wrapper = card.wrapper(precision)
+    file = file or Path(f"{wrapper}_harness.cu")
+    program = str(file.with_suffix("")) if file.suffix else f"{file}.out"
+    return _template("test_harness.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        bench=shlex.quote(str(bench)),
+        file=shlex.quote(str(file)),
+        program=shlex.quote(program),
+        start=shlex.quote(program if file.is_absolute() else f"./{program}"),
+        baseline=card.baseline(precision).strip(),
+        region=(baseline_region(card, precision) if region is None else region).strip(),
+        declaration=card.declaration(precision),
+        wrapper=wrapper,
+        element_type="float" if precision is Precision.FP32 else "__nv_bfloat16",
+        size_types=size_types,
+        defaults={name: None if default is None else written(str(default)) for name, default in card.sizes.items()},
+        buffers=[
+            {
+                "index": index,
+                "name": p.name,
+                "type": p.element_type(precision),
+                "length": written(str(p.length)),
+                "use": _USES[p.role],
+                "exact": p.check == "exact",
+                "unit": written(p.unit),
+                "cost": written(p.cost),
+                "width": written(row_width(str(p.length)) or "0"),
+            }
+            for index, p in enumerate(buffers)
+        ],
+        generators=[_generator(text, buffers, written) for text in card.inputs],
+        reference_arguments=_reference_arguments(card, buffers, precision),
+        call_arguments=_call_arguments(card, precision),
+    )
+
+
+def skeleton(card: TaskCard, precision: Precision) -> str:
+    """A candidate to start from: it has the wrapper, and one thread for each element of the first output.
+
+    It builds, and its result is wrong.
+    """
+    result = next(p for p in card.parameters if p.role in ("output", "inout"))
+    length = str(result.length)
+    passed = {name for _, name in card.signature(precision)}
+    derived = {name: str(card.sizes[name]) for name in _names(length) if name not in passed}
+    # A product of two ints may need more than an int.
+    wide = {name: name if name in derived or name == length else f"(long long){name}" for name in (*passed, *derived)}
+    written = partial(to_c, prefix=wide)
+    kind = result.element_type(precision)
+    return _template("skeleton.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        width=max(len(name) for name in (*passed, *card.fixed)),
+        kernel=f"{card.wrapper(precision)}_kernel",
+        parameters=", ".join(f"{kind} {name}" for kind, name in card.signature(precision)),
+        arguments=", ".join(name for _, name in card.signature(precision)),
+        result=result,
+        zero="__float2bfloat16(0.0f)" if kind == "__nv_bfloat16" else "0",
+        declaration=card.declaration(precision),
+        derived={name: written(text) for name, text in derived.items()},
+        length=written(length),
+    )
+
+
+def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
+    """What a vendor's file defines: the baseline's wrapper, and what is called with a case's shape before its calls.
+
+    The shape are the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars.
+    """
+    sizes = ", ".join(f"{_size_type(card, name)} {name}" for name in _shape(card))
+    prepare = f'extern "C" void {card.wrapper(precision)}_prepare({sizes});'
+    return [f"{card.declaration(precision, optimized=False)};", prepare]
+
+
+def render_vendor_call(card: TaskCard, precision: Precision) -> str:
+    """The call of a vendor's file in the candidate's place, to be linked to a worker and to that file."""
+    return _template("vendor_call.cu.j2").render(
+        card=card,
+        precision=precision.value,
+        wrapper=card.wrapper(precision),
+        declarations=vendor_declarations(card, precision),
+        size_types={name: _size_type(card, name) for name in card.sizes},
+        shape=_shape(card),
+        call_arguments=_call_arguments(card, precision),
+    )
+
+
+def baseline_region(card: TaskCard, precision: Precision) -> str:
+    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix."""
+    text = card.baseline(precision)
+    renamed = set(re.findall(r"__global__\s+[^(]*?(\w+)\s*\(", text)) | {card.wrapper(precision)}
+    return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
+
+
+def row_width(length: str) -> str | None:
+    """Elements of a row of a matrix with that many elements: the last factor of the product, None for a vector.
+
+    Buffers are stored row by row, so `N * C * H * W` has rows of W elements.
+    """
+    match parse(length):
+        case ast.BinOp(op=ast.Mult(), right=last):
+            return ast.unparse(last)
+    return None
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.templates()),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name)
+
+
+def _call_arguments(card: TaskCard, precision: Precision) -> list[str]:
+    """The wrapper's arguments in terms of a case `c` and of the buffers in `device`."""
+    buffers = [p for p in card.parameters if p.length is not None]
+    return [
+        _scalar(p, precision)
+        if p.length is None
+        else f"device.pointer<{p.element_type(precision)}>({buffers.index(p)})"
+        for p in card.parameters
+    ]
+
+
+def _shape(card: TaskCard) -> list[str]:
+    """Sizes of a case that its buffers or the wrapper's scalars show, in the card's order."""
+    shown = {p.name for p in card.parameters if p.length is None}
+    for p in card.parameters:
+        if p.length is not None:
+            shown |= set(_names(str(p.length)))
+    return [name for name in card.sizes if name in shown]
+
+
+def _names(expression: str) -> list[str]:
+    return [node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name)]
+
+
+def _size_type(card: TaskCard, name: str) -> str:
+    kinds = {p.name: p.type for p in card.parameters if p.role == "scalar"}
+    whole = all(isinstance(case.values[name], int) for case in card.cases)
+    return "long long" if kinds.get(name, "int") == "int" and whole else "double"
+
+
+def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str]) -> str:
+    name, arguments = call(text)
+    filled = {p.name for p in buffers}
+    passed = [argument if argument in filled else written(argument) for argument in arguments]
+    return f"mskb::{name}({', '.join(['inputs', *passed])})"
+
+
+def _scalar(p: Parameter, precision: Precision) -> str:
+    element = p.element_type(precision)
+    return f"mskb::from_double<{element}>(c.{p.name})" if p.type == "T" else f"static_cast<{element}>(c.{p.name})"
+
+
+def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Precision) -> list[str]:
+    """Arguments in the wrapper's order: inputs as host pointers, outputs as Expected, in-place ones as both."""
+    arguments: list[str] = []
+    for p in card.parameters:
+        if p.length is None:
+            arguments.append(_scalar(p, precision))
+            continue
+        index = buffers.index(p)
+        if p.role != "output":
+            arguments.append(f"static_cast<const {p.element_type(precision)}*>(host[{index}])")
+        if p.role != "input":
+            arguments.append(f"expected[{index}]")
+    return arguments

@@ -1,0 +1,1 @@
+"""Vendors' libraries, and our kernels beside them."""

@@ -1,0 +1,1 @@
+"""A run read back for a person: as text and as a page."""

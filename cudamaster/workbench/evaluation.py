@@ -1,0 +1,462 @@
+"""From a candidate to its verdict, and from a correct candidate to the findings of its profile.
+
+The workbench of one task, precision and device: it builds, runs the harness in a process of its own, and judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from cudamaster.build.building import Build, Builder
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.values import (
+    Candidate,
+    Findings,
+    Hardware,
+    Hold,
+    Precision,
+    ProfileMode,
+    Seconds,
+    Status,
+    Verdict,
+    content_hash,
+)
+from cudamaster.devices.process import threads
+from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
+from cudamaster.faults.finding import FaultFinder, with_faults
+from cudamaster.judging.judge_process import Trial, Trials
+from cudamaster.judging.paper_protocol import PaperScore
+from cudamaster.judging.verdicts import Judgement
+from cudamaster.profiling.thresholds import choose as choose_thresholds
+from cudamaster.tasks import held_out
+from cudamaster.tasks.cards import Case, TaskCard
+from cudamaster.tasks.harness import baseline_region
+from cudamaster.workbench import floors
+from cudamaster.workbench.profiler import Profiler
+
+if TYPE_CHECKING:
+    from cudamaster.modelling.verdicts import Modeller
+
+_RUN_LIMIT_S = 1200.0
+_VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
+_BRIEFLY = ("--pairs", "1", "--calls", "10", "--extra-seconds", "0")
+
+
+class Workbench:
+    """Builds, checks and times candidates of one task and precision on one device."""
+
+    def __init__(
+        self,
+        card: TaskCard,
+        precision: Precision,
+        device: Device,
+        *,
+        seed: int | None = None,
+        calls: int | None = None,
+        protocol: MeasuringProtocol | None = None,
+        profile: ProfileMode = ProfileMode.FILTERED,
+        thresholds: str = "paper",
+        modelled: bool = True,
+        brief_baseline: bool = False,
+    ) -> None:
+        """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
+
+        `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
+        `profile` and `thresholds`, named as `profiling.thresholds.choose` has it, are for `findings`. On a device that
+        only emulates, times are those of a model of a GPU (verdicts.py), unless `modelled` is off: then they are the
+        device's own.
+        `brief_baseline` times the baseline against itself by few calls of one pair of processes: where its P is 1 by
+        definition, as in a search, its times are for readers alone.
+        """
+        self.card = card
+        self.precision = precision
+        self.device = device
+        protocol = protocol or device.protocol
+        self._builder = Builder(card, precision, device)
+        calls = protocol.calls if calls is None else calls
+        self._trials = Trials(card, self._builder, device, protocol, calls=calls, seed=seed)
+        self._faults = FaultFinder(self._builder, device, self._trials)
+        self._modeller = _modeller(self._builder, device, seed) if device.emulated and modelled else None
+        self.profiler = Profiler(self._builder, device, self._modeller)
+        self._profile = profile
+        self._thresholds = choose_thresholds(thresholds, self.profiled_gpu)
+        self._brief_baseline = brief_baseline
+        # Called with a candidate's id and its build log the moment the build has ended.
+        self.on_build: Callable[[str, str], None] | None = None
+
+    @property
+    def baseline(self) -> Candidate:
+        """The baseline as a candidate: C_0 of algorithm 1."""
+        code = baseline_region(self.card, self.precision)
+        return Candidate(self.card.name, self.precision, code, self.device.default_command)
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device in figures, with what was measured of a GPU, or the GPU that is modelled."""
+        hardware, limits = self.device.hardware(), floors.limits(self.device)
+        if self._modeller is not None:
+            return self._modeller.hardware(hardware)
+        return hardware if limits is None else replace(hardware, figures={**hardware.figures, **limits.figures})
+
+    @property
+    def profiled_gpu(self) -> str:
+        """Name of the GPU that profiles are of, the modelled one on a device that only emulates."""
+        return self.device.hardware().name if self._modeller is None else self._modeller.gpu_name
+
+    @property
+    def on_hold(self) -> Callable[[Hold], None] | None:
+        """Called each time the device was held for this workbench, once it is free again."""
+        return self.device.on_hold
+
+    @on_hold.setter
+    def on_hold(self, call: Callable[[Hold], None] | None) -> None:
+        self.device.on_hold = call
+
+    def key(self, candidate: Candidate) -> str:
+        """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
+        model = self._modeller.fingerprint if self._modeller is not None else ""
+        return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint, model)
+
+    def evaluate(
+        self,
+        candidate: Candidate,
+        *,
+        check_only: bool = False,
+        first_failure: bool = False,
+        to_beat: float | None = None,
+    ) -> Verdict:
+        """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
+
+        With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
+        it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py). With
+        `first_failure` the cases behind the first that is not right are left out. With `to_beat`
+        compute-sanitizer looks too, where the device has it: a score above counts only where it finds
+        nothing, and of a fault it says more.
+        """
+        began = monotonic()
+        seed = self._trials.draw_seed()
+        stop = ["--first-failure"] if first_failure else []
+        first = self._first_trial(candidate, seed, stop, check_only=check_only)
+        with self._builder.using(candidate), self._trials.ahead() as start:
+            build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
+            if self.on_build is not None:
+                self.on_build(candidate.id, _build_log(build))
+            verdict = self._of_build(candidate, build, seed, stop, check_only=check_only)
+            if to_beat is not None and build.status is None:
+                if verdict.score is not None and verdict.score > to_beat:
+                    verdict = self._faults.sanitized(verdict, candidate)
+                else:
+                    verdict = self._faults.explained(verdict, candidate)
+        return _with_rest(verdict, monotonic() - began)
+
+    def evaluate_all(
+        self, candidates: Sequence[Candidate], *, check_only: bool = False, first_failure: bool = False
+    ) -> list[Verdict]:
+        """What `evaluate` says of each of them, in less time where a process on the device takes long to start.
+
+        They are built first, and then judged one after the other by one judge beside one process of the baseline; each
+        has a process of its own, and a seed. Where that is fixed, each has a judge of its own, too: what one leaves in
+        the memory that all share with their judge would be what the next is asked for.
+        """
+        # The runs of a device with a debug build are others, and its processes start at once.
+        if self.device.has_debug_build or self._trials.seed_is_fixed:
+            return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
+        stop = ["--first-failure"] if first_failure else []
+        with ExitStack() as block:
+            built, trials = [], []
+            for candidate in candidates:
+                seed = self._trials.draw_seed()
+                block.enter_context(self._builder.using(candidate))
+                built.append((candidate, self._builder.build(candidate, check_only=check_only), seed))
+                if built[-1][1].status is None:
+                    trials.append(self._first_trial(candidate, seed, stop, check_only=check_only))
+            if trials:
+                block.enter_context(self._trials.together(trials))
+            return [self._of_build(*one, stop, check_only=check_only) for one in built]
+
+    def _of_build(
+        self, candidate: Candidate, build: Build, seed: int, stop: Sequence[str], *, check_only: bool
+    ) -> Verdict:
+        """The verdict on a candidate whose build has ended, well or not."""
+        verdict = self._begun(candidate.id, build, seed)
+        if build.status is None:
+            verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only)
+        if self._modeller is not None and verdict.score is not None:
+            verdict = self._modeller.verdict(verdict, candidate, self.baseline)
+        return verdict
+
+    def _first_trial(self, candidate: Candidate, seed: int, stop: Sequence[str], *, check_only: bool) -> Trial:
+        """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""
+        if self.device.has_debug_build:
+            return self._memory_trial(candidate, seed, stop)
+        worker = [str(self._builder.executable(candidate))]
+        if check_only:
+            return self._trials.verifying(worker, seed, stop)
+        return self._timed_trial(candidate, seed, stop)
+
+    def _memory_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+        """Verification cases under the memory checker and in reversed thread order."""
+        worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
+        return self._trials.verifying(worker, seed, stop, reversed_threads=True)
+
+    def _timed_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+        """All cases that this device can run, checked and timed."""
+        brief = _BRIEFLY if self._brief_baseline and candidate.id == self.baseline.id else ()
+        return Trial(
+            [str(self._builder.executable(candidate))],
+            [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)],
+            ["--cases", "all", *stop, *brief],
+            seed,
+            _RUN_LIMIT_S,
+        )
+
+    def _begun(self, candidate: str, build: Build, seed: int) -> Verdict:
+        """A verdict as far as the build goes."""
+        return Verdict(
+            candidate=candidate,
+            device=self.device.name,
+            emulated=self.device.emulated,
+            status=build.status or Status.CORRECT,
+            detail=build.detail,
+            log=build.log,
+            seed=seed,
+            seconds=Seconds(build=build.seconds),
+            build=build.record,
+        )
+
+    def _judged(
+        self,
+        verdict: Verdict,
+        candidate: Candidate,
+        build: Build,
+        seed: int,
+        stop: Sequence[str],
+        *,
+        check_only: bool,
+    ) -> Verdict:
+        """The verdict on a candidate that was built, filled in."""
+        with threads(1) as pool:
+            looks = self.device.has_debug_build
+            # Who wants the first failure alone is told no more than that.
+            looking = pool.submit(self._faults.look, candidate, seed, stop) if looks and not stop else None
+            checked = None if build.debug is None else self._trials.run_trial(self._memory_trial(candidate, seed, stop))
+            right = checked is None or checked.status is Status.CORRECT
+            if looking is None and looks and right:
+                looking = pool.submit(self._faults.look, candidate, seed, stop)
+            looked = None if looking is None else looking.result()
+        if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
+            # It is a hundred times as slow as the device: that says nothing of the kernel.
+            verdict = replace(
+                verdict, notes=(*verdict.notes, f"not wholly checked for races: {looked.judgement.detail}")
+            )
+        elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
+            return with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
+        if checked is not None and (check_only or checked.status is not Status.CORRECT):
+            return self._told(verdict, checked)
+        if check_only:
+            trial = self._trials.verifying([str(self._builder.executable(candidate))], seed, stop)
+            return self._told(verdict, self._trials.run_trial(trial))
+        preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
+        trusted = candidate.id == self.baseline.id
+        with preparing:
+            trial = self._timed_trial(candidate, seed, stop)
+            judgement = self._trials.run_trial(trial, trusted=trusted)
+        if checked is not None:
+            judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
+        return self._with_floors(self._told(verdict, judgement))
+
+    def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
+        """What the checker finds in one call of a candidate at a case of any size. It says nothing of the result.
+
+        The guards need not have seen the candidate. DeviceError where the call cannot be looked at.
+        """
+        with self._builder.using(candidate):
+            self._builder.build_shared()
+            return self._faults.found_in_call(candidate, case, self._trials.draw_seed())
+
+    def check_faults(self, candidate: Candidate) -> Verdict:
+        """What the checker of races and other faults alone says of a candidate that the guards need not see.
+
+        DeviceError where the device has none.
+        """
+        with self._builder.using(candidate):
+            self._builder.build_shared()
+            seed = self._trials.draw_seed()
+            looked = self._faults.look(candidate, seed, ["--first-failure"])
+            if looked is None:
+                raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")
+            verdict = self._begun(candidate.id, Build(None, "", ""), seed)
+            return with_faults(self._told(verdict, looked.judgement), looked, candidate, None)
+
+    def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
+        """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
+
+        Where one is not right, the other's verdict holds as far as it got, and nothing is timed.
+        """
+        with self._builder.using(first), self._builder.using(second):
+            checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
+            if not all(verdict.correct for verdict in checked):
+                return checked[0], checked[1]
+            builds = [self._builder.build(candidate) for candidate in (first, second)]
+            assert all(build.worker is not None for build in builds)  # they were built before
+            workers = [[str(build.worker)] for build in builds]
+            seed = self._trials.draw_seed()
+            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
+            alone = self._trials.run(
+                self._trials.workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S
+            )
+            together = [*self._trials.workers(workers[1]), *worker_words("rival", workers[0])]
+            judgement = self._trials.run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+            verdicts = [replace(verdict, seed=seed) for verdict in checked]
+            told = self._told(verdicts[1], judgement)
+            if self._modeller is not None:
+                told = self._modeller.verdict(told, second, first, rivals=True)
+            return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
+
+    def by_paper(self, candidate: Candidate) -> PaperScore:
+        """What the paper's protocol says of a candidate, and our own checks at the listed sizes alone.
+
+        It need not be right elsewhere. On a device that only emulates its times mean nothing.
+        """
+        with self._builder.using(candidate):
+            build = self._builder.build(candidate)
+            if build.worker is None:
+                return PaperScore(build.status or Status.FAULT, build.detail)
+            judgement = self._trials.run(
+                self._trials.workers([str(build.worker)]),
+                [case for case in self.card.cases if case.sweep],
+                ["--cases", "sweep", "--paper", "--pairs", "1"],
+                self._trials.draw_seed(),
+                _RUN_LIMIT_S,
+            )
+            left_out = sum(case.skipped is not None for case in judgement.cases)
+            detail = f"{judgement.detail}, {left_out} too long for this device" if left_out else judgement.detail
+            return PaperScore(judgement.status, detail, judgement.by_paper)
+
+    def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
+        """Build a vendor's file with what every evaluation shares (build/building.py). Raises DeviceError."""
+        self._builder.build_shared()
+        return self._builder.vendor_worker(text, about, flags, libraries)
+
+    def evaluate_vendor(self, worker: Path, name: str, *, check_only: bool = False) -> Verdict:
+        """Check and time a vendor's worker in a candidate's place; `name` stands for a candidate's id.
+
+        Its first calls load kernels of the library, and have more time than a candidate's.
+        """
+        seed = self._trials.draw_seed()
+        if check_only:
+            judgement = self._trials.run_trial(self._trials.verifying([str(worker)], seed, _VENDOR_CALL_LIMIT))
+        else:
+            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
+            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            # What a library asks of the driver is not known.
+            trial = Trial([str(worker)], cases, options, seed, _RUN_LIMIT_S)
+            judgement = self._trials.run_trial(trial, quiet=True)
+        verdict = Verdict(
+            candidate=name,
+            device=self.device.name,
+            emulated=self.device.emulated,
+            status=judgement.status,
+            detail=judgement.detail,
+            seed=seed,
+        )
+        told = self._told(verdict, judgement)
+        return told if check_only else self._with_floors(told)
+
+    def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
+        """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.
+
+        The worker has to be known as right: what it makes here is not looked at.
+        """
+        with self._builder.using(candidate):
+            build = self._builder.build(candidate)
+            seed = self._trials.draw_seed()
+            verdict = self._begun(candidate.id, build, seed)
+            if build.worker is None:
+                return verdict
+            workers = [*self._trials.workers([str(build.worker)]), *worker_words("rival", [str(worker)])]
+            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
+            judgement = self._trials.run(workers, self.card.cases, options, seed, _RUN_LIMIT_S, quiet=True)
+            return self._with_floors(self._told(verdict, judgement))
+
+    def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
+        """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
+        of its own, what that says.
+
+        Raises DeviceError where there is no such tool, and UsageError for a candidate that does not build.
+        """
+        return self._faults.sanitize(candidate, tools)
+
+    def _with_floors(self, verdict: Verdict, *, rivalled: bool = False) -> Verdict:
+        return floors.hold_on(self.device, verdict, self.card, self.precision, rivalled=rivalled)
+
+    def build_shared(self) -> None:
+        """Build what every evaluation shares, unless it is cached."""
+        self._builder.build_shared()
+
+    def forget(self, candidate: Candidate) -> None:
+        """Remove a candidate's builds from the cache. Nobody may be running them."""
+        self._builder.forget(candidate)
+
+    def build_baseline(self) -> None:
+        """Build what `check_baseline` runs, unless it is cached."""
+        self._builder.build_shared(debug_baseline=self.device.has_debug_build)
+
+    def check_baseline(self, *, calls: int = 0) -> Judgement:
+        """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
+
+        A device that only emulates runs the verification cases and small held-out ones alone, under its memory checker.
+        """
+        debug = self.device.has_debug_build
+        worker = [str(self._builder.baseline_worker(debug)), *(["--exact"] if debug else [])]
+        seed = self._trials.draw_seed()
+        cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
+        cases += held_out.draw(self.card, seed)
+        if not self.device.emulated:
+            cases += self._trials.large(seed)
+        options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
+        return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
+
+    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
+        """What the profile filter says of a correct candidate."""
+        return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
+
+    def _told(self, verdict: Verdict, judgement: Judgement) -> Verdict:
+        return replace(
+            verdict,
+            status=judgement.status,
+            detail=judgement.detail,
+            log=judgement.log,
+            score=judgement.score,
+            speed=judgement.speed,
+            notes=(*verdict.notes, *judgement.notes),
+            complete=judgement.complete,
+            cases=judgement.cases,
+            hardware={**judgement.hardware, "unit": self.device.unit} if judgement.hardware else {},
+            seconds=replace(judgement.seconds, build=verdict.seconds.build),
+        )
+
+
+def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
+    """The model of a GPU for a device that only emulates. A GPU's evaluations need not wait for its modules."""
+    from cudamaster.modelling.verdicts import Modeller, counter
+
+    return Modeller(builder, counter(builder, device), seed=seed)
+
+
+def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:
+    """The verdict with what its seconds leave out of all that it took."""
+    seconds = verdict.seconds
+    return replace(verdict, seconds=replace(seconds, rest=max(0.0, wall_s - seconds.total)))
+
+
+def _build_log(build: Build) -> str:
+    """Every command with what it said, and the outcome."""
+    parts = [f"{key}: {value}" for key, value in build.record.items() if value]
+    return "\n".join([*parts, f"outcome: {build.status or 'built'}, {build.detail}", build.log]).rstrip() + "\n"
