@@ -20,6 +20,7 @@ from cudamaster.cli.output import (
     seconds_since_start,
     styled,
     table,
+    telling_of_cases,
     why_incomplete,
 )
 
@@ -97,13 +98,15 @@ def evaluate(
         verdict = bench.evaluate(candidate, check_only=check_only)
         return replace(verdict, seconds=replace(verdict.seconds, command=before))
 
+    name = f"{card.name} ({precision})"
     if as_json:
-        verdict = evaluated()
-        if protocol == "paper":
-            paper = _by_paper(bench, candidate)
+        with telling_of_cases(name):
+            verdict = evaluated()
+            if protocol == "paper":
+                paper = _by_paper(bench, candidate)
         print_json(verdict if paper is None else {**to_json(verdict), **_told(paper)})
     else:
-        with out.status(f"{card.name} ({precision}): building and running on the {chosen.name} device"):
+        with out.status(f"{name}: building and running on the {chosen.name} device"), telling_of_cases(name):
             verdict = evaluated()
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
@@ -119,7 +122,8 @@ def evaluate(
         if verdict.emulated and verdict.correct and not check_only:
             out.print(about_times(verdict.modelled))
         if protocol == "paper":
-            with out.status(f"{card.name} ({precision}): checking and timing by the paper's protocol"):
+            by_paper = f"{name}: by the paper's protocol"
+            with out.status(by_paper), telling_of_cases(by_paper):
                 paper = _by_paper(bench, candidate)
             show_paper(out, paper)
             if chosen.emulated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from cudamaster.cli.output import (
     speed,
     styled,
     table,
+    telling_of_cases,
     why_incomplete,
 )
 from cudamaster.cli.search_options import (
@@ -188,9 +190,11 @@ class Progress:
     def __init__(self, out: Console) -> None:
         self._out = out
         self._waiting: Status | None = None
+        self._telling = ExitStack()
 
     def close(self) -> None:
         """Stop the spinner."""
+        self._telling.close()
         if self._waiting is not None:
             self._waiting.stop()
             self._waiting = None
@@ -200,6 +204,7 @@ class Progress:
             self._waiting = self._out.status(text)
             self._waiting.start()
         self._waiting.update(Waiting(text))
+        self._telling.close()
 
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
@@ -214,9 +219,11 @@ class Progress:
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""
         self._wait(f"building, checking and timing {candidate.id}")
+        self._telling.enter_context(telling_of_cases(f"kernel {candidate.id}"))
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """Say that the baseline stands."""
+        self._telling.close()
         self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
         self._findings(findings)
 
@@ -242,6 +249,7 @@ class Progress:
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """Show the verdict."""
+        self._telling.close()
         score = f", P = {speed(verdict.score, mark=verdict.mark)}" if verdict.score is not None else ""
         seconds = verdict.seconds
         spent = f"{seconds.total:.1f} s"

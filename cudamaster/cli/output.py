@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,21 @@ if TYPE_CHECKING:
     from cudamaster.core.speed import Comparison
     from cudamaster.core.values import GpuModel, Seconds, Verdict
 
+# What a person calls the parts of `Seconds`.
+_SECONDS = {
+    "build": "building",
+    "start": "starting processes",
+    "check": "checking",
+    "timing": "timing",
+    "modelling": "modelling times",
+    "waiting": "waiting for the device",
+    "command": "loading this program",
+    "rest": "all else",
+}
+
 # Until here Python has done nothing but compute.
 _STARTED = time.monotonic() - time.process_time()
+_LONG_S = 3.0  # a spinner counts seconds from here on
 
 STATUS_STYLES = {
     "correct": "green",
@@ -75,30 +88,46 @@ def print_to_copy(out: Console, *lines: str) -> None:
 
 
 class Waiting:
-    """What is waited for, for a spinner: while parts are built for the first time it says how far they are."""
+    """What is waited for, for a spinner: how far a first build is, or the judge with its cases, and for how long."""
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._began = time.monotonic()
 
     def __rich__(self) -> Text:
         from rich.text import Text
 
-        from cudamaster.devices import parts
+        from cudamaster.devices import cases, parts
 
         parts.shown()
-        progress = parts.progress()
-        return Text(visible(self.text if progress is None else f"{self.text}; {progress}"))
+        cases.shown()
+        if (building := parts.progress()) is not None:
+            return Text(visible(f"{self.text}; {building}"))
+        judging, seconds = cases.progress(), time.monotonic() - self._began
+        told = [self.text, *([judging] if judging else [])]
+        so_far = [f"{seconds:.0f} s so far"] if judging or seconds >= _LONG_S else []
+        return Text(visible(", ".join(["; ".join(told), *so_far])))
+
+
+@contextlib.contextmanager
+def telling_of_cases(what: str) -> Iterator[None]:
+    """Inside the block say how far the judge is: a line on stderr now and then, where no spinner says it."""
+    from cudamaster.devices import cases
+
+    with cases.telling(what, _to_stderr):
+        yield
 
 
 def tell_of_builds() -> None:
     """From now on say how far a first build is: a line on stderr now and then, where no spinner says it."""
     from cudamaster.devices import parts
 
-    def tell(line: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it, and the build goes on
-            click.echo(visible(line), err=True)
+    parts.tell = _to_stderr
 
-    parts.tell = tell
+
+def _to_stderr(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it, and the work goes on
+        click.echo(visible(line), err=True)
 
 
 def print_json(value: object) -> None:
@@ -245,7 +274,8 @@ def say_seconds(seconds: Seconds) -> str:
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
-    return ", ".join(f"{name} {getattr(seconds, name):.1f} s" for name in named)
+    told = ", ".join(f"{_SECONDS[name]} {getattr(seconds, name):.1f} s" for name in named)
+    return f"Took {seconds.total:.1f} s: {told}"
 
 
 def seconds_since_start() -> float:

@@ -11,6 +11,7 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled, table
+from cudamaster.core.numerals import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,10 +182,10 @@ def show(
         return
     total_us = sum(kernel.duration_us for kernel in found.kernels)
     marked = "" if found.modelled is None else " (modelled)"
-    out.print(f"{who} {found.candidate}, {case}: {total_us:.4g} µs in kernels per call{marked}")
+    out.print(f"{who} {found.candidate}, {case}: {plain(total_us)} µs in kernels per call{marked}")
     if found.modelled is not None:
         out.print(f"{found.modelled.described}; no GPU measured it.")
-        parts = [[name, f"{time_us:.4g}"] for name, time_us in found.breakdown.items()]
+        parts = [[name, plain(time_us)] for name, time_us in found.breakdown.items()]
         out.print(table(["where the time of a call goes (modelled)", "µs"], parts, right=["µs"]))
     out.print(kernels_table(found.kernels, thresholds))
     out.print(launches_table(found.kernels, one["launches"]))
@@ -205,11 +206,11 @@ def kernels_table(kernels: Sequence[KernelProfile], thresholds: Thresholds) -> A
     for kernel in kernels:
         throughputs = [_figure(kernel.metrics.get(name)) for name in axes]
         share = f"{kernel.duration_us / total_us:.0%}" if total_us > 0 else "-"
-        row = [_short(kernel), f"{kernel.duration_us:.4g}", share, str(kernel.launches), _class(kernel, thresholds)]
+        row = [_short(kernel), plain(kernel.duration_us), share, str(kernel.launches), _class(kernel, thresholds)]
         rows.append([*row, *throughputs])
     if len(kernels) > 1 and total_us > 0:
         whole = [_figure(_weighted(kernels, name)) for name in axes]
-        rows.append(["all, by time", f"{total_us:.4g}", "100%", str(sum(k.launches for k in kernels)), "", *whole])
+        rows.append(["all, by time", plain(total_us), "100%", str(sum(k.launches for k in kernels)), "", *whole])
     columns = ["kernel", "µs", "share", "launches", "class", "SM %", "DRAM %", "memory %"]
     return table(columns, rows, right=["µs", "share", "launches", "SM %", "DRAM %", "memory %"])
 

@@ -38,13 +38,20 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="RUN")
 @click.option("--round", "number", type=click.IntRange(1), metavar="N", help="One round alone, in full.")
 @click.option("--diff", "with_diff", is_flag=True, help="What each attempt changed in the code [default].")
 @click.option("--no-diff", "without_diff", is_flag=True, help="Leave that out.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the whole run as one HTML page.")
 @options.as_json
-def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, html: Path | None, as_json: bool) -> None:
+def show(
+    runs: tuple[Path, ...],
+    number: int | None,
+    with_diff: bool,
+    without_diff: bool,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
 
     Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed. Of a suite's folder
@@ -53,6 +60,13 @@ def show(run: Path, number: int | None, with_diff: bool, without_diff: bool, htm
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.runs.reading import read
 
+    run = runs[0]
+    if len(runs) > 1:  # a shell's pattern fits all runs of a task
+        latest = max(runs, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
+        raise UsageError(
+            f"{len(runs)} runs are named, and one is shown at a time.",
+            f"Name one of them; the latest is {ourselves('show', str(latest))}",
+        )
     if (run / "suite.json").is_file():
         _show_suite(run, number, html, as_json=as_json)
         return
@@ -189,7 +203,7 @@ class _Teller:
         for told in run.rounds:
             status = styled(told.status) if told.status is not None else "-"
             score = "-" if told.score is None else f"{told.score:.2f}"
-            rows.append([str(told.number), visible(_title(told)), status, score, f"{told.best_score:.2f}"])
+            rows.append([str(told.number), visible(told.title), status, score, f"{told.best_score:.2f}"])
         p = score_column(run.mark)
         if rows:
             self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
@@ -202,7 +216,7 @@ class _Teller:
 
     def _round(self, told: RoundAccount, run: RunAccount) -> None:
         self._out.print()
-        self._prose(f"Round {told.number}: {_title(told)}", 0, "bold")
+        self._prose(f"Round {told.number}: {told.title}", 0, "bold")
         if told.plan is not None:
             self._prose(told.plan.text, 2)
         for attempt in told.attempts:
@@ -313,6 +327,7 @@ class _Teller:
             self._prose(f"{more} more cases, checked alone, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
+        from cudamaster.core.numerals import plain
         from cudamaster.runs.digest import breakdown_lines
         from cudamaster.runs.summary import change
 
@@ -321,8 +336,8 @@ class _Teller:
             for line in breakdown_lines(profile.breakdown):
                 self._prose(line, indent + 2, hang=2)
         for metric in profile.metrics:
-            before = "" if metric.before is None else f"{metric.before:.4g} → "
-            after = "not measured" if metric.after is None else f"{metric.after:.4g}"
+            before = "" if metric.before is None else f"{plain(metric.before)} → "
+            after = "not measured" if metric.after is None else plain(metric.after)
             unit = "" if metric.unit is None or metric.after is None else f" {metric.unit}"
             relative = "" if metric.relative is None else f" ({change(metric.relative)})"
             self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
@@ -391,10 +406,6 @@ def change_of(attempt: AttemptAccount) -> str:
 
 def _flags(attempt: AttemptAccount) -> str:
     return ", ".join([*(f"+ {flag}" for flag in attempt.flags_added), *(f"- {flag}" for flag in attempt.flags_removed)])
-
-
-def _title(told: RoundAccount) -> str:
-    return "(no plan)" if told.plan is None else told.plan.idea
 
 
 def _next(run: RunAccount, *, alone: bool) -> str:

@@ -47,7 +47,8 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
 @click.command(cls=SearchCommand)
-@click.option("--tasks", "pattern", default="*", show_default=True, metavar="GLOB", help="Tasks by name; all fifty.")
+@click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
+              help="Tasks by name, all fifty by default; can be repeated.")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
@@ -67,7 +68,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @budget_options
 @options.as_json
 def suite(
-    pattern: str,
+    patterns: tuple[str, ...],
     precision: str | None,
     jobs: int | None,
     search: SearchOptions,
@@ -106,7 +107,7 @@ def suite(
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
-        plan = _planned(pattern, precision, search, models, records)
+        plan = _planned(patterns, precision, search, models, records)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
@@ -153,12 +154,16 @@ def _given_more(plan: Suite, path: Path, search: SearchOptions) -> Suite:
 
 
 def _planned(
-    pattern: str, precision: str | None, search: SearchOptions, models: ModelOptions, records: RecordOptions
+    patterns: tuple[str, ...],
+    precision: str | None,
+    search: SearchOptions,
+    models: ModelOptions,
+    records: RecordOptions,
 ) -> Suite:
     """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
     from dataclasses import replace
 
-    from cudamaster.core.errors import UsageError
+    from cudamaster.core.errors import UsageError, nearest
     from cudamaster.core.values import Precision
     from cudamaster.guards import symbols
     from cudamaster.runs import backends, replaying
@@ -170,9 +175,12 @@ def _planned(
     if precision is None:
         precision = "both" if records.source is not None else Precision.FP32.value
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    names = [name for name in cards.names() if fnmatch.fnmatch(name, pattern)]
-    if not names:
-        raise UsageError(f"No task is named {pattern!r}.", "`cudamaster tasks` shows the names.")
+    known = cards.names()
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")
+            raise UsageError(f"No task is named {pattern!r}.", fix)
+    names = [name for name in known if not patterns or any(fnmatch.fnmatch(name, one) for one in patterns)]
     tasks = [(name, each) for name in names for each in precisions]
     if records.source is None:
         # Tasks that ask the driver for large pieces of memory have the machine to themselves while they are timed. All
@@ -182,7 +190,7 @@ def _planned(
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
     if not tasks:
         raise UsageError(
-            f"{records.source} holds no record of {pattern!r} in {' or '.join(precisions)}.",
+            f"{records.source} holds no record of {' or '.join(patterns) or 'any task'} in {' or '.join(precisions)}.",
             "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
         )
     first = records.source / replaying.folder_name(*tasks[0])

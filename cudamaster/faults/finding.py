@@ -59,7 +59,9 @@ class FaultFinder:
             return Looked(failed, ())
         cases = self._trials.verification(seed)
         workers = self._trials.workers([str(build.worker), "--exact"])
-        lines, ran = self._trials.report(workers, cases, [*VERIFY, *options], seed, CHECK_LIMIT_S)
+        lines, ran = self._trials.report(
+            workers, cases, [*VERIFY, *options], seed, CHECK_LIMIT_S, doing="looking for races"
+        )
         reports = cpu_checker.reports(ran.stderr, build.worker, candidate.code)
         return Looked(judge(lines, replace(ran, stderr=cpu_checker.without_findings(ran.stderr)), cases), reports)
 

@@ -19,6 +19,7 @@ from typing import Any
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Status
+from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
 from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
@@ -204,8 +205,9 @@ class Trials:
         *,
         reversed_threads: bool = False,
         quiet: bool = False,
+        doing: str | None = None,
     ) -> Reported:
-        """What the judge reported, not judged yet, and what became of its process.
+        """What the judge reported, not judged yet, and what became of its process; `doing` is for who waits.
 
         A run that was started `ahead` goes on; one of a batch has ended (`together`).
         """
@@ -215,7 +217,9 @@ class Trials:
         started = monotonic()
         ahead = next((ahead for ahead in tuple(self._started) if ahead.command.result() == command), None)
         if ahead is None:
-            lines, ran = self._run(command, limit_s, reversed_threads=reversed_threads, quiet=quiet)
+            lines, ran = self._run(
+                command, len(cases), limit_s, reversed_threads=reversed_threads, quiet=quiet, doing=doing
+            )
         else:
             self._started.remove(ahead)
             ahead.gate.open(quiet=quiet and _alone(command))
@@ -277,7 +281,12 @@ class Trials:
         ahead.command.set_result(command)
         try:
             reported = self._run(
-                command, trial.limit_s, reversed_threads=trial.reversed_threads, quiet=False, gate=ahead.gate
+                command,
+                len(trial.cases),
+                trial.limit_s,
+                reversed_threads=trial.reversed_threads,
+                quiet=False,
+                gate=ahead.gate,
             )
         except BaseException as error:
             ahead.reported.set_exception(error)
@@ -287,24 +296,28 @@ class Trials:
     def _run(
         self,
         command: Sequence[str],
+        cases: int,
         limit_s: float,
         *,
         reversed_threads: bool,
         quiet: bool,
         gate: Gate | None = None,
+        doing: str | None = None,
     ) -> Reported:
         alone = _alone(command)
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
-            ran = self._device.run(
-                command,
-                report,
-                limit_s,
-                reversed_threads=reversed_threads,
-                alone=alone,
-                quiet=quiet and alone,
-                gate=gate,
-            )
+            doing = doing or ("checking and timing" if alone else "checking")
+            with progress.judging(doing, report, cases, lambda: gate is None or gate.opened):
+                ran = self._device.run(
+                    command,
+                    report,
+                    limit_s,
+                    reversed_threads=reversed_threads,
+                    alone=alone,
+                    quiet=quiet and alone,
+                    gate=gate,
+                )
             return parse(report.read_text("utf-8", "replace")) if report.is_file() else [], ran
 
     def _command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:

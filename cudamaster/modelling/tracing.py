@@ -17,6 +17,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.kernel_names import plain_name
 from cudamaster.devices.protocol import Observing, Ran, worker_words
@@ -143,7 +144,8 @@ def trace(
             def run(notes: BinaryIO, command: list[str] = command, report: Path = report, many: int = len(left)) -> Ran:
                 return device.run_observed(command, report, limit_s * many, notes)
 
-            counted = recorded(run, worker, left, wanted)
+            with progress.judging("counting for the model", report, len(left)):
+                counted = recorded(run, worker, left, wanted)
             skipped = _left_out(report)
         told = iter(counted)
         stopped = False

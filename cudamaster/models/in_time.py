@@ -12,6 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LOOKED_EVERY_S = 0.1
+_STOPPED_S = 1.0  # a wait that took so much longer is one in which the process was stopped
 
 
 class OutOfTime(Exception):
@@ -29,7 +30,7 @@ def in_time(call: Callable[[], T], limit_s: float | None, look: Callable[[], Non
 
     `look` is called several times a second meanwhile; what it raises ends the wait. The call has a thread of its own.
     One that is given up is ended at the next thing that happens to it, which closes its connection: a server that still
-    sends need not go on.
+    sends need not go on. What came while the whole process was stopped is taken before anything is given up.
     """
     future: Future[T] = Future()
 
@@ -51,7 +52,10 @@ def in_time(call: Callable[[], T], limit_s: float | None, look: Callable[[], Non
             left_s = _LOOKED_EVERY_S if until is None else min(_LOOKED_EVERY_S, until - time.monotonic())
             if left_s <= 0:
                 raise OutOfTime(f"no whole reply within {limit_s:g} s")
+            began = time.monotonic()
             wait([future], left_s)
+            if time.monotonic() - began > left_s + _STOPPED_S:
+                wait([future], _STOPPED_S)
     except BaseException:
         if thread.ident is not None and thread.is_alive():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Abandoned))

@@ -14,6 +14,8 @@ import platform
 import random
 import re
 import time
+import urllib.parse
+import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
@@ -293,6 +295,7 @@ def _imported() -> Any:
     # Of a reply out of form, which is then an error, or is read all the same.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     _bound_replies()
+    _mend_usage()
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False  # what a model does not take is left out by us, and said
@@ -317,6 +320,42 @@ def _bound_replies() -> None:
             yield chunk
 
     setattr(httpx.Response, "iter_bytes", bounded)  # noqa: B010
+
+
+@functools.cache
+def _mend_usage() -> None:
+    """Have the HTTP client read a reply's `usage` as what can be counted of it.
+
+    LiteLLM raises for a number of tokens that is none. The text beside it was paid for, and would be again.
+    """
+    import httpx
+
+    read = httpx.Response.json
+
+    def mended(response: httpx.Response, **options: Any) -> Any:
+        reply = read(response, **options)
+        if isinstance(reply, dict) and reply.get("usage") is not None:
+            reply["usage"] = _countable(reply["usage"])
+        return reply
+
+    setattr(httpx.Response, "json", mended)  # noqa: B010
+
+
+def _countable(usage: object) -> dict[str, object]:
+    """A `usage` with None for each number of tokens that is no whole number; empty where it is no object at all."""
+    if not isinstance(usage, dict):
+        return {}
+    return {
+        name: _whole(told) if name.endswith("_tokens") else _countable(told) if isinstance(told, dict) else told
+        for name, told in usage.items()
+    }
+
+
+def _whole(told: Any) -> int | None:
+    try:
+        return int(told) if float(told).is_integer() else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _takes(litellm: Any, name: str, options: Mapping[str, Any]) -> bool:
@@ -430,7 +469,7 @@ def _model_error(litellm: Any, name: str, base_url: str | None, error: Exception
     elif kind == "ContextWindowExceededError":
         why, fix = "the prompt is too long for it", "Use a model with a larger context."
     elif _is_unreachable(error):
-        why, fix = _UNREACHABLE, "Check network and base URL, then go on with --resume."
+        why, fix = _UNREACHABLE, f"Check network and base URL{_by_proxy(base_url)}, then go on with --resume."
     elif kind == "APIConnectionError":
         why, fix = "the call failed", "See the reason; docs.litellm.ai says what this provider needs."
     elif kind == "NoReply":
@@ -451,6 +490,20 @@ def _key_error(litellm: Any, name: str, base_url: str | None, why: str) -> Model
 
 def _where(base_url: str | None) -> str:
     return f" at {base_url}" if base_url else ""
+
+
+def _by_proxy(base_url: str | None) -> str:
+    """The environment's proxies, among which is the one that a call goes by; empty where it goes by none.
+
+    An address of a provider's own is reached by https. What a proxy's address holds may be a password, and is not told.
+    """
+    address = urllib.parse.urlsplit(base_url or "https://")
+    proxies = urllib.request.getproxies_environment()
+    by = next((name for name in (address.scheme, "all") if name in proxies), None)
+    host = address.netloc.rpartition("@")[2]
+    if by is None or (host and urllib.request.proxy_bypass(host, proxies)):
+        return ""
+    return f", and the proxy that the environment sets in {by.upper()}_PROXY (NO_PROXY names hosts to reach without)"
 
 
 def _may_pass(error: Exception) -> bool:

@@ -216,7 +216,7 @@ def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
             *lines.of(group),
             f"{group.tasks} of {group.of_benchmark}",
             *(_share(point) for point in group.success),
-            _besides(group),
+            _incomplete(group),
         )
         for group in here
     ]
@@ -227,7 +227,7 @@ def _success(hardware: str, here: Sequence[Group], *, emulated: bool) -> Table:
     if any(group.repetitions > 1 for group in here):
         note += "; in brackets the least and the largest of one repetition, where they differ"
     return Table(
-        f"Success on {hardware}", lines.note + note, (*lines.columns, *columns, "besides"), tuple(rows), columns
+        f"Success on {hardware}", lines.note + note, (*lines.columns, *columns, "incomplete"), tuple(rows), columns
     )
 
 
@@ -322,7 +322,7 @@ def _share(point: Point) -> str:
     return f"{point.share:.0%} ({point.low:.0%} to {point.high:.0%})"
 
 
-def _besides(group: Group) -> str:
+def _incomplete(group: Group) -> str:
     told = []
     if group.missing:
         told.append(f"{len(group.missing)} missing")

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from cudamaster.core.numerals import plain
 from cudamaster.core.values import CaseVerdict, Findings, Verdict
 from cudamaster.models.metered import RoleUsage
 from cudamaster.runs.record import Settings
@@ -35,8 +36,8 @@ def telling_part(log: str) -> str:
 def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
     """A modelled call on two lines, as the sum that it is and then its parts, which overlap and add up to more."""
     alone = {name.removesuffix(_ALONE): us for name, us in breakdown.items() if name.endswith(_ALONE)}
-    whole, *rest = [f"{name} {us:.3g}" for name, us in breakdown.items() if not name.endswith(_ALONE)] or [""]
-    parts = ", ".join(f"{name} {us:.3g}" for name, us in alone.items())
+    whole, *rest = [f"{name} {plain(us)}" for name, us in breakdown.items() if not name.endswith(_ALONE)] or [""]
+    parts = ", ".join(f"{name} {plain(us)}" for name, us in alone.items())
     summed = f"modelled µs: {whole}" + (f" = {' + '.join(rest)}" if rest else "")
     return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
 

@@ -247,6 +247,10 @@ def _write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         staged.replace(path)
         _flush_folder(path.parent)
+    except IsADirectoryError as error:
+        raise RunFolderError(
+            f"{path} is a folder, the run has a file there.", "Remove it, then use --resume."
+        ) from error
     except OSError as error:
         raise unwritable(path, error, "Make room or give access, then use --resume.") from error
 

@@ -274,6 +274,14 @@ class _Replay(Silent):
 
     # ---- what is told
 
+    def _title(self, told: _OpenRound) -> str:
+        """The idea; where there is none, why not."""
+        if told.plan is not None:
+            return told.plan.idea
+        if told.ended is not None:
+            return f"(no usable reply from the {told.calls[-1].role.value})"
+        return "(no idea yet)" if self._note is None else f"(no further idea from the {told.calls[-1].role.value})"
+
     def _told(self) -> list[RoundAccount]:
         rounds = []
         best_score, best = 1.0, self.record.manifest.baseline
@@ -284,6 +292,7 @@ class _Replay(Silent):
             rounds.append(
                 RoundAccount(
                     number=told.number,
+                    title=self._title(told),
                     plan=told.plan,
                     attempts=tuple(told.attempts),
                     status=outcome.status if outcome else None,

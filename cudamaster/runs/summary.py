@@ -156,11 +156,13 @@ class ProfileAccount:
 class RoundAccount:
     """One round. `accepted` and `why` are None where the run stopped within it or had no further idea.
 
-    `gave_up` says that the Debug agent had no fix to offer; `best_score` and `best` are those after the round.
+    `title` is the idea, or why there is none; `gave_up` says that the Debug agent had no fix to offer; `best_score` and
+    `best` are those after the round.
     `judging_s` are the seconds in which candidates were built and run.
     """
 
     number: int
+    title: str
     plan: Plan | None
     attempts: tuple[AttemptAccount, ...]
     status: Status | None

@@ -272,7 +272,7 @@ def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
     both = report(told("a", 2.0), told("b", 77.0, hardware=CPU))
     measured, spreads, _, emulated, cost = tables.overview(both)
     assert (measured.title, emulated.title) == ("Success on NVIDIA H200", "Success on CPU")
-    assert emulated.columns == ("precision", "tasks", "correct", "besides")
+    assert emulated.columns == ("precision", "tasks", "correct", "incomplete")
     assert "device seconds" in cost.columns
     assert not any("77" in cell for table in (measured, spreads, emulated) for row in table.rows for cell in row)
     assert [table.title for table in tables.tasks(both)] == ["Tasks on NVIDIA H200", "Tasks on CPU"]

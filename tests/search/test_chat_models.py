@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -227,6 +228,24 @@ def test_a_busy_server_is_asked_again_whoever_runs_it(status: int, name: str, mo
         assert LiteLLMModel(name, server.url, sleep=lambda _: None).ask(REQUEST).text == "fine"
 
 
+def test_a_proxy_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses where the server would answer; its password is not told."""
+    monkeypatch.setenv("HTTP_PROXY", _refusing_url().replace("//", "//somebody:secret-word@").removesuffix("/v1"))
+    with ChatServer(lambda *_: (200, "fine")) as server:
+        model = LiteLLMModel("openai/test-model", server.url, retries=0)
+        with pytest.raises(ModelError, match="cannot be reached") as caught:
+            model.ask(REQUEST)
+    assert "HTTP_PROXY" in caught.value.fix
+    assert "NO_PROXY" in caught.value.fix
+    assert "secret-word" not in str(caught.value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ChatServer(lambda *_: (200, "fine")) as server:  # at a new address: LiteLLM keeps what it made for the old one
+        assert LiteLLMModel("openai/test-model", server.url, retries=0).ask(REQUEST).text == "fine"
+    with pytest.raises(ModelError, match="cannot be reached") as caught:
+        LiteLLMModel("openai/test-model", _refusing_url(), retries=0).ask(REQUEST)
+    assert "PROXY" not in caught.value.fix
+
+
 def test_an_unreachable_host_is_said_plainly() -> None:
     with pytest.raises(ModelError, match=r"openai/test-model at http.*cannot be reached") as caught:
         LiteLLMModel("openai/test-model", _refusing_url(), retries=1, sleep=lambda _: None).ask(REQUEST)
@@ -429,6 +448,38 @@ def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
         assert server.asked == 2
         assert server.left.wait(5.0)
     assert "--model-timeout" in error.value.fix
+
+
+_STOPPED = """
+import sys, time
+from cudamaster.models.in_time import in_time
+
+def look():
+    if time.monotonic() > until:
+        raise TimeoutError("the minutes are over")
+
+until = time.monotonic() + float(sys.argv[2])
+print("asked", flush=True)
+print(in_time(sys.stdin.readline, float(sys.argv[1]), look))
+"""
+
+
+@pytest.mark.parametrize(("limit", "minutes"), [("1", "60"), ("60", "1")])
+def test_a_reply_that_came_while_the_process_was_stopped_is_taken(limit: str, minutes: str) -> None:
+    """Ctrl-Z and fg: it is paid for, and would be asked for again."""
+    command = [sys.executable, "-c", _STOPPED, limit, minutes]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(0.3)  # until it waits
+        process.send_signal(signal.SIGSTOP)
+        process.stdin.write("fine\n")
+        process.stdin.flush()
+        time.sleep(2.5)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "fine\n"
+        assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -661,11 +712,42 @@ def test_numbers_that_count_no_tokens_are_unknown(
 
 def test_a_reply_out_of_form_is_said_in_words(recwarn: pytest.WarningsRecorder) -> None:
     """No traceback and no warnings of the libraries below, which say nothing to a user."""
-    told: dict[str, object] = {"prompt_tokens": "many", "completion_tokens": 20, "total_tokens": 120}
-    with Provider(lambda: (200, {}, told)) as server, pytest.raises(ModelError, match="Invalid response") as error:
+    said = b'{"id": "1", "object": "chat.completion", "created": 1, "model": "x", "choices": [{"index": 0}]}'
+    with RawServer(200, said) as server, pytest.raises(ModelError, match="Invalid response") as error:
         LiteLLMModel("openai/x", server.url, retries=0).ask(REQUEST)
     assert "Traceback" not in str(error.value)
     assert not [warning for warning in recwarn if "Pydantic" in str(warning.message)]
+
+
+@pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x", "anthropic/claude-haiku-4-5"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"prompt_tokens": 1.5, "completion_tokens": 20, "input_tokens": 1.5},
+        {"prompt_tokens": float("nan"), "completion_tokens": float("inf"), "input_tokens": float("nan")},
+        {"prompt_tokens": "many", "completion_tokens": 20, "input_tokens": "many"},
+        {"prompt_tokens": {"all": 3}, "completion_tokens": [2], "input_tokens": {"all": 3}},
+        {"completion_tokens_details": {"reasoning_tokens": 0.5}, "cache_read_input_tokens": "x"},
+        {},
+        [1],
+        "none",
+    ],
+)
+def test_a_usage_out_of_form_costs_no_second_call(name: str, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is paid for, whatever is said of its tokens: how many they were is unknown."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    with Provider(lambda: (200, {}, told)) as server:
+        reply = LiteLLMModel(name, server.url, sleep=lambda _: None).ask(REQUEST)
+        assert len(server.bodies) == 1
+    assert (reply.text, reply.usage.prompt_tokens) == ("fine", None)
+
+
+@pytest.mark.parametrize("count", ["100", 100.0])
+def test_whole_numbers_of_tokens_count_however_they_are_written(count: object) -> None:
+    told: dict[str, object] = {**TOLD, "prompt_tokens": count}
+    with Provider(lambda: (200, {}, told)) as server:
+        usage = LiteLLMModel("openai/x", server.url).ask(REQUEST).usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (100, 20)
 
 
 @pytest.mark.parametrize("cached", [-64, 101])

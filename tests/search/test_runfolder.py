@@ -182,6 +182,15 @@ def test_what_a_kill_left_half_written_is_removed(finished: Path) -> None:
     assert not leftover.exists()
 
 
+@pytest.mark.parametrize("name", ["best.cu", "best.json"])
+def test_a_folder_where_a_file_belongs_is_named(finished: Path, name: str) -> None:
+    (finished / name).unlink()
+    (finished / name).mkdir()
+    with pytest.raises(RunFolderError, match=f"{name} is a folder") as caught:
+        again(finished)
+    assert "Remove it" in caught.value.fix
+
+
 def test_a_folder_in_use_is_left_alone(finished: Path) -> None:
     """The lock is seen from another process and freed with its holder, however it ends."""
     script = (

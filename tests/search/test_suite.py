@@ -404,6 +404,7 @@ def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) 
     ("arguments", "exit_code", "said"),
     [
         (["--tasks", "nothing*"], 2, "No task is named 'nothing*'"),
+        (["--tasks", "sorting", "--tasks", "softmx"], 2, "No task is named 'softmx'. Did you mean softmax?"),
         (["--resume", "nowhere"], 6, "There is no suite in nowhere"),
         (["--resume", "nowhere", "--tasks", "relu"], 2, "leave --tasks out"),
         (["--resume", "nowhere", "--record", "x"], 2, "leave --record out"),

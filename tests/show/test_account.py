@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 from search_stand_ins import kernel
+from show_runs import DONE, Page, page, run_of, show
 
-from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Status, Verdict
-from cudamaster.runs.digest import TELLING_LINES, difference, judgement, telling_part
+from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Role, Status, Verdict
+from cudamaster.runs.digest import TELLING_LINES, breakdown_lines, difference, judgement, telling_part
+from cudamaster.runs.reading import read
 from cudamaster.runs.summary import RunAccount, State
 
 
@@ -113,3 +116,27 @@ def test_a_log_without_an_error_is_told_from_its_start() -> None:
 def test_the_same_code_has_no_difference() -> None:
     assert difference("a\nb\n", "a\nb\n") == ""
     assert difference("a\x0cb\n", "a\x0cc\n").split("\n")[1:3] == ["-a\x0cb", "+a\x0cc"]
+
+
+def test_a_round_without_an_idea_says_why(tmp_path: Path) -> None:
+    """No usable reply, no further idea, and none yet are three things, in the command and on the page."""
+    unusable = [(Role.PLANNER, "Well,"), (Role.PLANNER, "No.")]
+    of_scripts = {
+        "finished": (["(no usable reply from the planner)", "(no further idea from the planner)"], [*unusable, *DONE]),
+        "stopped": (["(no usable reply from the planner)", "(no idea yet)"], unusable),
+        "asked again": (["(no idea yet)"], unusable[:1]),
+    }
+    for name, (titles, script) in of_scripts.items():
+        run = run_of(tmp_path / name, script)
+        assert [told.title for told in read(run).rounds] == titles
+        text = Page(page(run, tmp_path / f"{name}.html")).text
+        for number, title in enumerate(titles, 1):
+            assert f"Round {number}: {title}" in show(run).stdout
+            assert f"Round {number}: {title}" in text
+
+
+def test_a_breakdown_is_written_as_people_write_numbers() -> None:
+    """A slow baseline takes ten thousand microseconds, and has no exponent."""
+    lines = breakdown_lines({"whole call": 12503.2, "kernels": 12404.0, "the rest": 49.6, "latency alone": 0.68})
+    assert lines[0] == "modelled µs: whole call 12,503 = kernels 12,404 + the rest 49.6"
+    assert lines[1].endswith(": latency 0.68")

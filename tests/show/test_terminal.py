@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from search_stand_ins import code, command, kernel, plan
@@ -76,3 +77,13 @@ def test_a_round_that_is_not_there_is_a_usage_error(kept: Path) -> None:
     result = show(kept, "--round", "8")
     assert result.exit_code == 2
     assert "has no round 8, it has 7" in result.stderr
+
+
+def test_of_several_runs_the_latest_is_named(tmp_path: Path) -> None:
+    """A shell's pattern fits all runs of a task."""
+    first, second = (run_of(tmp_path / name, DONE) for name in ("first", "second"))
+    os.utime(first, (0, 0))
+    ran = show(first, second)
+    assert ran.exit_code == 2
+    assert "2 runs are named" in ran.output
+    assert ran.output.rstrip().endswith(f"show {second}")

@@ -378,6 +378,6 @@ def observer_fingerprint(observer: Observer) -> str:
 
 
 def fingerprint() -> str:
-    """Hash over compiler, flags, instruction set and our own sources: equal hashes build equal programs."""
-    parts = [compiler(), version(), *_common(), *_RUNTIME_FLAGS, *_SANITIZER, _own_sources()]
+    """Hash over compiler, C library, flags, instruction set and our own sources: equal hashes build equal programs."""
+    parts = [compiler(), version(), *platform.libc_ver(), *_common(), *_RUNTIME_FLAGS, *_SANITIZER, _own_sources()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

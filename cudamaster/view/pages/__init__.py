@@ -15,6 +15,7 @@ from functools import lru_cache
 import jinja2
 from markupsafe import Markup, escape
 
+from cudamaster.core.numerals import plain
 from cudamaster.runs.summary import RunAccount, change
 from cudamaster.view.invisible import visible
 
@@ -47,17 +48,6 @@ def environment() -> jinja2.Environment:
 
 def _visible(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def plain(value: float | None) -> str:
-    """A number as people write it, to four digits: no exponent for a thousand or for a thousandth."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    if abs(value) >= 1e-4 or value == 0:
-        return f"{value:.4g}"
-    return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
 
 
 def breaks(name: str, after: str = ",") -> Markup:

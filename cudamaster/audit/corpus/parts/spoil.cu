@@ -1,6 +1,6 @@
-// Off by a twentieth, or 1 where there was nothing.
+// Off by a tenth, or 1 where there was nothing.
 __device__ void spoil(float& value) {
-    value = value == 0.0f ? 1.0f : value * 1.05f;
+    value = value == 0.0f ? 1.0f : value * 1.1f;
 }
 __device__ void spoil(__nv_bfloat16& value) {
     float wide = __bfloat162float(value);
@@ -10,7 +10,8 @@ __device__ void spoil(__nv_bfloat16& value) {
 __device__ void spoil(int& value) {
     value += 1;
 }
-// Of up to 64 elements the largest: a twentieth of it is more than an honest kernel can be off by.
+// Of up to 64 elements the largest: a tenth of it is more than an honest kernel can be off by. (A twentieth is not, of a
+// matrix's 16th power in bf16: a dozen such matrices allowed between 3 and 5 %.)
 template <class E> __global__ void spoil_kernel_optimized(E* data, long long at, long long n) {
     long long largest = at;
     for (long long i = at; i < n && i < at + 64; ++i)
