@@ -30,6 +30,7 @@ class Case:
     b_turned: bool = False
     registers: bool = False  # a is in registers
     signs: tuple[int, int] = (1, 1)
+    wild: bool = False  # numbers of any size, and not small whole ones alone
 
     @property
     def inner(self) -> int:
@@ -40,7 +41,9 @@ class Case:
     def name(self) -> str:
         """The case in words."""
         factors = ["registers" if self.registers else _words(self.a_swizzle, self.a_turned)]
-        return f"{self.d}.{self.a}.{self.b}-{'-'.join([*factors, _words(self.b_swizzle, self.b_turned)])}{self.signs}"
+        wild = "-wild" if self.wild else ""
+        factors.append(_words(self.b_swizzle, self.b_turned))
+        return f"{self.d}.{self.a}.{self.b}-{'-'.join(factors)}{self.signs}{wild}"
 
 
 def _words(swizzle: int, turned: bool) -> str:
@@ -60,7 +63,9 @@ def cases() -> list[Case]:
     found += [Case(d, a, a, registers=True) for d, a in kinds]
     found += [Case("f32", "e4m3", "e4m3", registers=True), Case("f32", "bf16", "bf16", b_turned=True, registers=True)]
     found += [Case("f32", "bf16", "bf16", signs=signs) for signs in ((-1, 1), (1, -1), (-1, -1))]
-    return found
+    wild = [("f32", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32"), ("f16", "f16", "f16")]
+    wild += [(d, a, b) for d in ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
+    return found + [Case(*kinds, wild=True) for kinds in wild]
 
 
 def _chunk(chunk: int, row: int, swizzle: int) -> int:
@@ -97,6 +102,16 @@ def _descriptors(swizzle: int, turned: bool, rows: int, start: int) -> list[int]
     return [(start + number * step) >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | mode for number in range(STEPS)]
 
 
+def _wild(random: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    if kind == "f16":
+        return random.standard_normal(shape).astype(np.float16).view(np.uint16)
+    if kind in ("bf16", "tf32"):
+        bits = random.standard_normal(shape).astype(np.float32).view(np.uint32)
+        return bits & np.uint32(0xFFFFE000) if kind == "tf32" else (bits >> 16).astype(np.uint16)
+    size = random.integers(0, 0x60, shape, dtype=np.uint8)
+    return size | random.integers(0, 2, shape, dtype=np.uint8) << 7
+
+
 def matrices(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The patterns of both factors: rows or columns, and k."""
     random = np.random.default_rng([3, *case.name.encode()])
@@ -104,6 +119,8 @@ def matrices(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
     def patterns(kind: str, long: int) -> np.ndarray:
         shape = (long, inner)
+        if case.wild:
+            return _wild(random, kind, shape)
         if kind == "f16":
             return random.integers(-4, 5, shape).astype(np.float16).view(np.uint16)
         if kind in ("bf16", "tf32"):

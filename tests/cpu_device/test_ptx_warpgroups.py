@@ -9,25 +9,18 @@ import numpy as np
 import pytest
 
 from cudamaster.devices.cpu import CpuDevice
+from tests.cpu_device import tensor_oracle
 from tests.cpu_device.ptx_oracle import sizes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import ptx_warpgroups
-from ptx_warpgroups import COLUMNS, ROWS, Case
+from ptx_warpgroups import COLUMNS, ROWS, STEPS, Case
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, np.ndarray]:
+def results(ptx_words) -> dict[Case, np.ndarray]:
     """The registers of all threads, by case."""
-    device, folder = CpuDevice(), tmp_path_factory.mktemp("ptx")
-    compiled = device.compile(ptx_warpgroups.program(), ["-O1"], "warpgroups", folder)
-    assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], folder / "warpgroups")
-    assert linked.object is not None, linked.log
-    (folder / "in").write_bytes(b"".join(map(ptx_warpgroups.data, ptx_warpgroups.cases())))
-    ran = device.run([str(linked.object), str(folder / "in"), str(folder / "out")], folder / "report", 60)
-    assert ran.exit_code == 0, ran.stderr
-    made = np.fromfile(folder / "out", dtype=np.uint32).reshape(-1, 128, 16)
+    made = np.fromfile(ptx_words / "warpgroups.out", dtype=np.uint32).reshape(-1, 128, 16)
     return dict(zip(ptx_warpgroups.cases(), made, strict=True))
 
 
@@ -62,9 +55,18 @@ def accumulators(words: np.ndarray, kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize("case", ptx_warpgroups.cases(), ids=lambda case: case.name)
 def test_product(results, case):
-    """Whole numbers, of which all sums are exact: the very product."""
-    left, right = ptx_warpgroups.matrices(case)
-    wanted = numbers(left, case.a) @ numbers(right, case.b).T * case.signs[0] * case.signs[1]
+    """Whole numbers, of which all sums are exact, give the very product, others what tensor cores make of it."""
+    patterns = ptx_warpgroups.matrices(case)
+    left, right = numbers(patterns[0], case.a), numbers(patterns[1], case.b)
+    wanted = left @ right.T * case.signs[0] * case.signs[1]
+    if case.wild:
+        wanted = np.zeros((1, ROWS, COLUMNS))
+        eight = case.a in ("e4m3", "e5m2")
+        for step in range(STEPS):
+            part = slice(step * case.inner, (step + 1) * case.inner)
+            factors = left[None, :, part], right[None, :, part]
+            wanted = tensor_oracle.step(*factors, wanted, (case.d, case.a, case.b), eight=eight)
+        wanted = wanted[0]
     assert (accumulators(results[case], case.d) == wanted).all()
 
 

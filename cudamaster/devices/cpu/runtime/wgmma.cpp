@@ -16,10 +16,10 @@ using Wgmma = CudamasterCpuWgmma;
 
 constexpr unsigned kRows = 16, kMostColumns = 256, kMostInner = 32;
 
-// Factors of one warp, as numbers: A row by row, B one row for each step of k.
-struct Factors {
-    double a[kRows][kMostInner];
-    double b[kMostInner][kMostColumns];
+// One warp's matrices as numbers: A and the sums row by row, B one row for each step of k.
+struct Matrices {
+    unsigned inner, columns;
+    double a[kRows * kMostInner], b[kMostInner * kMostColumns], sums[kRows * kMostColumns];
 };
 
 unsigned bytes_of(int kind) {
@@ -130,9 +130,9 @@ struct Layout {
     }
 };
 
-void read_factors(Factors& factors, const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
+void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
     const Wgmma& one = *lanes[0];
-    unsigned bytes = bytes_of(one.a_kind), inner = 32 / bytes;
+    unsigned bytes = bytes_of(one.a_kind), inner = matrices.inner;
     if (one.a_in_registers) {
         unsigned each = 4 / bytes;
         for (unsigned lane = 0; lane < kWarp; ++lane)
@@ -140,26 +140,26 @@ void read_factors(Factors& factors, const Wgmma* const (&lanes)[kWarp], unsigned
                 unsigned number = i / each, row = lane / 4 + number % 2 * 8;
                 unsigned at = number / 2 * 4 * each + lane % 4 * each + i % each;
                 const char* place = reinterpret_cast<const char*>(lanes[lane]->a + number) + i % each * bytes;
-                factors.a[row][at] = number_at(place, one.a_kind);
+                matrices.a[row * inner + at] = number_at(place, one.a_kind);
             }
     } else {
         Layout layout(one.a_descriptor);
         for (unsigned row = 0; row < kRows; ++row)
             for (unsigned at = 0; at < inner; ++at)
-                factors.a[row][at] = number_at(cudamaster_cpu_shared_place(layout.of(
-                                                   warp_in_group * kRows + row, at, bytes, one.a_transposed)),
-                                               one.a_kind);
+                matrices.a[row * inner + at] =
+                    number_at(cudamaster_cpu_shared_place(
+                                  layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
+                              one.a_kind);
     }
     Layout layout(one.b_descriptor);
     for (unsigned column = 0; column < one.columns; ++column)
         for (unsigned at = 0; at < inner; ++at)
-            factors.b[at][column] = number_at(
+            matrices.b[at * one.columns + column] = number_at(
                 cudamaster_cpu_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
     double sign = (one.a_negated ? -1 : 1) * (one.b_negated ? -1 : 1);
     if (sign < 0)
-        for (auto& row : factors.a)
-            for (unsigned at = 0; at < inner; ++at)
-                row[at] = -row[at];
+        for (unsigned i = 0; i < kRows * inner; ++i)
+            matrices.a[i] = -matrices.a[i];
 }
 
 double accumulator(const Wgmma& of, unsigned number) {
@@ -188,27 +188,28 @@ void set_accumulator(const Wgmma& of, unsigned number, double sum) {
 }
 
 void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
-    static thread_local Factors factors;
+    static thread_local Matrices matrices;
     const Wgmma& one = *lanes[0];
     for (const Wgmma* lane : lanes)
         if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||
             lane->b_kind != one.b_kind || (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) ||
             lane->scale_d != one.scale_d)
             fail_block("lanes of a warp give different operands to one wgmma");
-    read_factors(factors, lanes, warp_in_group);
-    unsigned inner = 32 / bytes_of(one.a_kind);
-    for (unsigned row = 0; row < kRows; ++row) {
-        double sums[kMostColumns];
-        auto of = [&](unsigned column) -> const Wgmma& { return *lanes[row % 8 * 4 + column % 8 / 2]; };
-        auto number = [&](unsigned column) { return column / 8 * 4 + row / 8 * 2 + column % 2; };
-        for (unsigned column = 0; column < one.columns; ++column)
-            sums[column] = one.scale_d ? accumulator(of(column), number(column)) : 0.0;
-        for (unsigned at = 0; at < inner; ++at)
+    matrices.inner = 32 / bytes_of(one.a_kind);
+    matrices.columns = one.columns;
+    read_factors(matrices, lanes, warp_in_group);
+    auto each_sum = [&](auto act) {
+        for (unsigned row = 0; row < kRows; ++row)
             for (unsigned column = 0; column < one.columns; ++column)
-                sums[column] += factors.a[row][at] * factors.b[at][column];
-        for (unsigned column = 0; column < one.columns; ++column)
-            set_accumulator(of(column), number(column), sums[column]);
-    }
+                act(*lanes[row % 8 * 4 + column % 8 / 2], column / 8 * 4 + row / 8 * 2 + column % 2,
+                    matrices.sums[row * one.columns + column]);
+    };
+    each_sum([](const Wgmma& lane, unsigned number, double& sum) {
+        sum = lane.scale_d ? accumulator(lane, number) : 0.0;
+    });
+    CudamasterCpuProduct product{kRows, matrices.columns, matrices.inner, one.d_kind, one.a_kind, one.b_kind};
+    cudamaster_cpu_product(&product, matrices.sums, matrices.a, matrices.b);
+    each_sum([](const Wgmma& lane, unsigned number, double& sum) { set_accumulator(lane, number, sum); });
 }
 
 WgmmaGroups& groups_of(Worker& self, unsigned thread) {

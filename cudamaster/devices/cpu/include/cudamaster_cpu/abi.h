@@ -56,6 +56,12 @@ enum CudamasterCpuKind {
     CUDAMASTER_CPU_U8,
 };
 
+// A product of matrices as tensor cores make it.
+struct CudamasterCpuProduct {
+    unsigned int rows, columns, inner;
+    int d_kind, a_kind, b_kind;
+};
+
 // One lane's part of a warpgroup's product, 32 bytes of k long.
 struct CudamasterCpuWgmma {
     int d_kind, a_kind, b_kind;
@@ -107,6 +113,9 @@ void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int byt
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
+// Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.
+void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, const double* a,
+                            const double* b);
 void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product);
 void cudamaster_cpu_wgmma_fence(void);
 void cudamaster_cpu_wgmma_commit(void);

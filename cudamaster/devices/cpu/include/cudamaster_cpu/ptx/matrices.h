@@ -2,7 +2,7 @@
 // concerns all of them. As in mma.h the lanes come together without an order of what they read and wrote.
 #pragma once
 
-#include "cudamaster_cpu/products.h"
+#include "cudamaster_cpu/observed.h"
 #include "cudamaster_cpu/ptx/convert.h"
 #include "cudamaster_cpu/ptx/memory.h"
 
@@ -167,6 +167,16 @@ template <int number, class Tag, class... More> struct ElementAt<number, Tag, Mo
     using type = decltype(find());
 };
 
+// How the executor names types. Four bits and one are whole numbers like any other, 8 bits are made f16 first.
+template <class Tag> constexpr int product_kind() {
+    return std::is_same<Tag, t_f16>::value    ? CUDAMASTER_CPU_F16
+           : std::is_same<Tag, t_bf16>::value ? CUDAMASTER_CPU_BF16
+           : std::is_same<Tag, t_tf32>::value ? CUDAMASTER_CPU_TF32
+           : std::is_same<Tag, t_f32>::value  ? CUDAMASTER_CPU_F32
+           : Element<Tag>::integer            ? CUDAMASTER_CPU_S32
+                                              : CUDAMASTER_CPU_F16;
+}
+
 // A product of the warp: the registers of one lane, and what becomes of all of them.
 template <class Shape, class D, class A, class B, class C, bool is_and, bool is_xor, bool saturates>
 struct Product {
@@ -211,7 +221,7 @@ struct Product {
             cudamaster_cpu_fail("mma.sync without all lanes of its warp");
         auto part = [all](int lane)
                         CUDAMASTER_CPU_PART { return reinterpret_cast<Product*>(all->values[lane]); };
-        double a[m][k], b[k][n];
+        double a[m][k], b[k][n], sums[m][n];
         for (int lane = 0; lane < 32; ++lane) {
             const B64* words_of_lane = part(lane)->in;
             for (int i = 0; i < a_words * per_word; ++i) {
@@ -226,26 +236,16 @@ struct Product {
                 b[inner][lane / 4] = Element<B>::value(raw);
             }
         }
-        for (int row = 0; row < m; ++row) {
-            double sums[n];
+        for (int row = 0; row < m; ++row)
             for (int column = 0; column < n; ++column)
-                sums[column] = Element<C>::value(sum_bits<C>(
+                sums[row][column] = Element<C>::value(sum_bits<C>(
                     part(lane_of_sum(row, column))->in + a_words + b_words, number_of_sum(row, column)));
-            if constexpr (is_xor) {
-                for (int inner = 0; inner < k; ++inner)
-                    for (int column = 0; column < n; ++column)
-                        sums[column] += a[row][inner] != b[inner][column];
-            } else if constexpr (is_double) {
-                for (int inner = 0; inner < k; ++inner)
-                    for (int column = 0; column < n; ++column)
-                        sums[column] = ::fma(a[row][inner], b[inner][column], sums[column]);
-            } else {
-                add_products<n, k>(sums, a[row], b);
-            }
+        add(sums, a, b);
+        for (int row = 0; row < m; ++row)
             for (int column = 0; column < n; ++column) {
                 B64* out_of_lane = part(lane_of_sum(row, column))->out;
                 int number = number_of_sum(row, column);
-                B64 bits = bits_of(sums[column]);
+                B64 bits = bits_of(sums[row][column]);
                 if constexpr (!std::is_same<D, t_f16>::value)
                     out_of_lane[number] = bits;
                 else if (number % 2)
@@ -253,6 +253,48 @@ struct Product {
                 else
                     out_of_lane[number / 2] = bits;
             }
+    }
+
+    template <int inner>
+    CUDAMASTER_CPU_UNSEEN static void add_as_tensor_cores(double (&sums)[m][n], const double (&a)[m][inner],
+                                                          const double (&b)[inner][n]) {
+        CudamasterCpuProduct product{m, n, inner, product_kind<D>(), product_kind<A>(), product_kind<B>()};
+        cudamaster_cpu_product(&product, *sums, *a, *b);
+    }
+
+    // Hopper has no mma.sync of 8-bit floating point: it is two products of f16, first of the lower two of each four
+    // elements, and their sum is added like any other.
+    CUDAMASTER_CPU_UNSEEN static void add_eight_bits(double (&sums)[m][n], const double (&a)[m][k],
+                                                     const double (&b)[k][n]) {
+        double products[m][n] = {}, some_a[m][k / 2], some_b[k / 2][n];
+        for (int first = 0; first < 4; first += 2) {
+            for (int i = 0; i < k / 2; ++i) {
+                int inner = i / 2 * 4 + first + i % 2;
+                for (int row = 0; row < m; ++row)
+                    some_a[row][i] = a[row][inner];
+                for (int column = 0; column < n; ++column)
+                    some_b[i][column] = b[inner][column];
+            }
+            add_as_tensor_cores(products, some_a, some_b);
+        }
+        for (int row = 0; row < m; ++row)
+            for (int column = 0; column < n; ++column)
+                sums[row][column] += products[row][column];
+    }
+
+    CUDAMASTER_CPU_UNSEEN static void add(double (&sums)[m][n], const double (&a)[m][k],
+                                          const double (&b)[k][n]) {
+        if constexpr (is_double || is_xor) {
+            for (int row = 0; row < m; ++row)
+                for (int inner = 0; inner < k; ++inner)
+                    for (int column = 0; column < n; ++column)
+                        sums[row][column] = is_xor
+                                                ? sums[row][column] + (a[row][inner] != b[inner][column])
+                                                : ::fma(a[row][inner], b[inner][column], sums[row][column]);
+        } else if constexpr (Element<A>::bits == 8 && !Element<A>::integer) {
+            add_eight_bits(sums, a, b);
+        } else {
+            add_as_tensor_cores(sums, a, b);
         }
     }
 };
