@@ -18,10 +18,13 @@ template <class To, class From> CUDAMASTER_CPU_PART inline To bit_cast(From valu
     return result;
 }
 
-// Float to integer as the GPU does it: out-of-range values saturate, NaN is 0 (for 64 bits the lowest value).
+// Float to integer as the GPU does it: out-of-range values saturate. NaN is 0, to 64 bits and from double to 32 the highest
+// bit alone.
 template <class Integer, class Real> CUDAMASTER_CPU_ONE Integer saturate(Real rounded) {
     if (rounded != rounded)
-        return sizeof(Integer) == 8 ? static_cast<Integer>(1ull << 63) : 0;
+        return sizeof(Integer) == 8                        ? static_cast<Integer>(1ull << 63)
+               : sizeof(Integer) == 4 && sizeof(Real) == 8 ? static_cast<Integer>(1u << 31)
+                                                           : 0;
     if (rounded < static_cast<Real>(std::numeric_limits<Integer>::min()))
         return std::numeric_limits<Integer>::min();
     if (rounded >= std::ldexp(static_cast<Real>(1), std::numeric_limits<Integer>::digits))

@@ -64,10 +64,28 @@ CUDAMASTER_CPU_PART inline auto rounded(Operation operation, Values... values) {
         return with_rounding(direction<Tags...>(),
                              [=]() CUDAMASTER_CPU_PART { return operation(opaque(values)...); });
 }
+// Of doubles a NaN stays what it is, but quiet; of several operands' it is the last one's.
+CUDAMASTER_CPU_PART inline bool is_nan(B64 bits) {
+    return (bits & ~(1ull << 63)) > 0x7ff0000000000000ull;
+}
+CUDAMASTER_CPU_PART inline B64 quiet(B64 bits) {
+    return bits | 1ull << 51;
+}
+template <class... Values> CUDAMASTER_CPU_PART inline B64 last_nan(Values... values) {
+    B64 found = 0;
+    ((found = is_nan(values) ? quiet(values) : found), ...);
+    return found;
+}
 template <class... Tags, class Operation, class... Values>
 CUDAMASTER_CPU_PART inline Bits<Tags...> real(Operation operation, Values... values) {
     using Value = typename Type<Tags...>::Value;
-    return finished<Tags...>(rounded<Tags...>(operation, flushed<Tags...>(bit_cast<Value>(values))...));
+    if constexpr (std::is_same<Value, double>::value) {
+        B64 nan = last_nan(values...);
+        B64 bits = finished<Tags...>(rounded<Tags...>(operation, bit_cast<Value>(values)...));
+        return nan ? nan : is_nan(bits) ? 0xfff8000000000000ull : bits;
+    } else {
+        return finished<Tags...>(rounded<Tags...>(operation, flushed<Tags...>(bit_cast<Value>(values))...));
+    }
 }
 
 // 16 bits: computed without error but for the last rounding.
@@ -195,10 +213,7 @@ CUDAMASTER_CPU_CONST inline auto mad(Bits<Tags...> a, Bits<Tags...> b, C c) {
     using T = Type<Tags...>;
     if constexpr (!T::integer)
         return fma<Tags...>(a, b, c);
-    else if constexpr (has<t_sat, Tags...>)
-        return static_cast<B32>(clamped<int>(
-            static_cast<long long>(static_cast<int>(part_of_product<Tags...>(a, b))) + static_cast<int>(c)));
-    else
+    else // .sat too: an H200 does not limit the sum, whatever the manual says
         return static_cast<C>(part_of_product<Tags...>(a, b) + c);
 }
 template <class... Tags>
@@ -230,12 +245,12 @@ CUDAMASTER_CPU_CONST inline Bits<Tags...> sad(Bits<Tags...> a, Bits<Tags...> b, 
     return static_cast<Bits<Tags...>>(c + (less ? b - a : a - b));
 }
 
-// A quotient by zero is whatever the hardware makes of it: all ones here, and the remainder the dividend.
+// A quotient by zero and its remainder are what an H200 makes of them: all ones.
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> div(Bits<Tags...> a, Bits<Tags...> b) {
     using T = Type<Tags...>;
     using Value = typename T::Value;
     if constexpr (!T::integer) {
-        return real<Tags...>([](auto x, auto y) CUDAMASTER_CPU_PART { return x / y; }, a, b);
+        return real<Tags...>([](auto y, auto x) CUDAMASTER_CPU_PART { return x / y; }, b, a); // a's NaN
     } else {
         if (b == 0)
             return unset;
@@ -248,7 +263,7 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> rem(Bits<Tags
     using T = Type<Tags...>;
     using Value = typename T::Value;
     if (b == 0)
-        return a;
+        return unset;
     if (std::is_signed<Value>::value && static_cast<Value>(b) == static_cast<Value>(-1))
         return 0;
     return static_cast<typename T::Bits>(static_cast<Value>(a) % static_cast<Value>(b));
@@ -273,8 +288,9 @@ template <class... Tags> CUDAMASTER_CPU_PART inline Bits<Tags...> with_sign(Bits
         constexpr auto sign = static_cast<typename T::Bits>(typename T::Bits(1) << (T::width - 1));
         auto value = flushed<Tags...>(bit_cast<typename T::Value>(a));
         a = bit_cast<typename T::Bits>(value);
-        if (T::width == 32 && value != value)
-            return static_cast<typename T::Bits>(0x7fffffffu);
+        if (value != value)
+            return T::width == 32 ? static_cast<typename T::Bits>(0x7fffffffu)
+                                  : static_cast<typename T::Bits>(quiet(a));
         return flip ? a ^ sign : a & static_cast<typename T::Bits>(~sign);
     }
 }
@@ -301,7 +317,7 @@ CUDAMASTER_CPU_CONST inline Bits<Tags...> copysign(Bits<Tags...> a, Bits<Tags...
 template <class... Tags, class Real>
 CUDAMASTER_CPU_PART inline bool takes_first(Real a, Real b, bool greater) {
     if (a != a || b != b)
-        return has<t_NaN, Tags...> ? a != a : a == a;
+        return has<t_NaN, Tags...> ? a != a : b != b;
     if (a == b)
         return (__builtin_signbit(a) != 0) != greater;
     return (a > b) == greater;
@@ -350,7 +366,10 @@ CUDAMASTER_CPU_PART inline Bits<Tags...> extreme(Bits<Tags...> a, Bits<Tags...> 
         Value chosen = takes_first<Tags...>(x, y, greater) ? x : y;
         if (has<t_xorsign, Tags...> && negative && chosen == chosen)
             chosen = -chosen;
-        return finished<Tags...>(chosen);
+        if constexpr (T::width == 64)
+            return chosen != chosen ? quiet(bit_cast<B64>(chosen)) : bit_cast<B64>(chosen);
+        else
+            return finished<Tags...>(chosen);
     }
 }
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> min(Bits<Tags...> a, Bits<Tags...> b) {
@@ -360,15 +379,18 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> max(Bits<Tags
     return extreme<Tags...>(a, b, true);
 }
 
-// Functions. Those of the hardware that are approximations are the C library's here, rounded to the type.
+// Functions. Those of the hardware that are approximations are the C library's here, rounded to the type: of 16 bits the
+// result in single precision loses what is behind them, as on an H200, but an infinity comes of what is too large.
 template <class... Tags, class Function>
 CUDAMASTER_CPU_PART inline Bits<Tags...> function(Function apply, Bits<Tags...> a) {
     using T = Type<Tags...>;
     if constexpr (T::narrow) {
         auto one = [=](B16 x) CUDAMASTER_CPU_PART -> B16 {
             // bf16 has its .ftz too, for what it is given and for what it gives
-            float in = flushed<Tags...>(narrow_float<typename T::Value>(x));
-            return narrow_of<typename T::Value>(flushed<Tags...>(static_cast<float>(apply(in))));
+            using Value = typename T::Value;
+            float out = flushed<Tags...>(static_cast<float>(apply(flushed<Tags...>(narrow_float<Value>(x)))));
+            constexpr float too_large = std::is_same<Value, Half>::value ? 65536.0f : __builtin_inff();
+            return narrow_of<Value>(out >= too_large ? __builtin_inff() : out, Rounding::kZero);
         };
         if constexpr (T::packed)
             return halves(one, a);
@@ -396,11 +418,26 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> rsqrt(Bits<Ta
             CUDAMASTER_CPU_PART { return static_cast<decltype(x)>(1.0 / ::sqrt(static_cast<double>(x))); },
         a);
 }
+// Of sin and cos an H200 makes turns first: a product with 1 / 2pi in single precision, toward zero, of which 25 places
+// behind the point count. So large angles lose their fraction, and the sine of very small ones is zero.
+CUDAMASTER_CPU_PART inline double angle(float x) {
+    double exact = static_cast<double>(x) * static_cast<double>(0.15915494f); // 48 bits
+    auto turns = static_cast<float>(exact);
+    if (__builtin_fabs(static_cast<double>(turns)) > __builtin_fabs(exact))
+        turns = bit_cast<float>(bit_cast<B32>(turns) - 1);
+    double rest = turns - ::trunc(static_cast<double>(turns));
+    return ::trunc(rest * 0x1p25) * 0x1p-25 * 6.283185307179586;
+}
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> sin(Bits<Tags...> a) {
-    return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::sinf(x); }, a);
+    return function<Tags...>(
+        [](float x) CUDAMASTER_CPU_PART {
+            return __builtin_copysignf(1, x) * static_cast<float>(::sin(angle(::fabsf(x))));
+        },
+        a);
 }
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> cos(Bits<Tags...> a) {
-    return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::cosf(x); }, a);
+    return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return static_cast<float>(::cos(angle(x))); },
+                             a);
 }
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> lg2(Bits<Tags...> a) {
     return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::log2f(x); }, a);
@@ -408,8 +445,13 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> lg2(Bits<Tags
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> ex2(Bits<Tags...> a) {
     return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::exp2f(x); }, a);
 }
+// Small numbers are their own tanh, and from 8 on it is 1: both as on an H200.
+CUDAMASTER_CPU_PART inline float tanh_of(float x) {
+    float size = ::fabsf(x);
+    return size < 0x1p-8f ? x : size >= 8 ? __builtin_copysignf(1, x) : ::tanhf(x);
+}
 template <class... Tags> CUDAMASTER_CPU_CONST inline Bits<Tags...> tanh(Bits<Tags...> a) {
-    return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return ::tanhf(x); }, a);
+    return function<Tags...>([](float x) CUDAMASTER_CPU_PART { return tanh_of(x); }, a);
 }
 
 template <class... Tags> CUDAMASTER_CPU_CONST inline bool testp(Bits<Tags...> a) {
@@ -426,7 +468,7 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline bool testp(Bits<Tags...> a)
     else if constexpr (has<t_notanumber, Tags...>)
         return !number;
     else if constexpr (has<t_normal, Tags...>)
-        return finite && value != 0 && !small;
+        return finite && !small; // zero is normal
     else
         return small;
 }

@@ -112,10 +112,15 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline B32 fns(B32 mask, B32 base,
     return ~0u;
 }
 
+// A position or a length. Beyond 255 the manual leaves it open: of 32 bits an H200 looks at the lowest eight of it, of 64
+// at all.
+template <class T> CUDAMASTER_CPU_PART inline int field_limit(B32 number) {
+    return static_cast<int>(T::width == 32 ? number & 0xff : number < 0xff ? number : 0xff);
+}
 template <class... Tags>
 CUDAMASTER_CPU_CONST inline Bits<Tags...> bfe(Bits<Tags...> a, B32 position, B32 length) {
     using T = Type<Tags...>;
-    int from = position & 0xff, count = length & 0xff, last = from + count - 1;
+    int from = field_limit<T>(position), count = field_limit<T>(length), last = from + count - 1;
     int top = T::width - 1;
     bool fill = std::is_signed<typename T::Value>::value && count && a >> (last < top ? last : top) & 1;
     Bits<Tags...> result = 0;
@@ -127,8 +132,9 @@ CUDAMASTER_CPU_CONST inline Bits<Tags...> bfe(Bits<Tags...> a, B32 position, B32
 }
 template <class... Tags>
 CUDAMASTER_CPU_CONST inline Bits<Tags...> bfi(Bits<Tags...> a, Bits<Tags...> b, B32 position, B32 length) {
-    int from = position & 0xff, count = length & 0xff;
-    for (int i = 0; i < count && from + i < Type<Tags...>::width; ++i) {
+    using T = Type<Tags...>;
+    int from = field_limit<T>(position), count = field_limit<T>(length);
+    for (int i = 0; i < count && from + i < T::width; ++i) {
         auto bit = static_cast<Bits<Tags...>>(1) << (from + i);
         b = a >> i & 1 ? b | bit : b & ~bit;
     }

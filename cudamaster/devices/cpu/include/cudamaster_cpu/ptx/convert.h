@@ -52,6 +52,36 @@ template <class D, class... Tags> CUDAMASTER_CPU_PART inline typename D::Bits fr
     }
 }
 
+// Where an H200 keeps what a NaN says: of doubles and to doubles the sign and the upper bits, and of bf16 every bit.
+template <class D, class S> CUDAMASTER_CPU_PART inline bool is_kept_nan(typename S::Bits bits) {
+    if constexpr (S::width == 64)
+        return is_nan(bits);
+    else if constexpr (D::width == 64 || std::is_same<typename S::Value, Bfloat>::value)
+        return exact<S>(bits) != exact<S>(bits);
+    else
+        return false;
+}
+template <class D, class S, class... Tags>
+CUDAMASTER_CPU_PART inline typename D::Bits kept_nan(typename S::Bits bits) {
+    constexpr int places = D::width == 64                                 ? 52
+                           : D::width == 32                               ? 23
+                           : std::is_same<typename D::Value, Half>::value ? 10
+                                                                          : 7;
+    if constexpr (S::width == 16 && D::width == 32)
+        return static_cast<B32>(bits) << 16;
+    else if constexpr (S::width == 64) {
+        // Its exponent is as full of ones as that of the result.
+        B64 size = quiet(bits) << 12 >> (64 - places) | ~0ull << places;
+        return static_cast<typename D::Bits>(bits >> 63 << (D::width - 1) |
+                                             (size & (1ull << (D::width - 1)) - 1));
+    } else {
+        // .ftz is a step of its own before, and leaves its one NaN.
+        float value = exact<S>(bits);
+        B64 single = has<t_ftz, Tags...> ? 0x7fffffffu : bit_cast<B32>(value);
+        return (single >> 31 << 63) | quiet((single & 0x7fffffffu) << 29 | 0x7ffull << 52);
+    }
+}
+
 template <class D, class S, class... Tags> CUDAMASTER_CPU_PART inline auto converted(typename S::Bits bits) {
     using To = typename D::Value;
     using From = typename S::Value;
@@ -65,7 +95,8 @@ template <class D, class S, class... Tags> CUDAMASTER_CPU_PART inline auto conve
             return static_cast<To>(value);
         }
     } else if constexpr (D::integer) {
-        return saturate<To>(to_integer<Tags...>(exact<S, Tags...>(bits)));
+        using Real = std::conditional_t<S::width == 64, double, float>; // what NaN becomes depends on it
+        return saturate<To>(static_cast<Real>(to_integer<Tags...>(exact<S, Tags...>(bits))));
     } else if constexpr (S::integer) {
         auto value = static_cast<From>(bits);
         if constexpr (D::narrow)
@@ -73,6 +104,8 @@ template <class D, class S, class... Tags> CUDAMASTER_CPU_PART inline auto conve
         else
             return finished<Tags...>(
                 rounded<Tags...>([](From x) CUDAMASTER_CPU_PART { return static_cast<To>(x); }, value));
+    } else if (is_kept_nan<D, S>(bits) && !has<t_sat, Tags...>) {
+        return kept_nan<D, S, Tags...>(bits);
     } else {
         return from_real<D, Tags...>(to_integer<Tags...>(exact<S, Tags...>(bits)));
     }
@@ -92,14 +125,15 @@ template <class D, class... Tags> CUDAMASTER_CPU_PART inline B16 limited(B32 bit
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline B32 to_tf32(B32 bits) {
     B32 size = bits & 0x7fffffffu, sign = bits & 0x80000000u;
-    if (size > 0x7f800000u)
-        return 0x7fffffffu;
-    if (size < 0x7f800000u) {
+    // NaN becomes the one of TF32, but with .rna an H200 rounds and limits it as if it were a number.
+    if (size > 0x7f800000u && !has<t_rna, Tags...>)
+        return 0x7fffe000u;
+    if (size != 0x7f800000u) {
         B32 more = has<t_rna, Tags...> ? 0x1000u : has<t_rz, Tags...> ? 0u : 0xfffu + (size >> 13 & 1);
         size = (size + more) & 0xffffe000u;
     }
     if (has<t_satfinite, Tags...> && size >= 0x7f800000u)
-        size = 0x7f7fe000u;
+        size -= 0x2000u;
     return has<t_relu, Tags...> && sign ? 0 : sign | size;
 }
 
@@ -143,7 +177,7 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline auto cvt(typename Type<Tags
     } else if constexpr (S::packed && S::narrow) { // to 8 bits
         auto one = [](B16 x) CUDAMASTER_CPU_PART {
             double value = half_value(x);
-            return to_eight<e4m3>(has<t_relu, Tags...> && value < 0 ? 0.0 : value);
+            return to_eight<e4m3>(has<t_relu, Tags...> && value <= 0 ? 0.0 : value);
         };
         return static_cast<B16>(one(static_cast<B16>(a)) | one(static_cast<B16>(a >> 16)) << 8);
     } else if constexpr (S::packed) { // from 8 bits
@@ -164,7 +198,7 @@ template <class... Tags> CUDAMASTER_CPU_CONST inline auto cvt(B32 a, B32 b) {
     } else {
         auto one = [](B32 x) CUDAMASTER_CPU_PART {
             float value = bit_cast<float>(x);
-            return to_eight<has<t_e4m3x2, Tags...>>(has<t_relu, Tags...> && value < 0 ? 0.0 : value);
+            return to_eight<has<t_e4m3x2, Tags...>>(has<t_relu, Tags...> && value <= 0 ? 0.0 : value);
         };
         return static_cast<B16>(one(a) << 8 | one(b));
     }
