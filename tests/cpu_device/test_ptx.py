@@ -12,7 +12,7 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.cpu.ptx import PtxError, translated
 from cudamaster.devices.cpu.ptx.emit import names_of_tags
-from cudamaster.faults import cpu_checker as faults
+from cudamaster.faults.cpu_checker import MARK
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies"]
@@ -52,8 +52,8 @@ def test_known_answers_under_the_sanitizer(build, check):
 def found(program: Path, what: str) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
     ran = CpuDevice().run([str(program), what], program.parent / "report", 60)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(faults.MARK)]
-    return {json.loads(line[len(faults.MARK) :])["kind"] for line in lines}, ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
+    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
 
 
 @pytest.mark.parametrize("check", CHECKS)
