@@ -4,16 +4,21 @@ PYTHON ?= python3
 UV := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
+SIDE_BY_SIDE := -n auto --maxprocesses 16 --dist worksteal
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 
-.PHONY: demo test lint format setup benchmark clean
+.PHONY: demo test test-all lint format setup benchmark clean
 
 demo: setup
 	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
 
+# At least one test of every kind, in a few minutes; and all of them, in half an hour on two cores.
 test: setup
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --quick $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+test-all: setup
+	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import kernel_metrics
+from gpu_model_accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from gpu_model_data import TABLES, Counted, playbook_files, read, some_cases
+from gpu_model_fitting import OF_GPU, OF_MODEL, Example, compared, fit
 
 from cudamaster.core import resources
 from cudamaster.core.values import GpuModel
 from cudamaster.modelling import constants as fitting_constants
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling import measured
-from cudamaster.modelling.accuracy import APART, Accuracy, Compared, Pair, accuracy, pairs
 from cudamaster.modelling.constants import KnownError
 from cudamaster.modelling.counts import CallCounts
-from cudamaster.modelling.fitting import OF_GPU, OF_MODEL, Example, compared, fit
 from cudamaster.modelling.model import modelled, profile
 from cudamaster.models.playbook import read_step
 from cudamaster.profiling import calibration, thresholds

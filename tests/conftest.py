@@ -9,15 +9,37 @@ import pytest
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run behind it so, and it is inherited
+# Whoever runs the tests in the background ignores signals, and every program that is started here inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, saying why."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test` asks for."""
+    parser.addoption("--quick", action="store_true", help="leave out tests marked slow; at least one of a kind stays")
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a test is marked slow, and none of the few of its function that stay: `slow(but=[ids])`."""
+    mark = item.get_closest_marker("slow")
+    if mark is None:
+        return False
+    call = getattr(item, "callspec", None)
+    return call is None or call.id not in mark.kwargs.get("but", ())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow where that is asked for, and skip what this machine cannot run, saying why."""
     from cudamaster.devices.choose import why_not_cuda
     from cudamaster.devices.cuda import find_nvcc
 
+    if config.getoption("--quick"):
+        slow = [item for item in items if is_slow(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not is_slow(item)]
     reasons = {"gpu": why_not_cuda(), "nvcc": None if find_nvcc() else "nvcc is not installed"}
     for item in items:
         for mark, reason in reasons.items():

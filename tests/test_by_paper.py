@@ -20,6 +20,7 @@ from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.judging.paper_protocol import ALLOWED, PaperCase, PaperScore
+from cudamaster.judging.report_lines import Time, of
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
@@ -28,6 +29,7 @@ def bench(task: str, precision: Precision = Precision.FP32) -> Workbench:
     return Workbench(small_card(task), precision, choose(), calls=20)
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", ["spmv_csr", "sorting"])
 def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
     """Here the baseline itself, so that its outputs are the baseline's but for the order of its sums."""
@@ -40,6 +42,7 @@ def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
     assert paper.score is not None
 
 
+@pytest.mark.slow
 def test_what_our_checks_allow_may_be_further_than_an_absolute_limit() -> None:
     """A sum that is off by some units in its last place is right; by 1e-5 of a sum of thousands it is not."""
     where = bench("dot_product")
@@ -67,6 +70,7 @@ def test_a_wrong_kernel_has_no_score() -> None:
 ODD = "    if (N % 2 != 0)\n        {0};\n"
 
 
+@pytest.mark.slow(but=["fault"])
 @pytest.mark.parametrize(
     ("wrong", "status"),
     [("return", Status.WRONG), ("cudaMemset(out - (1 << 20), 0, 1 << 12)", Status.FAULT)],
@@ -99,6 +103,7 @@ def test_what_is_wrong_at_one_listed_size_is_named() -> None:
     assert paper.score is None
 
 
+@pytest.mark.slow(but=["False"])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
     """The exit code is ours."""
@@ -127,7 +132,7 @@ def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
     body = 'std::fprintf(stderr, "call of %d\\n", N);'
     seen = attack(builder, tmp_path, body, calls=20, more=["--paper", "--warmups", "3", "--pairs", "1"])
     assert seen.judgement.status is Status.CORRECT, seen.judgement.log
-    assert [line["event"] for line in seen.lines].count("time") == 0
+    assert not of(Time, seen.lines)
     checks = 3
     assert len(re.findall("call of 65536\n", seen.ran.stderr)) == checks + 3 + 20 + 1
 

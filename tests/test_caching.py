@@ -160,6 +160,7 @@ def test_a_limit_that_is_no_size_is_refused(said: str) -> None:
         caching.limit_bytes({caching.LIMIT: said})
 
 
+@pytest.mark.slow
 def test_a_build_is_in_use_while_it_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that may hold nothing, trimmed before each run of the judge, breaks no judgement."""
     device = CpuDevice()

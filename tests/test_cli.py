@@ -159,6 +159,7 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.slow(but=["unknown option"])
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_mistake_gets_one_clear_line(name: str) -> None:
     """The line names the thing and the fix; the exit code is the documented one; there is no traceback."""
@@ -312,6 +313,7 @@ _UNUSABLE = ("a link to nothing", "a link to itself", "below a link to nothing",
              "a folder without access")  # fmt: skip
 
 
+@pytest.mark.slow(but=["a link to nothing"])
 @pytest.mark.parametrize("kind", _UNUSABLE)
 def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: Path) -> None:
     """It once had the command spin for ever without a word, and doctor call it found."""
@@ -332,6 +334,7 @@ def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: 
     assert told["devices"] == {"cuda": False, "cpu": False}
 
 
+@pytest.mark.slow(but=["compare"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -478,6 +481,7 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
     assert run("harness", "sorting", "--region", "nowhere.cu").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
     """Its region is judged, and lines are told as the file has them; of another precision what to add."""
     target = tmp_path / "h.cu"
@@ -511,6 +515,7 @@ def test_the_line_in_a_harness_finds_its_files(tmp_path: Path) -> None:
     assert "-Ibench/include -Ibench relu_harness.cu bench/harness/judge.cu" in in_the_checkout
 
 
+@pytest.mark.slow
 def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
     """Built in one piece, it starts itself as the workers of baseline and candidate."""
     device, target = CpuDevice(), tmp_path / "h.cu"
@@ -535,6 +540,7 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
         assert "cannot read --" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_kernel_compared_with_itself_is_the_same() -> None:
     """Where times are modelled that alone is, and the help says so."""
     done = run("compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu")
@@ -596,6 +602,7 @@ def test_sizes_of_a_card_are_exact() -> None:
     assert " 1048576 " in run("tasks", "dot_product").stdout
 
 
+@pytest.mark.slow(but=["2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C, what a job queue sends and a lost connection end a run with 130 and the command that carries it on."""
@@ -670,6 +677,7 @@ def interrupt(process: subprocess.Popen[str], asleep: Path) -> None:
     process.send_signal(signal.SIGINT)
 
 
+@pytest.mark.slow(but=["*"])
 @pytest.mark.parametrize("compiled", ["*", "*-fsanitize=thread*"])
 def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None:
     """Ctrl-C waits neither for a compiler nor for what looks for faults, which takes minutes where a kernel hangs."""
@@ -703,6 +711,7 @@ def runs(pid: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_an_interrupted_suite_waits_for_no_compiler(tmp_path: Path) -> None:
     """What other threads run is killed, and that it was is held against no kernel."""
     compiler = tmp_path / "compiler"
@@ -763,6 +772,7 @@ def test_a_full_disk_gets_one_line() -> None:
     assert "No space left" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_right_kernel_timed_once_on_a_poor_terminal() -> None:
     """One call has no spread, and a terminal without µ still gets its table."""
     done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", "--calls", "1",

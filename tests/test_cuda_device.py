@@ -44,6 +44,7 @@ def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
     assert found.record["compile log"] == made.record["compile log"]
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("task", ["dot_product", "matrix_mul"])
@@ -66,6 +67,7 @@ def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: 
         ]
 
 
+@pytest.mark.slow(but=["layer_norm"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize("task", ["batch_norm", "layer_norm"])
 def test_device_functions_in_namespaces_build_and_leave_no_way_to_exit(task: str) -> None:
@@ -153,6 +155,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
+@pytest.mark.slow(but=["step 2 fp32"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize("group", bundles())
 def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
@@ -194,6 +197,7 @@ def test_what_nvcc_and_the_guards_refuse(change: tuple[str, str], status: Status
     assert said in built.log
 
 
+@pytest.mark.slow(but=["-sm_90"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("flags", "architecture"),
@@ -259,6 +263,7 @@ def test_compilers_keep_off_the_cores_of_those_who_measure(tmp_path: Path) -> No
     assert ran.stderr.strip() == str(usable[-1:])
 
 
+@pytest.mark.slow(but=["shared-alone-True-False"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("first", "second", "same_gpu", "together"),

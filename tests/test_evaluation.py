@@ -112,6 +112,7 @@ def verdict(task: str, code: str, command: str | None = None, *, call_limit_s: f
     return where.evaluate(Candidate(task, Precision.FP32, code, command or where.baseline.command))
 
 
+@pytest.mark.slow(but=["spmv_csr-code0"])
 @pytest.mark.parametrize(
     ("task", "code"),
     [
@@ -152,6 +153,7 @@ RACING = {
 }
 
 
+@pytest.mark.slow(but=["rounds to fewer bits"])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_result_is_refused(name: str) -> None:
     """Each of these looks right to a harness that checks too little."""
@@ -161,6 +163,7 @@ def test_a_wrong_result_is_refused(name: str) -> None:
     assert "expected" in result.log
 
 
+@pytest.mark.slow(but=["has no barrier"])
 @pytest.mark.parametrize("name", RACING)
 def test_a_race_is_a_fault(name: str) -> None:
     """What is wrong because two threads meet is told as that, with the line."""
@@ -171,6 +174,7 @@ def test_a_race_is_a_fault(name: str) -> None:
     assert ", line " in result.detail
 
 
+@pytest.mark.slow
 def test_timed_calls_never_see_the_same_inputs_twice() -> None:
     """A result remembered by the inputs' values is of no use: this kernel spoils any call whose inputs it knows."""
     spoils = dot(
@@ -207,6 +211,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow(but=["reads past an input"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_refused(name: str) -> None:
     """A kernel that damages or breaks something is refused whatever its outputs are."""
@@ -216,6 +221,7 @@ def test_a_fault_is_refused(name: str) -> None:
     assert said in result.detail + result.log
 
 
+@pytest.mark.slow
 def test_a_kernel_that_never_ends_is_stopped() -> None:
     """The watchdog ends it; the run goes on without it."""
     result = verdict("dot_product", dot(store="while (total != 0.25f || N > 0) { __nanosleep(100); } out[0] = total;"))
@@ -315,6 +321,7 @@ def test_two_runs_may_judge_the_same_candidate_at_once() -> None:
     assert statuses == [Status.CORRECT, Status.CORRECT]
 
 
+@pytest.mark.slow
 def test_a_case_that_is_left_out_takes_no_memory() -> None:
     """Three gigabytes for a case that this device does not run: more than a file or a small machine may hold."""
     fields = cards.load("dot_product").model_dump()

@@ -20,10 +20,19 @@ from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.workbench.evaluation import Workbench
 
 EVERY = [pytest.param(task, precision, id=f"{task}-{precision}") for task in cards.names() for precision in Precision]
+OF_EACH_CATEGORY = [
+    "relu-bf16", "prefix_sum-fp32", "vector_add-bf16", "silu_and_mul-fp32", "hinge_loss-bf16", "rms_norm-fp32",
+    "spmv_csr-bf16", "stencil_2d-fp32", "reverse_array-bf16",
+]  # fmt: skip
 # Playbook steps that the CPU device cannot execute, by task, precision and idea. None today.
 UNSUPPORTED: set[tuple[str, Precision, str]] = set()
 # Both sides compute in double precision, each in its own order.
 AGREEMENT = 1e-12
+
+
+def test_of_each_category_a_task_is_tried_in_the_short_tests_too() -> None:
+    named = {one.rpartition("-")[0] for one in OF_EACH_CATEGORY}
+    assert {cards.load(name).category for name in named} == {cards.load(name).category for name in cards.names()}
 
 
 def test_the_suite_is_whole() -> None:
@@ -34,6 +43,7 @@ def test_the_suite_is_whole() -> None:
     assert set(ORACLES) == {card.name for card in loaded}
 
 
+@pytest.mark.slow(but=OF_EACH_CATEGORY)
 @pytest.mark.parametrize(("task", "precision"), EVERY)
 def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp_path: Path) -> None:
     """The baseline lies within its bound of the reference, and the reference is what NumPy makes of the same inputs."""
@@ -84,6 +94,7 @@ def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> f
     return value
 
 
+@pytest.mark.slow(but=OF_EACH_CATEGORY)
 @pytest.mark.parametrize(("task", "precision"), EVERY)
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     """Every step passes the guards and is right on every verification case; each task and precision has one."""

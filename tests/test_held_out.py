@@ -196,6 +196,7 @@ def card_of_two(**fields: Any) -> TaskCard:
     return changed("dot_product", sweep=[{"N": [65536, 1048576]}], **fields)
 
 
+@pytest.mark.slow(but=["True"])
 @pytest.mark.parametrize("check_only", [True, False])
 def test_right_at_the_listed_sizes_alone_is_wrong(check_only: bool) -> None:
     """A kernel that is right at every size of its card and nowhere else is refused, and the log names the sizes."""
@@ -211,6 +212,7 @@ def test_right_at_the_listed_sizes_alone_is_wrong(check_only: bool) -> None:
     assert verdict.score is None
 
 
+@pytest.mark.slow(but=["True"])
 @pytest.mark.parametrize("check_only", [True, False])
 def test_an_honest_kernel_is_right_at_held_out_sizes(check_only: bool) -> None:
     """The same kernel without the condition passes; held-out cases are in the verdict, neither timed nor scored."""
@@ -225,6 +227,7 @@ def test_an_honest_kernel_is_right_at_held_out_sizes(check_only: bool) -> None:
     assert (verdict.score is None) == check_only
 
 
+@pytest.mark.slow
 def test_right_at_small_sizes_and_the_listed_large_ones_is_wrong() -> None:
     """A full evaluation draws sizes near the largest timed one too."""
     card = card_of_two()
@@ -234,6 +237,7 @@ def test_right_at_small_sizes_and_the_listed_large_ones_is_wrong() -> None:
     assert wrong == [case.label for case in draw(card, 1, largest=True)]
 
 
+@pytest.mark.slow
 def test_a_slow_device_leaves_out_what_is_heavier_than_its_timed_cases() -> None:
     """On a device with a work limit a large case is run when it is no heavier than a timed one that is."""
     card = card_of_two(held_out_large=[{"N": [1048577, 2000000]}])
@@ -244,6 +248,7 @@ def test_a_slow_device_leaves_out_what_is_heavier_than_its_timed_cases() -> None
     ]
 
 
+@pytest.mark.slow
 def test_baselines_are_held_to_held_out_sizes() -> None:
     """`make -C bench test` runs them as well, another draw each time."""
     bench = Workbench(card_of_two(), Precision.FP32, CpuDevice(), modelled=False)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +28,7 @@ from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Device, Ran, worker_words
 from cudamaster.judging.judge_process import Trials
+from cudamaster.judging.report_lines import End, Line, of
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks.harness import baseline_region
 
@@ -75,7 +76,7 @@ class Seen:
     """What became of an attack: the judgement, the report, and what was printed."""
 
     judgement: Judgement
-    lines: list[Mapping[str, Any]]
+    lines: list[Line]
     ran: Ran
 
 
@@ -122,11 +123,12 @@ def attack(
     ]
     options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}", *more]
     ran = builder.device.run([str(builder.judge()), *workers, *options], report, judge_limit_s)
-    lines = parse(report.read_text())
+    told = parse(report.read_text())
     rows = [case for case in CARD.cases if cases == "all" or not case.sweep]
-    return Seen(judge(lines, ran, rows), list(lines), ran)
+    return Seen(judge(told, ran, rows), told, ran)
 
 
+@pytest.mark.slow
 def test_an_attack_that_does_nothing_is_a_candidate_like_others(builder: Builder, tmp_path: Path) -> None:
     """Without an attack the candidate is right: what the tests below see is the attack's doing."""
     seen = attack(builder, tmp_path, 'std::fprintf(stderr, "call by %d\\n", getpid());', calls=10)
@@ -196,6 +198,7 @@ def test_what_a_worker_may_not_do(forbidden: Seen, name: str) -> None:
     assert forbidden.judgement.status is Status.CORRECT, forbidden.judgement.detail
 
 
+@pytest.mark.slow
 def test_a_worker_reaches_no_server(builder: Builder, tmp_path: Path) -> None:
     """A server on this machine hears nothing of a candidate that would post its inputs."""
     heard = []
@@ -252,7 +255,7 @@ def test_a_report_that_a_candidate_prints_is_none(builder: Builder, tmp_path: Pa
     body = f"const char* line = {forged}; for (int to = 0; to < 64; ++to) (void)!write(to, line, strlen(line));"
     seen = attack(builder, tmp_path, f"{body} _exit(0);")
     assert seen.judgement.status is Status.FAULT
-    assert not [line for line in seen.lines if line["event"] == "end"]
+    assert not of(End, seen.lines)
 
 
 # Where the places of slots in the memory shared with the judge lie, as mskb/arena.h has it: a look at it that no kernel
@@ -338,6 +341,7 @@ if (N == 65536 && ++number > 3) {
 """
 
 
+@pytest.mark.slow
 def test_a_result_may_not_come_late(builder: Builder, tmp_path: Path) -> None:
     """Every third call delivers nothing, and the call after it delivers both: the seal of the first is broken."""
     if not builder.device.emulated:
@@ -351,6 +355,7 @@ def test_a_result_may_not_come_late(builder: Builder, tmp_path: Path) -> None:
     assert "changed by calls after them" in found
 
 
+@pytest.mark.slow
 def test_a_call_may_not_rest(builder: Builder, tmp_path: Path) -> None:
     """One call in twelve does nothing: what each timed call left is held against the baseline's."""
     body = "static int number; if (N == 65536 && ++number > 3 && number % 12 == 0) return;"
@@ -373,6 +378,7 @@ def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
     assert "answered before it was asked" in seen.judgement.detail
 
 
+@pytest.mark.slow(but=["std::abort();-fault-signal 6|abort"])
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
@@ -401,6 +407,7 @@ def test_a_crash_of_host_code_says_where(builder: Builder, tmp_path: Path) -> No
     assert "host code crashed: signal 11 on address 0x8, a fault, at 0x" in seen.judgement.log
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_judge_that_is_killed(builder: Builder, tmp_path: Path) -> None:
     """Workers end with their judge, also one that hangs."""
     body = 'std::fprintf(stderr, "worker %d\\n", getpid()); for (;;) pause();'
@@ -436,11 +443,12 @@ def test_output_has_a_limit(builder: Builder, tmp_path: Path) -> None:
 def test_what_the_system_could_not_take_away_is_noted(text: str, noted: bool) -> None:
     begin = {"event": "begin", "seed": "1", "t": 0.0}
     ran = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
-    judged = judge([begin, {"event": "isolation", "text": text, "t": 0.0}], ran, CARD.cases)
+    judged = judge(lines(begin, {"event": "isolation", "text": text, "t": 0.0}), ran, CARD.cases)
     assert judged.hardware["isolation"] == text
     assert bool(judged.notes) == noted
 
 
+@pytest.mark.slow
 def test_host_memory_has_a_limit(builder: Builder, tmp_path: Path) -> None:
     """A candidate that fills the host's memory is stopped, and says so."""
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30:
@@ -462,6 +470,11 @@ def timed(outside_us: float) -> list[dict[str, Any]]:
     times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
     times |= {"candidate_us": [10.0] * 5, "baseline_outside_us": [4.0] * 5, "candidate_outside_us": [outside_us] * 5}
     return [begin, check, times, {"event": "end", "ok": True, "t": 0.0}]
+
+
+def lines(*told: dict[str, Any]) -> list[Line]:
+    """Lines as they are read from a report."""
+    return parse("".join(json.dumps(line) + "\n" for line in told))
 
 
 class Reporting:
@@ -492,18 +505,18 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     """A worker whose clock lies: the judge waited 40 µs longer than the baseline's calls explain."""
     case, ran = TIMED, RAN
     begin, check, times, end = timed(44.0)
-    judged = judge([begin, check, times, end], ran, [case])
+    judged = judge(lines(begin, check, times, end), ran, [case])
     assert judged.status is Status.REJECTED
     assert "waited 40.0 µs longer" in judged.detail
     slow_baseline = {**times, "baseline_outside_us": [14.0] * 5, "candidate_outside_us": [1.0] * 5}
     honest = {**times, "candidate_outside_us": [4.5] * 5}
     for fair in (slow_baseline, honest):
-        assert judge([begin, check, fair, end], ran, [case]).status is Status.CORRECT
-    lying_rival = judge([begin, check, slow_baseline, end], ran, [case], doubted=("candidate", "rival"))
+        assert judge(lines(begin, check, fair, end), ran, [case]).status is Status.CORRECT
+    lying_rival = judge(lines(begin, check, slow_baseline, end), ran, [case], doubted=("candidate", "rival"))
     assert lying_rival.status is Status.REJECTED
     assert "the process of the kernel that it is compared with says" in lying_rival.detail
     long = {**slow_baseline, "baseline_us": [9000.0] * 5}
-    assert judge([begin, check, long, end], ran, [case], doubted=("candidate", "rival")).status is Status.CORRECT
+    assert judge(lines(begin, check, long, end), ran, [case], doubted=("candidate", "rival")).status is Status.CORRECT
     assert replace(judged, status=Status.CORRECT).speed is not None
 
 
@@ -524,7 +537,7 @@ def test_lies_in_some_calls_gain_nothing(lies: int, said_us: float, status: Stat
     said = [said_us if k < lies else 50.0 for k in range(50)]
     times |= {"baseline_us": [50.0] * 50, "baseline_outside_us": [4.0] * 50, "candidate_us": said}
     times["candidate_outside_us"] = [54.0 - us for us in said]
-    judged = judge([begin, check, times, end], RAN, [TIMED])
+    judged = judge(lines(begin, check, times, end), RAN, [TIMED])
     assert judged.status is status
     if status is Status.CORRECT:
         assert judged.score == pytest.approx(1.0)

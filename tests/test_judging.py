@@ -10,6 +10,7 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import CaseVerdict, Status
 from cudamaster.devices.protocol import Ran
 from cudamaster.judging.failure_log import explain
+from cudamaster.judging.report_lines import Line
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import cards
 
@@ -46,8 +47,13 @@ def ran(exit_code: int | None = 0, **changed: Any) -> Ran:
     return Ran(**{"exit_code": exit_code, "signal": None, "expired": False, "stderr": "", "seconds": 1.0, **changed})
 
 
+def report(lines: list[dict[str, Any]]) -> list[Line]:
+    """Lines as they are read from a report."""
+    return parse("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def judged(lines: list[dict[str, Any]], process: Ran | None = None) -> Judgement:
-    return judge(lines, process or ran(), CASES)
+    return judge(report(lines), process or ran(), CASES)
 
 
 def test_a_correct_run_is_scored_by_weight() -> None:
@@ -161,7 +167,8 @@ def test_a_baseline_that_fails_after_the_candidate_blames_the_candidate() -> Non
 def test_a_cut_last_line_is_left_out() -> None:
     """A report that was cut by a kill is read as far as it is whole."""
     text = json.dumps(BEGIN) + "\n" + json.dumps(END)[:7]
-    assert parse(text) == [BEGIN]
+    assert parse(text) == report([BEGIN])
+    assert len(parse(text)) == 1
 
 
 SIZES = [1, 2, 3, 5, 8, 16, 31, 33, 36, 64, 96, 127, 129, 256, 1009, 1024, 2051]

@@ -36,6 +36,7 @@ def candidate(kind: str, task: str, precision: Precision) -> Candidate:
     return made
 
 
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize("task", ["dot_product", "spmv_csr"])
 def test_an_honest_kernel_may_work_in_place(task: str) -> None:
     bench = Workbench(small_card(task), Precision.FP32, CpuDevice(), modelled=False)
@@ -43,6 +44,7 @@ def test_an_honest_kernel_may_work_in_place(task: str) -> None:
     assert told.status is Status.CORRECT, told.detail
 
 
+@pytest.mark.slow(but=["late_by_stamp-spmv_csr-fp32"])
 @pytest.mark.parametrize(
     ("kind", "task", "precision"),
     [
@@ -66,6 +68,7 @@ def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precisio
         assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
 
 
+@pytest.mark.slow(but=["2"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_call_of_a_series_is_known_to_be_unwatched(seed: int) -> None:
     """It sees by the poison of calls to come that it is not in the last, and is as coarse as FP8 then."""

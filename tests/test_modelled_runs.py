@@ -35,6 +35,7 @@ def verdicts(bench: Workbench) -> list[Verdict]:
     return [bench.evaluate(Candidate("spmv_csr", Precision.FP32, step.code, command)) for step in steps]
 
 
+@pytest.mark.slow
 def test_kernels_that_are_faster_on_an_h200_are_faster_by_the_model(verdicts: list[Verdict]) -> None:
     """All three were measured 1.1 to 1.3 times as fast there (results/h200); by the host's clock they are slower."""
     assert len(verdicts) == 3
@@ -47,6 +48,7 @@ def test_the_baseline_against_itself_is_no_change(bench: Workbench) -> None:
     assert (verdict.score, verdict.mark) == (1.0, "modelled")
 
 
+@pytest.mark.slow
 def test_modelled_times_depend_on_kernel_and_seed_alone(verdicts: list[Verdict], bench: Workbench) -> None:
     again = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7)
     code = KERNELS[0].read_text()
@@ -65,6 +67,7 @@ def test_a_verdict_on_modelled_times_is_recorded_whole(verdicts: list[Verdict]) 
         assert all(case.timing is None for case in verdict.cases)
 
 
+@pytest.mark.slow(but=["filtered"])
 @pytest.mark.parametrize("mode", [ProfileMode.FILTERED, ProfileMode.FULL, ProfileMode.CUDAFORGE24])
 def test_the_planner_gets_a_modelled_profile(bench: Workbench, verdicts: list[Verdict], mode: ProfileMode) -> None:
     bench = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, profile=mode)
@@ -78,12 +81,14 @@ def test_the_planner_gets_a_modelled_profile(bench: Workbench, verdicts: list[Ve
         assert "The model does not give" in findings.note
 
 
+@pytest.mark.slow
 def test_calibrated_thresholds_are_those_of_the_modelled_gpu(bench: Workbench) -> None:
     calibrated = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, thresholds="calibrated")
     findings = calibrated.findings(bench.baseline, bench.evaluate(bench.baseline))
     assert "NVIDIA H200" in findings.thresholds
 
 
+@pytest.mark.slow
 def test_too_heavy_cases_have_modelled_times() -> None:
     """Matrices of 4096 x 4096 are never multiplied wholly here."""
     bench = Workbench(cards.load("square_matrix_mul"), Precision.FP32, CpuDevice(), seed=7)
@@ -95,6 +100,7 @@ def test_too_heavy_cases_have_modelled_times() -> None:
     assert verdict.complete
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_nothing_where_it_is_not_run_has_no_time_there() -> None:
     """It is right at all sizes that this device runs, and nobody looks at the others."""
     bench = Workbench(cards.load("square_matrix_mul"), Precision.FP32, CpuDevice(), seed=7)
@@ -120,6 +126,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return iter(())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_commands_say_that_they_are_modelled() -> None:
     told = {

@@ -165,6 +165,7 @@ def test_a_forgotten_tail_and_its_sizes() -> None:
     assert "N is not a multiple of 4" in verdict.log.splitlines()[1]
 
 
+@pytest.mark.slow
 def test_a_tile_and_its_factor() -> None:
     """A tile counted twice, also where the reference covers a sample and the device compares every element."""
     tile = "C[row * N + col] = row / 32 == 1 && col / 16 == 1 ? 2 * sum : sum"
@@ -181,6 +182,7 @@ def test_a_tile_and_its_factor() -> None:
     assert output.first[0].element == 32 * 131 + 16
 
 
+@pytest.mark.slow
 def test_one_element_of_a_million_that_is_off_by_a_percent() -> None:
     """The reference covers few of the elements; the comparison with the baseline finds this one, exactly."""
     one = "C[row * N + col] = row == 7000 && col == 100 ? 1.01f * sum : sum"
@@ -244,6 +246,7 @@ def test_one_element_within_twice_the_bound_is_seen_where_the_reference_takes_a_
         assert subprocess.run([*command, "--report", report], check=False).returncode == code, report.read_text()
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_on_the_command_line(tmp_path: Path) -> None:
     """What is printed names the elements, what was expected, got and allowed; the JSON has it all for every case."""
     bench = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice())

@@ -45,6 +45,7 @@ def evaluate(device: Short) -> Any:
     return bench.evaluate(Candidate(baseline.task, baseline.precision, code, baseline.command), check_only=True)
 
 
+@pytest.mark.slow
 def test_a_candidate_that_the_judge_does_not_survive_is_refused() -> None:
     """It may have taken all memory of the GPU. That costs it alone: the run goes on."""
     device = Short(lambda _, command: "--candidate" in command)
@@ -56,6 +57,7 @@ def test_a_candidate_that_the_judge_does_not_survive_is_refused() -> None:
     assert ["--candidate" in command for command in device.runs] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_a_judge_that_fails_once_has_failed_by_itself() -> None:
     """Another program had the memory for a moment."""
     assert evaluate(Short(lambda number, _: number == 1)).correct
@@ -84,6 +86,7 @@ def candidates(bench: Workbench) -> list[Candidate]:
     return [Candidate("dot_product", Precision.FP32, text, bench.baseline.command) for text in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 4])
 def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
     """Those behind one that faults or hangs too; each has its own seed, and output."""
@@ -123,6 +126,7 @@ extern "C" void dot_product_optimized(float* out, const float* X, const float* Y
 """
 
 
+@pytest.mark.slow
 def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) -> None:
     """Here both get the same inputs, and are called where a GPU's workers are: in the shared memory itself."""
     bench = Workbench(small_card("dot_product"), Precision.FP32, Short(lambda *_: False), modelled=False)
@@ -142,6 +146,7 @@ def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) 
     assert not (tmp_path / "batch").exists()  # with the seeds
 
 
+@pytest.mark.slow
 def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
     """The memory that it shares with its judge would hold what the one before made of the same inputs."""
     device = Short(lambda *_: False)
@@ -152,6 +157,7 @@ def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
     assert not any("--batch" in command for command in device.runs)
 
 
+@pytest.mark.slow
 def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
     """It may have been stopped, or failed by itself: what it did not come to says nothing."""
     device = Short(lambda *_: False)
@@ -173,6 +179,7 @@ def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
     assert not trials._told
 
 
+@pytest.mark.slow
 def test_who_does_not_come_up_behind_others_is_judged_alone() -> None:
     """What was judged before it may have left a GPU that makes no context for a moment."""
     device = Short(lambda *_: False)
@@ -210,6 +217,7 @@ class Neighboured(CpuDevice):
         return ran
 
 
+@pytest.mark.slow(but=["1 << 20-quiet1"])
 @pytest.mark.parametrize(("taken", "quiet"), [("2 << 20", [False, True, True]), ("1 << 20", [False, False])])
 def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: list[bool]) -> None:
     """It is measured again where that was seen for the first time, and the next candidate of the task is at once."""
@@ -223,6 +231,7 @@ def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: l
     assert device.asked_for == quiet
 
 
+@pytest.mark.slow
 def test_of_many_who_asks_for_much_alone_is_measured_again() -> None:
     """What one judge told of the others holds: they wait for nobody."""
     device = Neighboured()
@@ -241,6 +250,7 @@ def test_of_many_who_asks_for_much_alone_is_measured_again() -> None:
     assert device.asked_for == [False, True] * 2
 
 
+@pytest.mark.slow
 def test_a_baseline_is_timed_alone() -> None:
     """What `baselines --calls` asks of the judge on a GPU; the CPU device times no baseline by itself."""
     bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)

@@ -63,6 +63,7 @@ def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> No
     assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
 
 
+@pytest.mark.slow(but=["square_matrix_mul"])
 @pytest.mark.parametrize(
     "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
 )
@@ -138,6 +139,7 @@ def test_a_library_is_made_ready_for_each_case_before_its_first_call(tmp_path: P
     assert [record.vendor and record.vendor.status for record in kept.records] == [Status.CORRECT]
 
 
+@pytest.mark.slow(but=["the library says no"])
 @pytest.mark.parametrize("what", BAD)
 def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None:
     """With the library's own words, in the report and in the exit code."""
@@ -249,6 +251,7 @@ def test_a_library_is_found_with_its_version_or_missed_with_a_reason(tmp_path: P
     assert libraries.find(wanted, [include]) == Found("13.1.0", include, home / "libcunone.so")
 
 
+@pytest.mark.slow
 def test_our_kernels_are_the_fastest_of_some_results() -> None:
     """Of run folders and of a saved report, with the command that each was measured with."""
     found = best_kernels(load([RESULTS]))
@@ -271,6 +274,7 @@ def test_a_kernel_that_was_changed_is_not_shown_under_its_old_result() -> None:
     assert best_kernels(replace(report, results=(emulated,))) == {}
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     """A saved measurement is carried on: the same seed shows that it was taken over."""
     (tmp_path / "sources").mkdir()

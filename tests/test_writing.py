@@ -28,6 +28,7 @@ def small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
 
 
+@pytest.mark.slow(but=["harness"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_cannot_be_written_wholly_leaves_the_old_file(name: str, tmp_path: Path) -> None:
     command, file = COMMANDS[name]
@@ -42,6 +43,7 @@ def test_what_cannot_be_written_wholly_leaves_the_old_file(name: str, tmp_path: 
         assert [one.name for one in tmp_path.iterdir()] == [file]
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "cumulative_success.svg").write_text("old")
     words = [sys.executable, "-m", "cudamaster", "report", str(RUN), "--figures", str(tmp_path)]

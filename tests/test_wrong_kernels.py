@@ -56,6 +56,7 @@ def status(task: str, precision: Precision, code: str) -> tuple[Status, str]:
     return verdict.status, verdict.log or verdict.detail
 
 
+@pytest.mark.slow(but=["epsilon built in"])
 @pytest.mark.parametrize("idea", REPLACED)
 def test_a_wrong_kernel_is_refused(idea: str) -> None:
     task, precision, old, new = REPLACED[idea]
@@ -64,6 +65,7 @@ def test_a_wrong_kernel_is_refused(idea: str) -> None:
     assert status(task, precision, code.replace(old, new))[0] is Status.WRONG
 
 
+@pytest.mark.slow(but=["1.1754944e-38f-correct"])
 @pytest.mark.parametrize(("least", "expected"), [("1.1754944e-38f", Status.CORRECT), ("1e-33f", Status.WRONG)])
 def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, expected: Status) -> None:
     """Which is what nvcc's --use_fast_math makes of them."""
@@ -74,6 +76,7 @@ def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, e
     assert status("swiglu", Precision.FP32, code)[0] is expected
 
 
+@pytest.mark.slow(but=["spmm_csr"])
 @pytest.mark.parametrize("task", ["matrix_mul", "spmm_csr", "conv_2d", "high_order_contraction"])
 def test_sums_in_bf16_are_refused(task: str) -> None:
     """Every addition rounded to bf16."""
@@ -85,10 +88,12 @@ def test_sums_in_bf16_are_refused(task: str) -> None:
     assert status(task, Precision.BF16, code)[0] is Status.WRONG
 
 
+@pytest.mark.slow
 def test_sampling_is_refused_even_where_the_result_has_eight_bits() -> None:
     assert status("monte_carlo_int", Precision.BF16, SAMPLING)[0] is Status.WRONG
 
 
+@pytest.mark.slow(but=["softmax-fp32"])
 @pytest.mark.parametrize(("task", "precision"), [("softmax", Precision.FP32), ("monte_carlo_int", Precision.BF16)])
 def test_the_baseline_itself_is_right(task: str, precision: Precision) -> None:
     """The refusals above are not for the way in which their candidates are made."""

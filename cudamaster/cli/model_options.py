@@ -156,7 +156,7 @@ def must_leave_to_resume(kind: str) -> None:
     Budgets, the number of tasks at once and the form of the output may be given anew, rounds and tries raised. Raises
     click.UsageError.
     """
-    kept = (_SETTLED - {"rounds", "debug_tries"}) | {"device", "seed", "precision", "pattern", "record"}
+    kept = (_SETTLED - {"rounds", "debug_tries"}) | {"device", "seed", "precision", "patterns", "record"}
     may = "; -R and -D may be raised, and limits (--max-...) given anew"
     _must_leave(kept, f"A {kind} is resumed with the settings that it was started with", may)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +17,13 @@ from cudamaster.cli.model_options import (
     record_options,
 )
 from cudamaster.cli.output import (
-    Waiting,
     console,
     ourselves,
     print_json,
     print_to_copy,
     score_column,
-    speed,
     styled,
     table,
-    telling_of_cases,
     why_incomplete,
 )
 from cudamaster.cli.search_options import (
@@ -39,23 +34,19 @@ from cudamaster.cli.search_options import (
     must_be_priced,
     search_options,
 )
+from cudamaster.cli.search_progress import Progress
 from cudamaster.models.playbook import NAME as PLAYBOOK
 from cudamaster.runs.budget import Budget
-from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
     from rich.text import Text
 
-    from cudamaster.agents.asking import ReplyMisfit
-    from cudamaster.agents.debug import Diagnosis
-    from cudamaster.core.values import Candidate, Findings, Hardware, Plan, Role, Verdict
+    from cudamaster.core.values import Hardware, Precision
     from cudamaster.runs.record import Settings
+    from cudamaster.runs.searching import Search
     from cudamaster.strategies.protocol import Observer
-    from cudamaster.strategies.result import Result, Round
-
-_PLAN_LINES = 4
+    from cudamaster.strategies.result import Result
 
 
 @click.command(cls=SearchCommand)
@@ -93,53 +84,33 @@ def optimize(
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.models import choose
-    from cudamaster.runs import backends, carrying, optimization, replaying
-    from cudamaster.runs.record import read_manifest, read_record
-    from cudamaster.runs.spending import last_unit, spent
+    from cudamaster.runs import backends, optimization, searching
+    from cudamaster.runs.carrying import More
+    from cudamaster.runs.spending import spent
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Silent
     from cudamaster.tasks import cards
 
-    more = carrying.More(search.rounds, search.debug_tries)
     if resumed is not None and records.source is not None:
         raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
     if resumed is not None:
         must_leave_to_resume("run")
-        manifest = read_manifest(resumed)
-        settings = carrying.settings_with(resumed, more)
-        if task not in (None, manifest.task):
-            raise UsageError(f"{resumed} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
-        task, precision, path = manifest.task, manifest.precision.value, resumed
+        wanted = searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
     elif records.source is not None:
-        source = replaying.find(records.source, task, Precision(precision))
-        manifest = read_manifest(source)
-        if task not in (None, manifest.task):
-            raise UsageError(f"{source} is a record of {manifest.task}, not of {task}.", "Leave TASK out.")
-        task, precision = manifest.task, manifest.precision.value
-        path = records.path(out, task, manifest.precision)
-        settings = backends.replayed_settings(
-            source,
-            manifest,
-            device=search.device,
-            seed=search.seed,
-            models_only=records.replay is None,
-            real_time=records.real_time,
-        )
+        wanted = _replay(records, out, task, Precision(precision), search)
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
-        path = records.path(out, cards.load(task).name, Precision(precision))
-        settings = search.settings(models)
+        card = cards.load(task)
+        path = records.path(out, card.name, Precision(precision))
+        wanted = searching.Search(path, card.name, Precision(precision), search.settings(models))
 
-    card = cards.load(task)
-    earlier = read_record(resumed) if resumed is not None else None
-    sessions = earlier.sessions if earlier is not None else ()
-    limits = budget.limits(sessions[-1].limits if sessions else None)
-    nothing_to_do = earlier is not None and earlier.finished and settings == earlier.manifest.settings
-    if earlier is not None and not nothing_to_do:
+    path, settings, earlier = wanted.path, wanted.settings, wanted.earlier
+    limits = budget.limits(earlier.sessions[-1].limits if earlier is not None and earlier.sessions else None)
+    if earlier is not None and not wanted.is_finished:
         backends.models_must_be_usable(settings)
-    bench = backends.workbench(settings, card, Precision(precision), last_unit(sessions))
-    asked = backends.models(settings, path, limits)
+    hardware = wanted.workbench.hardware
+    asked = wanted.models(limits)
     must_be_priced(asked, limits)
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
@@ -148,16 +119,10 @@ def optimize(
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:
-        what = f"{card.name} ({precision}), {registry.described(settings)}"
-        _introduce(shown, what, bench.hardware, settings, path)
+        what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
+        _introduce(shown, what, hardware, settings, path)
     try:
-        if resumed is not None:
-            result = optimization.resume(path, bench, asked, observer, account, more)
-        else:
-            result = optimization.optimize(path, bench, asked, settings, observer, account)
-        record = backends.whole_record_of(settings)
-        if record is not None and not result.stopped:
-            replaying.must_agree(record, result)
+        result = wanted.run(account, observer, asked)
     except BaseException as error:
         # A folder that could not be resumed would be refused again, and one that was there is of another run.
         refused = before and isinstance(error, RunFolderError)
@@ -172,8 +137,27 @@ def optimize(
     optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
-    if nothing_to_do:
+    if wanted.is_finished:
         _tell_finished(result, path, settings)
+
+
+def _replay(records: RecordOptions, out: Path, task: str | None, precision: Precision, search: SearchOptions) -> Search:
+    """The search that replays a record."""
+    from cudamaster.runs import backends, searching
+    from cudamaster.runs.record import read_manifest
+
+    assert records.source is not None
+    record = searching.record_for(records.source, task, precision)
+    settings = backends.replayed_settings(
+        record,
+        device=search.device,
+        seed=search.seed,
+        models_only=records.replay is None,
+        real_time=records.real_time,
+    )
+    recorded = read_manifest(record)
+    path = records.path(out, recorded.task, recorded.precision)
+    return searching.Search(path, recorded.task, recorded.precision, settings)
 
 
 def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
@@ -182,124 +166,6 @@ def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
     if result.note is None and settings.replay is None:
         on = f" Carry it on: {ourselves('optimize', '--resume', str(path), '-R', str(settings.rounds + 2))}"
     click.echo(f"Note: this run is finished; nothing was asked or measured now.{on}", err=True)
-
-
-class Progress:
-    """Prints each step of a search as it happens; a spinner says what is being waited for."""
-
-    def __init__(self, out: Console) -> None:
-        self._out = out
-        self._waiting: Status | None = None
-        self._telling = ExitStack()
-
-    def close(self) -> None:
-        """Stop the spinner."""
-        self._telling.close()
-        if self._waiting is not None:
-            self._waiting.stop()
-            self._waiting = None
-
-    def _wait(self, text: str) -> None:
-        if self._waiting is None:
-            self._waiting = self._out.status(text)
-            self._waiting.start()
-        self._waiting.update(Waiting(text))
-        self._telling.close()
-
-    def asking(self, role: Role, model: str) -> None:
-        """Spin while a model answers."""
-        self._wait(f"asking the {role.value} ({model})")
-
-    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
-        """Say why nothing comes, and for how long."""
-        from cudamaster.strategies.protocol import asked_again
-
-        self._out.print(f"  {asked_again(role, pause_s, why)}")
-
-    def evaluating(self, candidate: Candidate) -> None:
-        """Spin while a candidate is built and run."""
-        self._wait(f"building, checking and timing {candidate.id}")
-        self._telling.enter_context(telling_of_cases(f"kernel {candidate.id}"))
-
-    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
-        """Say that the baseline stands."""
-        self._telling.close()
-        self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
-        self._findings(findings)
-
-    def round_started(self, number: int, rounds: int) -> None:
-        """Open a round."""
-        self._out.print(f"\nRound {number} of {rounds}", style="bold")
-
-    def planned(self, number: int, plan: Plan) -> None:
-        """Show the idea and how the scheme begins."""
-        self._out.print(f"  plan: {plan.idea}")
-        # Unwrapped text of a plan would be one long line.
-        words = textwrap.wrap(visible(plan.text), min(self._out.width, 120) - 6)
-        for line in [*words[:_PLAN_LINES], *(["..."] if len(words) > _PLAN_LINES else [])]:
-            self._out.print(f"    {line}", style="dim")
-
-    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
-        """Say why the default command is taken."""
-        self._out.print(f"  note: {misfit} The default command is taken.")
-
-    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
-        """Show the build command."""
-        print_to_copy(self._out, f"  kernel {candidate.id}, {candidate.command}")
-
-    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
-        """Show the verdict."""
-        self._telling.close()
-        score = f", P = {speed(verdict.score, mark=verdict.mark)}" if verdict.score is not None else ""
-        seconds = verdict.seconds
-        spent = f"{seconds.total:.1f} s"
-        self._out.print("  ", styled(verdict.status), f"{score}: {verdict.detail} ({spent})", sep="")
-        for note in verdict.notes:
-            self._out.print(f"  note: {note}")
-
-    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
-        """Show what the Debug agent makes of a failure."""
-        self._out.print(f"  debug try {debug_try}: {diagnosis.diagnosis}")
-
-    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
-        """Announce a new best."""
-        self._out.print(f"  new best: P = {speed(score, mark=verdict.mark)}", style="green")
-        if findings.bottleneck is not None:
-            self._aside(findings_line(findings))
-        self._findings(findings)
-
-    def _findings(self, findings: Findings) -> None:
-        """What a model of a GPU says of where the time goes, and the metrics that the filter kept."""
-        from cudamaster.runs.digest import breakdown_lines
-
-        if findings.modelled is None or findings.bottleneck is None:
-            return
-        kept = ", ".join(f"{name} {value:.3g} {findings.units.get(name, '')}".rstrip()
-                         for name, value in findings.metrics.items())  # fmt: skip
-        for told in (*breakdown_lines(findings.breakdown), f"findings: {kept}" if kept else ""):
-            self._aside(told)
-
-    def _aside(self, told: str) -> None:
-        for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
-            self._out.print(f"    {line}", style="dim")
-
-    def round_ended(self, finished: Round) -> None:
-        """Say why a round came to nothing."""
-        if not finished.outcome.accepted:
-            self._out.print(f"  not kept: {finished.outcome.detail}")
-
-    def stopped(self, note: str) -> None:
-        """Say why the search ends early."""
-        self._out.print(f"  {note}")
-
-
-def findings_line(findings: Findings) -> str:
-    """The findings on one line: the class with the throughputs, or why there is none."""
-    if findings.bottleneck is None:
-        return f"No hardware profile: {findings.note}"
-    share = f", {findings.time_share:.0%} of the time" if findings.time_share is not None else ""
-    marked = " (modelled)" if findings.modelled is not None else ""
-    return f"{findings.kernel}: {findings.bottleneck}{marked}{share}."
 
 
 def _total(parts: Sequence[float | None], form: str) -> str:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Precision
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
@@ -167,7 +166,6 @@ def _planned(
     from cudamaster.core.values import Precision
     from cudamaster.guards import symbols
     from cudamaster.runs import backends, replaying
-    from cudamaster.runs import record as runrecord
     from cudamaster.suites import scheduler as suites
     from cudamaster.tasks import cards
     from cudamaster.tasks.harness import baseline_region
@@ -189,14 +187,14 @@ def _planned(
         return suites.new(search.settings(models), tasks)
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
     if not tasks:
+        wanted = " or ".join(map(repr, patterns)) or "any task"
         raise UsageError(
-            f"{records.source} holds no record of {' or '.join(patterns) or 'any task'} in {' or '.join(precisions)}.",
+            f"{records.source} holds no record of {wanted} in {' or '.join(precisions)}.",
             "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
         )
     first = records.source / replaying.folder_name(*tasks[0])
     settings = backends.replayed_settings(
         first,
-        runrecord.read_manifest(first),
         device=search.device,
         seed=search.seed,
         models_only=records.replay is None,
@@ -212,45 +210,14 @@ def _default_jobs(places: int) -> int:
 
 def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budget], Result]:
     """How a suite with these settings searches for one of its tasks."""
-    from cudamaster.runs import backends, carrying, optimization, replaying
-    from cudamaster.runs.record import read_manifest
-    from cudamaster.tasks import cards
+    from cudamaster.runs import optimization, searching
 
     def search(entry: Entry, path: Path, unit: str, observer: Observer, budget: Budget) -> Result:
-        resumed = (path / "run.json").is_file()
-        more = carrying.as_in_suite(path, settings) if resumed else None
-        own = read_manifest(path).settings if resumed else _of_task(settings, entry.task, entry.precision)
-        bench = backends.workbench(own, cards.load(entry.task), entry.precision, unit)
-        models = backends.models(own, path, budget.limits)
-        if resumed:
-            result = optimization.resume(path, bench, models, observer, budget, more)
-        else:
-            result = optimization.optimize(path, bench, models, own, observer, budget)
-        record = backends.whole_record_of(own)
-        if record is not None and not result.stopped:
-            replaying.must_agree(record, result)
+        result = searching.of_suite(path, entry.task, entry.precision, settings, unit).run(budget, observer)
         optimization.must_make_sense(path, result)
         return result
 
     return search
-
-
-def _of_task(settings: Settings, task: str, precision: Precision) -> Settings:
-    """The settings of one task's run: the suite's, or those of its record."""
-    from cudamaster.runs import backends, replaying
-    from cudamaster.runs.record import read_manifest
-
-    if settings.replay is None:
-        return settings
-    record = replaying.find(Path(settings.replay.record), task, precision)
-    return backends.replayed_settings(
-        record,
-        read_manifest(record),
-        device=settings.device,
-        seed=settings.seed,
-        models_only=settings.replay.models_only,
-        real_time=settings.replay.real_time,
-    )
 
 
 @contextmanager

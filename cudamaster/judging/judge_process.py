@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import BaselineError
@@ -23,6 +22,7 @@ from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
 from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
+from cudamaster.judging.report_lines import End, Fault, Line, Timeout
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import held_out
 from cudamaster.tasks.cards import Case, TaskCard
@@ -33,7 +33,7 @@ _NOT_UP = "failed at its start"  # the error of a worker that made no call (mskb
 CHUNK_BYTES = 2 << 20  # memory in larger pieces is asked of the driver, call by call (mskb/used_process.h)
 VERIFY = ("--cases", "verify", "--calls", "0")
 
-Reported = tuple[list[Mapping[str, Any]], Ran]
+Reported = tuple[list[Line], Ran]
 
 
 @dataclass(frozen=True)
@@ -380,15 +380,15 @@ class _RunOfBatch:
     def told(self) -> Reported | None:
         """What the judge reported of it, where it came to an end that the candidate has to answer for."""
         lines = parse(self._report.read_text("utf-8", "replace")) if self._report.is_file() else []
-        last = lines[-1] if lines else {"event": "none"}
-        if last["event"] == "end":
-            code = 0 if last["ok"] else 1
-        elif last.get("error") == _NOT_UP:
+        last = lines[-1] if lines else None
+        if isinstance(last, End):
+            code = 0 if last.ok else 1
+        elif isinstance(last, Fault) and last.error == _NOT_UP:
             return None  # those before it may have left the device in no state to begin with
-        elif last["event"] in _FAILED and last["who"] == "candidate":
-            code = _FAILED[last["event"]]
+        elif isinstance(last, Fault | Timeout) and last.who == "candidate":
+            code = _FAILED[last.event]
         else:
             return None
         with self._log.open("rb") as log:
             output = ends(log)
-        return lines, Ran(code, None, expired=False, stderr=output, seconds=float(last["t"]))
+        return lines, Ran(code, None, expired=False, stderr=output, seconds=last.t)

@@ -11,11 +11,11 @@ checks, is told beside our verdict, which odd sizes and held-out ones are part o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cudamaster.core.values import Status
+from cudamaster.judging.report_lines import Line, Paper, first
 from cudamaster.tasks.cards import Case
 
 ALLOWED = 1e-5  # absolute
@@ -67,10 +67,9 @@ class PaperScore:
         return self.score is not None and all(case.largest_difference <= ALLOWED for case in self.cases)
 
 
-def case(case: Case, lines: Sequence[Mapping[str, Any]]) -> PaperCase | None:
+def case(case: Case, lines: Sequence[Line]) -> PaperCase | None:
     """What a report's lines on a case have of it."""
-    line = next((line for line in lines if line["event"] == "paper"), None)
-    if line is None:
+    told = first(Paper, lines)
+    if told is None:
         return None
-    times = float(line["baseline_us"]), float(line["candidate_us"])
-    return PaperCase(case.label, case.weight, *times, float(line["largest_difference"]))
+    return PaperCase(case.label, case.weight, told.baseline_us, told.candidate_us, told.largest_difference)

@@ -1,4 +1,4 @@
-"""The forms of a harness's report lines (bench/include/mskb): what is not one of them is no line of the report.
+"""Lines of a harness's report (bench/include/mskb) as values: what has none of these forms is no line of the report.
 
 Fields that nobody here reads may come and go. Judging is not done here.
 """
@@ -6,61 +6,90 @@ Fields that nobody here reads may come and go. Judging is not done here.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-_Number = float | Literal["nan", "inf", "-inf"]
+_NO_NUMBERS = {name: float(name) for name in ("nan", "inf", "-inf")}  # as the harness writes them
+_Number = Annotated[float, BeforeValidator(lambda told: _NO_NUMBERS.get(str(told), told))]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Index = Annotated[int, Field(ge=0)]
 _Count = Annotated[int, Field(ge=0)]
+Who = Literal["baseline", "candidate", "rival"]
 
 
-class _Line(BaseModel):
+class Line(BaseModel):
+    """A line of any form; `t` is in seconds since the judge began."""
+
     model_config = ConfigDict(strict=True, frozen=True)
 
+    t: _Finite
 
-class _Begin(_Line):
+
+class OfCase(Line):
+    """A line on the case of that number, from 0."""
+
+    index: _Count
+
+
+class Begin(Line):
+    """The first line: the seed of all inputs, and what the harness says of the device."""
+
+    model_config = ConfigDict(extra="allow")
+
     event: Literal["begin"]
     seed: str
-    t: _Finite
+
+    @property
+    def device(self) -> dict[str, str]:
+        """What is told of the device, by its names there."""
+        return {name: str(told) for name, told in (self.model_extra or {}).items() if name not in ("task", "precision")}
 
 
-class _Isolation(_Line):
+class Isolation(Line):
+    """What the candidate's process cannot do, in words."""
+
     event: Literal["isolation"]
     text: str
-    t: _Finite
 
 
-class _Case(_Line):
+class CaseBegins(OfCase):
+    """The first line on a case."""
+
     event: Literal["case"]
-    index: _Index
-    t: _Finite
 
 
-class _Skip(_Line):
+class Skip(OfCase):
+    """A case that is not run, and why."""
+
     event: Literal["skip"]
-    index: _Index
     reason: Annotated[str, Field(min_length=1)]
-    t: _Finite
 
 
-class _Reference(_Line):
+class Reference(OfCase):
+    """How the baseline compares with the reference, in units of the scale."""
+
     event: Literal["reference"]
-    index: _Index
     baseline_ok: bool
-    baseline_worst_error: _Number = 0.0
-    t: _Finite
+    baseline_worst_error: _Number | None = None
 
 
-class _Mismatch(_Line):
+class Mismatch(BaseModel):
+    """An element that is wrong."""
+
+    model_config = Line.model_config
+
     element: _Count
     expected: _Number
     got: _Number
     allowed: _Number
 
 
-class _Output(_Line):
+class Output(BaseModel):
+    """What was found in one output of a call; errors and bound in units of the scale."""
+
+    model_config = Line.model_config
+
     name: str
     elements: _Count
     oracle_elements: _Count
@@ -70,22 +99,23 @@ class _Output(_Line):
     bound: _Number
     pattern: str
     width: _Count = 0
-    first: list[_Mismatch]
+    first: list[Mismatch]
 
 
-class _Check(_Line):
+class Check(OfCase):
+    """A call of the candidate that was checked."""
+
     event: Literal["check"]
-    index: _Index
     stage: str
     ok: bool
     damage: str
-    outputs: list[_Output]
-    t: _Finite
+    outputs: list[Output]
 
 
-class _Time(_Line):
+class Time(OfCase):
+    """Timed calls, in microseconds."""
+
     event: Literal["time"]
-    index: _Index
     baseline_us: list[_Finite]
     candidate_us: list[_Finite]
     empty_us: list[_Finite]
@@ -96,56 +126,67 @@ class _Time(_Line):
     sm_mhz: list[_Finite] = []
     hot: _Count = 0
     power_capped: _Count = 0
+    asked_bytes: _Count = 0
     others: list[str] = []
-    t: _Finite
 
 
-class _Paper(_Line):
+class Paper(OfCase):
+    """Means of calls timed as the paper does, in microseconds, and how far an output was from the baseline's."""
+
     event: Literal["paper"]
-    index: _Index
     baseline_us: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     candidate_us: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     largest_difference: _Number
-    t: _Finite
 
 
-class _Fault(_Line):
+class Fault(OfCase):
+    """A call that failed; its process may be `gone`."""
+
     event: Literal["fault"]
-    index: _Index
-    who: Literal["baseline", "candidate", "rival"]
+    who: Who
     error: str
     detail: str
     gone: bool = False
-    t: _Finite
 
 
-class _Timeout(_Line):
+class Timeout(OfCase):
+    """A call that was stopped at its limit."""
+
     event: Literal["timeout"]
-    index: _Index
-    who: Literal["baseline", "candidate", "rival"] = "candidate"
+    who: Who = "candidate"
     limit_s: _Finite
-    t: _Finite
 
 
-class _End(_Line):
+class End(Line):
+    """The last line."""
+
     event: Literal["end"]
     ok: bool
-    t: _Finite
 
 
-_FORMS: TypeAdapter[Any] = TypeAdapter(
+_FORMS: TypeAdapter[Line] = TypeAdapter(
     Annotated[
-        _Begin | _Isolation | _Case | _Skip | _Reference | _Check | _Time | _Paper | _Fault | _Timeout | _End,
+        Begin | Isolation | CaseBegins | Skip | Reference | Check | Time | Paper | Fault | Timeout | End,
         Field(discriminator="event"),
     ]
 )
+_Form = TypeVar("_Form", bound=Line)
 
 
-def read(text: str) -> dict[str, Any] | None:
+def read(text: str) -> Line | None:
     """One line of a report, None when it is cut, damaged or of no known form."""
     try:
-        line: dict[str, Any] = json.loads(text)
-        _FORMS.validate_python(line)
+        told: Any = json.loads(text)
+        return _FORMS.validate_python(told)
     except (ValueError, RecursionError):  # json's and pydantic's errors are ValueErrors
         return None
-    return line
+
+
+def of(form: type[_Form], lines: Iterable[Line]) -> list[_Form]:
+    """Those lines that have a form."""
+    return [line for line in lines if isinstance(line, form)]
+
+
+def first(form: type[_Form], lines: Iterable[Line]) -> _Form | None:
+    """The first line that has a form."""
+    return next(iter(of(form, lines)), None)

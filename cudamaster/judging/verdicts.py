@@ -10,7 +10,6 @@ import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from cudamaster.core.errors import BaselineError
 from cudamaster.core.speed import Comparison, compare, overall
@@ -20,6 +19,22 @@ from cudamaster.devices.protocol import Ran
 from cudamaster.judging import paper_protocol, report_lines
 from cudamaster.judging.failure_log import explain, most_telling
 from cudamaster.judging.paper_protocol import PaperCase
+from cudamaster.judging.report_lines import (
+    Begin,
+    Check,
+    End,
+    Fault,
+    Isolation,
+    Line,
+    OfCase,
+    Output,
+    Reference,
+    Skip,
+    Time,
+    Timeout,
+    first,
+    of,
+)  # fmt: skip
 from cudamaster.tasks.cards import Case
 
 _HARNESS_FAILED = 74
@@ -69,9 +84,9 @@ class Judgement:
         )
 
 
-def parse(report: str) -> list[Mapping[str, Any]]:
+def parse(report: str) -> list[Line]:
     """Lines of a report up to the first that is no whole line: a kill may have cut it, or something wrote over it."""
-    lines: list[Mapping[str, Any]] = []
+    lines: list[Line] = []
     for text in report.removesuffix("\n").split("\n"):
         line = report_lines.read(text)
         if line is None:
@@ -81,7 +96,7 @@ def parse(report: str) -> list[Mapping[str, Any]]:
 
 
 def judge(
-    lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case], *, doubted: Collection[str] = ("candidate",)
+    lines: Sequence[Line], ran: Ran, cases: Sequence[Case], *, doubted: Collection[str] = ("candidate",)
 ) -> Judgement:
     """The judgement on one harness process.
 
@@ -90,14 +105,12 @@ def judge(
     BaselineError when the harness or the baseline failed before the candidate had run at all.
     """
     # A line on a case that there is not is no line of this report, nor is what follows.
-    known = list(itertools.takewhile(lambda line: line.get("index", 0) < len(cases), lines))
+    known = list(itertools.takewhile(lambda line: not isinstance(line, OfCase) or line.index < len(cases), lines))
     lines = known if len(known) == len(lines) else _broken_off(known)
-    begin = next((line for line in lines if line["event"] == "begin"), None)
-    _blame_ourselves(lines, ran, cases)
-    by_index: dict[int, list[Mapping[str, Any]]] = {}
-    for line in lines:
-        if "index" in line:
-            by_index.setdefault(int(line["index"]), []).append(line)
+    begin = _begun(lines, ran, cases)
+    by_index: dict[int, list[Line]] = {}
+    for line in of(OfCase, lines):
+        by_index.setdefault(line.index, []).append(line)
     verdicts = tuple(_case(case, by_index[i], doubted) for i, case in enumerate(cases) if i in by_index)
     status, detail, log = _overall(lines, ran, verdicts, cases)
     if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
@@ -105,20 +118,12 @@ def judge(
     if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
         # The process ended within a case: that case is the one that failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
-    hardware = {k: str(v) for k, v in (begin or {}).items() if k not in ("event", "t", "task", "precision", "seed")}
-    for line in lines:
-        if line["event"] == "isolation":
-            hardware["isolation"] = line["text"]
-    if clocks := [mhz for line in lines for mhz in line.get("sm_mhz", [])]:
+    hardware, times = begin.device, of(Time, lines)
+    for isolation in of(Isolation, lines):
+        hardware["isolation"] = isolation.text
+    if clocks := [mhz for time in times for mhz in time.sm_mhz]:
         hardware["sm_mhz"] = f"{statistics.median(clocks):.0f}"  # while calls were timed
-    baseline_us = {
-        case.label: tuple(float(us) for us in line["baseline_us"])
-        for i, case in enumerate(cases)
-        for line in by_index.get(i, ())
-        if line["event"] == "time"
-    }
-    errors = [float(line["baseline_worst_error"]) for line in lines if "baseline_worst_error" in line]
-    worst = max(errors, default=None)
+    errors = [line.baseline_worst_error for line in of(Reference, lines)]
     paper = [paper_protocol.case(case, by_index.get(i, ())) for i, case in enumerate(cases)]
     return Judgement(
         status,
@@ -128,133 +133,131 @@ def judge(
         _seconds(lines, ran),
         hardware,
         _notes(lines),
-        baseline_us,
-        worst,
+        {cases[time.index].label: tuple(time.baseline_us) for time in times},
+        max((error for error in errors if error is not None), default=None),
         tuple(one for one in paper if one is not None),
-        max((int(line.get("asked_bytes", 0)) for line in lines if line["event"] == "time"), default=0),
+        max((time.asked_bytes for time in times), default=0),
     )
 
 
-def _notes(lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
     """What a reader of the times has to know of the GPU meanwhile."""
-    times = [line for line in lines if line["event"] == "time"]
-    turns = sum(len(line["baseline_us"]) + line.get("hot", 0) for line in times)
-    others = sorted({other for line in times for other in line.get("others", [])})
+    times = of(Time, lines)
+    turns = sum(len(time.baseline_us) + time.hot for time in times)
+    others = sorted({other for time in times for other in time.others})
     notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
-    isolation = next((str(line["text"]) for line in lines if line["event"] == "isolation"), "")
-    if any(gap in isolation for gap in ("open", "not confined")):
-        notes.append(f"the candidate's process was not fully confined: {isolation}")
-    for key, what in (("hot", "were left out: the GPU was too hot"), ("power_capped", "ran under the power cap")):
-        if count := sum(line.get(key, 0) for line in times):
+    isolation = first(Isolation, lines)
+    if isolation is not None and any(gap in isolation.text for gap in ("open", "not confined")):
+        notes.append(f"the candidate's process was not fully confined: {isolation.text}")
+    for count, what in (
+        (sum(time.hot for time in times), "were left out: the GPU was too hot"),
+        (sum(time.power_capped for time in times), "ran under the power cap"),
+    ):
+        if count:
             notes.append(f"{count} of {turns} turns {what}")
     return tuple(notes)
 
 
-def _broken_off(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _broken_off(lines: Sequence[Line]) -> list[Line]:
     """What is left of a report before a line that is none: its end comes last, so one that came before is no end."""
-    return [line for line in lines if line["event"] != "end"]
+    return [line for line in lines if not isinstance(line, End)]
 
 
-def _blame_ourselves(lines: Sequence[Mapping[str, Any]], ran: Ran, cases: Sequence[Case]) -> None:
-    tail = _tail(ran)
-    if ran.exit_code == _HARNESS_FAILED or not any(line["event"] == "begin" for line in lines):
+def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
+    """The report's first line. BaselineError where what failed is not the candidate's doing."""
+    tail, begin = _tail(ran), first(Begin, lines)
+    if ran.exit_code == _HARNESS_FAILED or begin is None:
         raise BaselineError(
             f"The harness failed before or beside the candidate: {tail or 'it printed nothing'}.",
             "Run `cudamaster doctor`; if it finds nothing, this is a defect of the harness.",
         )
-    candidate_ran = any(line["event"] in ("check", "time") for line in lines)
-    seed = next(line["seed"] for line in lines if line["event"] == "begin")
-    for line in lines:
-        baseline_failed = line["event"] in ("fault", "timeout") and line["who"] == "baseline"
-        if (baseline_failed or line.get("baseline_ok") is False) and not candidate_ran:
-            label = cases[int(line["index"])].label
-            what = f"no end within {line['limit_s']:g} s" if line["event"] == "timeout" else "wrong result"
+    if any(isinstance(line, Check | Time) for line in lines):  # the candidate has run
+        return begin
+    for line in of(OfCase, lines):
+        if (what := _failure_of_baseline(line)) is not None:
             raise BaselineError(
-                f"The baseline fails on this device in case {label}: {line.get('detail', what)} (seed {seed}).",
+                f"The baseline fails on this device in case {cases[line.index].label}: {what} (seed {begin.seed}).",
                 "Run `make -C bench test` to see which baselines fail here.",
             )
+    return begin
+
+
+def _failure_of_baseline(line: OfCase) -> str | None:
+    if isinstance(line, Fault) and line.who == "baseline":
+        return line.detail
+    if isinstance(line, Timeout) and line.who == "baseline":
+        return f"no end within {line.limit_s:g} s"
+    return "wrong result" if isinstance(line, Reference) and not line.baseline_ok else None
 
 
 def _overall(
-    lines: Sequence[Mapping[str, Any]], ran: Ran, verdicts: Sequence[CaseVerdict], cases: Sequence[Case]
+    lines: Sequence[Line], ran: Ran, verdicts: Sequence[CaseVerdict], cases: Sequence[Case]
 ) -> tuple[Status, str, str]:
     failed = [v for v in verdicts if v.status not in (None, Status.CORRECT)]
-    fault = next((line for line in lines if line["event"] == "fault"), None)
+    fault, timeout = first(Fault, lines), first(Timeout, lines)
     where = f" in case {verdicts[-1].label}" if verdicts else ""
-    timeout = next((line for line in lines if line["event"] == "timeout"), None)
     if timeout is not None or ran.expired:
-        limit = f" ({timeout['limit_s']:g} s)" if timeout is not None else ""
-        whose = _WHOSE[timeout["who"]] if timeout is not None else ""
+        limit = f" ({timeout.limit_s:g} s)" if timeout is not None else ""
+        whose = _WHOSE[timeout.who] if timeout is not None else ""
         return Status.TIMEOUT, f"stopped{where}: a call{whose} took longer than its limit{limit}", _tail(ran)
     if fault is not None:
-        detail = f"{fault['error']}{where}: {fault['detail']}"
-        if fault.get("gone"):  # what it said last is more telling than how it ended
-            detail = f"{_fault_line(ran) or fault['detail']}{where}"
-        if fault["who"] != "candidate":
-            detail = f"after the candidate ran, a call{_WHOSE[fault['who']]} failed: {detail}"
+        detail = f"{fault.error}{where}: {fault.detail}"
+        if fault.gone:  # what it said last is more telling than how it ended
+            detail = f"{_fault_line(ran) or fault.detail}{where}"
+        if fault.who != "candidate":
+            detail = f"after the candidate ran, a call{_WHOSE[fault.who]} failed: {detail}"
         return Status.FAULT, detail, "\n".join(part for part in (detail, _tail(ran)) if part)
     if ran.signal is not None:
         return Status.FAULT, f"the process was killed by signal {ran.signal}{where}", _tail(ran)
-    if not any(line["event"] == "end" for line in lines):
+    if first(End, lines) is None:
         reason = _fault_line(ran) or f"the process ended by itself with exit code {ran.exit_code}"
         return Status.FAULT, f"{reason}{where}", _tail(ran)
-    if any(line.get("baseline_ok") is False for line in lines):
+    if not all(line.baseline_ok for line in of(Reference, lines)):
         return Status.FAULT, "the baseline's result is wrong after the candidate ran: memory was overwritten", ""
     if failed:
-        first = next((v for v in failed if v.status is Status.FAULT), most_telling(failed)[0])
+        worst = next((v for v in failed if v.status is Status.FAULT), most_telling(failed)[0])
         log = explain(verdicts, {case.label: case.values for case in cases})
-        return first.status or Status.WRONG, f"{first.detail} (case {first.label})", log
+        return worst.status or Status.WRONG, f"{worst.detail} (case {worst.label})", log
     return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
 
 
-def _gap(
-    lines: Sequence[Mapping[str, Any]],
-    ran: Ran,
-    by_index: Mapping[int, Sequence[Mapping[str, Any]]],
-    cases: Sequence[Case],
-) -> str | None:
+def _gap(lines: Sequence[Line], ran: Ran, by_index: Mapping[int, Sequence[Line]], cases: Sequence[Case]) -> str | None:
     """What is missing in a report without a fault: a candidate is right only where each case was seen to be."""
-    if ran.exit_code != 0 or not all(line["ok"] for line in lines if line["event"] == "end"):
+    if ran.exit_code != 0 or not all(end.ok for end in of(End, lines)):
         return f"the harness ended with exit code {ran.exit_code}, and no line of its report says why"
-    checked = any(line["event"] == "check" for line in lines)  # the baseline alone is not
+    wanted = Check if of(Check, lines) else Reference  # the baseline alone is not checked
     for i, case in enumerate(cases):
-        told = {line["event"] for line in by_index.get(i, ())}
-        if not told & ({"check", "skip"} if checked else {"reference", "skip"}):
+        if not any(isinstance(line, wanted | Skip) for line in by_index.get(i, ())):
             return f"case {case.label} was not checked"
     return None
 
 
-def _case(case: Case, lines: Sequence[Mapping[str, Any]], doubted: Collection[str]) -> CaseVerdict:
-    skipped = next((str(line["reason"]) for line in lines if line["event"] == "skip"), None)
-    checks = [line for line in lines if line["event"] == "check"]
-    bad = next((line for line in checks if not line["ok"]), None)
-    told = bad or (checks[-1] if checks else None)
-    outputs = tuple(_output(output) for output in told["outputs"]) if told else ()
-    times = next((line for line in lines if line["event"] == "time"), None)
+def _case(case: Case, lines: Sequence[Line], doubted: Collection[str]) -> CaseVerdict:
+    skip, checks, times = first(Skip, lines), of(Check, lines), first(Time, lines)
+    bad = next((check for check in checks if not check.ok), None)
+    shown = bad or (checks[-1] if checks else None)
+    outputs = tuple(map(_output, shown.outputs)) if shown else ()
     status: Status | None = Status.CORRECT if checks else None
     detail = ""
     if bad is not None:
-        status = Status.FAULT if bad["damage"] else Status.WRONG
+        status = Status.FAULT if bad.damage else Status.WRONG
         wrong = [
             f"{o.name}: {o.mismatches} of {o.elements} elements wrong, {o.pattern}" for o in outputs if o.mismatches
         ]
-        when = " at a timed call" if bad["stage"] == "timed" else _when(checks)
-        detail = (str(bad["damage"]) or "; ".join(wrong)) + when
+        when = " at a timed call" if bad.stage == "timed" else _when(checks)
+        detail = (bad.damage or "; ".join(wrong)) + when
     timing = None
-    samples = [tuple(times[key]) for key in ("baseline_us", "candidate_us")] if times is not None else []
-    if times is not None and bad is None and len(set(map(len, samples))) == 1:
-        if all(min(calls, default=0) > 0 for calls in samples):
-            devices = [tuple(times.get(key, ())) for key in ("baseline_device_us", "candidate_device_us")]
-            timing = Timing(*samples, *devices)
+    if times is not None and bad is None and len(times.baseline_us) == len(times.candidate_us):
+        timing = _timing(times)
         if unconfirmed := _unconfirmed(times, doubted):
             status, detail = Status.REJECTED, unconfirmed
-    empty = sorted(times["empty_us"]) if times is not None else []
+    empty = sorted(times.empty_us) if times is not None else []
     return CaseVerdict(
         label=case.label,
         sweep=case.sweep,
         weight=case.weight,
         status=status,
-        skipped=skipped,
+        skipped=None if skip is None else skip.reason,
         detail=detail,
         outputs=outputs,
         timing=timing,
@@ -263,23 +266,32 @@ def _case(case: Case, lines: Sequence[Mapping[str, Any]], doubted: Collection[st
     )
 
 
-def _unconfirmed(times: Mapping[str, Any], doubted: Collection[str]) -> str | None:
+def _timing(times: Time) -> Timing | None:
+    """The calls' times, unless there is none or one of them is no time."""
+    if not all(min(calls, default=0) > 0 for calls in (times.baseline_us, times.candidate_us)):
+        return None
+    whole = tuple(times.baseline_us), tuple(times.candidate_us)
+    return Timing(*whole, tuple(times.baseline_device_us), tuple(times.candidate_device_us))
+
+
+def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
     """What is wrong where a process says that calls took less time than the harness saw them take.
 
     Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. Where
     a call takes milliseconds its messages are slower too.
     """
-    for who, side in (("candidate", "candidate"), ("rival", "baseline")):
-        if who in doubted and not all(said_us > 0 for said_us in times[f"{side}_us"]):
+    said = {"candidate": times.candidate_us, "rival": times.baseline_us}
+    for who, calls in said.items():
+        if who in doubted and not all(said_us > 0 for said_us in calls):
             return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
-    outside = [sorted(times.get(f"{who}_outside_us", [])) for who in ("baseline", "candidate")]
+    outside = [sorted(calls) for calls in (times.baseline_outside_us, times.candidate_outside_us)]
     if not all(outside):
         return None
     for part in _MESSAGE_PARTS:
         baseline, candidate = (calls[int(part * len(calls))] for calls in outside)
         beyond = candidate - baseline
-        who, side = ("candidate", "candidate") if beyond > 0 else ("rival", "baseline")
-        said_us = statistics.median(times[f"{side}_us"])
+        who = "candidate" if beyond > 0 else "rival"
+        said_us = statistics.median(said[who])
         if who in doubted and abs(beyond) > _MESSAGE_ALLOWED_US + _MESSAGE_ALLOWED * said_us:
             often = "" if part == 0.5 else " in some calls"
             return (
@@ -289,41 +301,37 @@ def _unconfirmed(times: Mapping[str, Any], doubted: Collection[str]) -> str | No
     return None
 
 
-def _when(checks: Sequence[Mapping[str, Any]]) -> str:
+def _when(checks: Sequence[Check]) -> str:
     """Which of the calls of a case were wrong, where not all were: each has inputs of its own."""
-    wrong = [number for number, line in enumerate(checks, 1) if not line["ok"]]
+    wrong = [number for number, check in enumerate(checks, 1) if not check.ok]
     if len(wrong) == len(checks):
         return ""
     return f" (in call {', '.join(map(str, wrong))} of {len(checks)}, each on other inputs)"
 
 
-def _output(line: Mapping[str, Any]) -> OutputCheck:
+def _output(told: Output) -> OutputCheck:
     return OutputCheck(
-        name=str(line["name"]),
-        elements=int(line["elements"]),
-        oracle_elements=int(line["oracle_elements"]),
-        mismatches=int(line["mismatches"]),
-        worst_error=float(line["worst_error"]),
-        baseline_worst_error=float(line["baseline_worst_error"]),
-        bound=float(line["bound"]),
-        pattern=str(line["pattern"]),
-        width=int(line.get("width", 0)) or None,
-        first=tuple(
-            Mismatch(int(m["element"]), float(m["expected"]), float(m["got"]), float(m["allowed"]))
-            for m in line["first"]
-        ),
+        name=told.name,
+        elements=told.elements,
+        oracle_elements=told.oracle_elements,
+        mismatches=told.mismatches,
+        worst_error=told.worst_error,
+        baseline_worst_error=told.baseline_worst_error,
+        bound=told.bound,
+        pattern=told.pattern,
+        width=told.width or None,
+        first=tuple(Mismatch(m.element, m.expected, m.got, m.allowed) for m in told.first),
     )
 
 
-def _seconds(lines: Sequence[Mapping[str, Any]], ran: Ran) -> Seconds:
+def _seconds(lines: Sequence[Line], ran: Ran) -> Seconds:
     """From when the candidate was there: time until its process is up and after the last case, time under the clock,
     and all else as checking."""
-    timing = sum(
-        float(line["t"]) - float(before["t"]) for before, line in itertools.pairwise(lines) if line["event"] == "time"
-    )
-    told = next((float(line["t"]) for line in lines if line["event"] == "isolation"), 0.0)
-    ready = min(max(0.0, told - ran.ahead), ran.seconds)
-    ended = next((float(line["t"]) - ran.ahead for line in lines if line["event"] == "end"), ran.seconds)
+    timing = sum(line.t - before.t for before, line in itertools.pairwise(lines) if isinstance(line, Time))
+    isolation, end = first(Isolation, lines), first(End, lines)
+    up = isolation.t if isolation is not None else 0.0
+    ready = min(max(0.0, up - ran.ahead), ran.seconds)
+    ended = end.t - ran.ahead if end is not None else ran.seconds
     start = ready + max(0.0, ran.seconds - ended)
     check = max(0.0, ran.seconds - start - timing)
     return Seconds(check=check, timing=timing, start=start, waiting=ran.waited)

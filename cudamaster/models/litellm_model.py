@@ -14,8 +14,6 @@ import platform
 import random
 import re
 import time
-import urllib.parse
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
@@ -497,6 +495,9 @@ def _by_proxy(base_url: str | None) -> str:
 
     An address of a provider's own is reached by https. What a proxy's address holds may be a password, and is not told.
     """
+    import urllib.parse
+    import urllib.request  # opens the way to sockets, which a replay does without
+
     address = urllib.parse.urlsplit(base_url or "https://")
     proxies = urllib.request.getproxies_environment()
     by = next((name for name in (address.scheme, "all") if name in proxies), None)

@@ -11,21 +11,19 @@ from cudamaster.models import choose
 from cudamaster.models.protocol import Model
 from cudamaster.runs import replaying
 from cudamaster.runs.budget import Limits
-from cudamaster.runs.record import Manifest, Replay, RunRecord, Settings, read_record
+from cudamaster.runs.record import Replay, RunRecord, Settings, read_manifest, read_record
 from cudamaster.strategies.protocol import Workbench
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench import evaluation
 
 
-def replayed_settings(
-    record: Path, manifest: Manifest, *, device: str, seed: int | None, models_only: bool, real_time: bool
-) -> Settings:
-    """Settings of a run that replays `record`, which `manifest` is of: those of the record.
+def replayed_settings(record: Path, *, device: str, seed: int | None, models_only: bool, real_time: bool) -> Settings:
+    """Settings of a run that replays `record`: those of the record.
 
     `device` and `seed` of the inputs count where the models alone are replayed, and kernels are measured anew.
     """
     replay = Replay(str(record.resolve()), models_only, real_time)
-    settings = changed(manifest.settings, replay=replay)
+    settings = changed(read_manifest(record).settings, replay=replay)
     return changed(settings, device=device, seed=seed) if models_only else settings
 
 

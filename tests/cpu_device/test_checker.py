@@ -128,10 +128,12 @@ def test_a_verdict_names_lines_threads_and_the_variable(bench):
     assert "in block (0,0,0)" in verdict.log
 
 
+@pytest.mark.slow
 def test_with_its_barrier_it_is_right(bench):
     assert bench.evaluate(transposed("__syncthreads();"), check_only=True).status is Status.CORRECT
 
 
+@pytest.mark.slow
 def test_sanitize_tells_it_by_tool(bench):
     """The findings stand under the tools that would find them on a GPU; the others are clean.
 

@@ -21,6 +21,7 @@ CROSS = "aarch64-linux-gnu-g++"
 COMPILERS = [*(f"g++-{n}" for n in range(11, 15)), *(f"clang++-{n}" for n in range(14, 20)), CROSS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILERS)
 def test_known_results_with_each_compiler(name):
     """Without optimisation and with all of it, for all of this processor's instructions: the known results."""

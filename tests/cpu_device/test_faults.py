@@ -38,6 +38,7 @@ def test_fault_is_reported(build, what, exit_code, words):
         assert word in ran.stderr
 
 
+@pytest.mark.slow(but=["near-write-words1"])
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -103,6 +104,7 @@ def test_endless_kernel_is_killed_at_the_limit(build):
     assert ran.seconds < 10
 
 
+@pytest.mark.slow
 def test_thread_that_keeps_others_from_starting_is_named(build):
     """A loop that waits for a later thread's plain store does not end here; the log of the timeout says so."""
     ran = build("faults").run("wait", limit_s=5)

@@ -82,6 +82,7 @@ def test_a_pass_is_remembered():
     assert "self-test passed" in finding["detail"]
 
 
+@pytest.mark.slow
 def test_a_broken_device_is_not_the_candidates_fault(tmp_path):
     """An honest kernel gets no verdict where the compiler is wrong: exit 4, compiler, processor and what failed."""
     kernel, cache = tmp_path / "kernel.cu", str(tmp_path / "cache")
@@ -101,6 +102,7 @@ def test_a_broken_device_is_not_the_candidates_fault(tmp_path):
     assert "self-test failed: in the plain build" in detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "word"), [("traced", "trace-pc"), ("fault checker", "CUDAMASTER_CPU_CHECKED")])
 def test_each_build_is_tried(tmp_path, monkeypatch, build, word):
     """A compiler that is wrong in one build alone is found there."""
@@ -156,6 +158,7 @@ def test_no_compiler_is_said_as_before(monkeypatch):
         selftest.require(CpuDevice())
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_nobodys_fault(tmp_path):
     """Neither the kernel is called wrong nor the compiler where there is no room for what the compiler writes."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:

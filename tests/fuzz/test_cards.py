@@ -147,6 +147,7 @@ def _dumped(card: dict[str, Any]) -> bytes:
     return str(text).encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.slow
 @examples(250)
 @given(changed())
 def test_changed_fields(card: dict[str, Any]) -> None:
@@ -163,6 +164,7 @@ PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @examples(250)
 @given(st.sampled_from(TEXTS).flatmap(lambda text: damaged(text, PIECES)))
 def test_damaged_yaml(text: str) -> None:

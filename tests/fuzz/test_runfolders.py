@@ -128,6 +128,7 @@ def _holds(run: Path, before: Result) -> None:
         assert Candidate(task, precision, text, built).id == path.stem
 
 
+@pytest.mark.slow
 @examples(400)
 @given(st.data())
 def test_a_damaged_folder_gives_the_same_result_or_an_error(finished: tuple[Path, Result], data: st.DataObject) -> None:

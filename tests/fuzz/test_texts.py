@@ -47,6 +47,7 @@ def _expanded_alone(code: str) -> str:
     return f'# 1 "candidate.cu"\n{code}'
 
 
+@pytest.mark.slow
 @examples(600)
 @given(st.sampled_from(TEXTS).flatmap(lambda text: damaged(text, PIECES)), st.booleans())
 def test_damaged_regions_are_judged(code: str, expanded: bool) -> None:
@@ -71,6 +72,7 @@ REPEATED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(but=["("])
 @pytest.mark.parametrize("piece", REPEATED)
 def test_endless_repetition_is_judged_soon(piece: str) -> None:
     """A model that repeats itself until its tokens end costs seconds: no check takes time with the text squared."""
@@ -86,6 +88,7 @@ def _preprocessed(code: str) -> str | Refusal:
     return preprocess(code, toolchain.compiler(), folders, defines, prelude=("cuda_runtime.h",))
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.sampled_from(TEXTS).flatmap(lambda text: damaged(text, PIECES, rounds=2)))
 def test_damaged_regions_are_preprocessed(code: str) -> None:
@@ -240,6 +243,7 @@ def _traces(path: Path, thing: Forbidden) -> list[str]:
     return found + (arrays if thing.symbol == "early" else [])
 
 
+@pytest.mark.slow
 @examples(120)
 @given(disguised())
 def test_what_is_forbidden_is_not_built(tmp_path_factory: pytest.TempPathFactory, made: tuple[Forbidden, str]) -> None:
@@ -271,6 +275,7 @@ def test_the_undisguised_is_refused(thing: Forbidden) -> None:
 DOT = (PLAYBOOK / "dot_product" / "fp32" / "1_shuffle_reduction.cu").read_text()
 
 
+@pytest.mark.slow
 @examples(6)
 @given(damaged(DOT, PIECES, rounds=1))
 def test_a_build_has_an_end(code: str) -> None:

@@ -55,6 +55,7 @@ def region(parameters: str, compiler: str) -> str:
     return f'{before}extern "C" void task_optimized({parameters}) {{}}\n'
 
 
+@pytest.mark.slow(but=["const inside-g++"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_called_the_same_way_compiles(name: str, compiler: str, tmp_path: Path) -> None:

@@ -246,6 +246,7 @@ def test_open_symbols(name: str) -> None:
     assert any(re.fullmatch(pattern, name) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
+@pytest.mark.slow(but=["device_functions"])
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
@@ -265,6 +266,7 @@ def test_honest_regions(path: Path, tmp_path: Path) -> None:
         assert shadows is None or "keeps" in shadows.reason
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.nvcc
 def test_nvcc_cheats(tmp_path: Path) -> None:

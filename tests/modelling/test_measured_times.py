@@ -17,12 +17,14 @@ from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, 
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.modelling import constants, gpu, measured
 from cudamaster.modelling.counts import CallCounts, Other
-from cudamaster.modelling.fitting import Fit
 from cudamaster.modelling.measured import Time
 from cudamaster.runs.folder import RunFolder
 from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from gpu_model_fitting import Fit
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU = Hardware("NVIDIA H200", {}, emulated=False)
@@ -177,6 +179,7 @@ def test_what_was_fitted_is_what_is_validated_next(
         constants.shipped.cache_clear()
 
 
+@pytest.mark.slow(but=["words0-Give TASK-PRECISION: relu-fp32 or relu-bf16."])
 @pytest.mark.parametrize(
     ("words", "said"),
     [

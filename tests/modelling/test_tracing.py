@@ -113,6 +113,7 @@ def stores(launch: Launch) -> tuple[float, float]:
     )
 
 
+@pytest.mark.slow(but=["every second-256"])
 @pytest.mark.parametrize(
     ("name", "sectors"),
     [("copy", 128), ("every second", 256), ("every 32nd", 1024), ("shifted", 160), ("broadcast", 32), ("vectors", 512)],
@@ -143,6 +144,7 @@ def test_an_l1_catches_what_a_block_reads_again(calls: Mapping[str, CallCounts |
     assert loads(only(calls, "shifted"))[2] == 8 * 17
 
 
+@pytest.mark.slow
 def test_caches_are_those_of_the_gpu(program: Path, calls: Mapping[str, CallCounts | NoTrace]) -> None:
     """A block of an SM with little L1 beside what it holds of others fetches again what it reads again."""
     h200 = gpu.load()

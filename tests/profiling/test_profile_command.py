@@ -254,6 +254,7 @@ def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
         assert "kernels change class" in done.output
 
 
+@pytest.mark.slow(but=["whole-Some GPU-expected0"])
 @pytest.mark.parametrize(
     ("beside", "gpu", "expected"),
     [

@@ -123,6 +123,7 @@ def test_a_change_from_nothing_is_no_factor() -> None:
     assert class_figures.metric_changes([nothing]) is None
 
 
+@pytest.mark.slow
 def test_emulated_results_are_in_no_figure(several: Report, tmp_path: Path) -> None:
     """To the byte: with them the files are those without them."""
     without = replace(several, results=several.measured)
@@ -153,6 +154,7 @@ def test_files_are_svg_and_pdf_of_a_columns_width(several: Report, tmp_path: Pat
         assert "spmv_csr" in path.read_text() or path.stem not in ("over_floor", "speedup_over_size")
 
 
+@pytest.mark.slow
 def test_figures_of_several_settings_and_gpus_have_files_of_their_own(tmp_path: Path) -> None:
     """One GPU is never drawn over another, and no file over another's."""
     other = Hardware("NVIDIA A100", {}, emulated=False)
@@ -220,6 +222,7 @@ def test_names_of_metrics_are_whole() -> None:
     assert [" ".join(label.get_text().split()) for label in drawn.axes[0].get_yticklabels()] == [f"{long} (1)"]
 
 
+@pytest.mark.slow
 def test_whatever_a_name_is_figures_can_be_drawn(several: Report, tmp_path: Path) -> None:
     """A name may hold mathematics, tags, control characters or half a surrogate pair, and be far too long."""
     results = [

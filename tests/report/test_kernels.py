@@ -161,6 +161,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert refused.exit_code == 2
 
 
+@pytest.mark.slow(but=["360-dark"])
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 480, 1400])

@@ -45,6 +45,7 @@ def shown(tab: browser.Tab) -> list[str]:
     return found
 
 
+@pytest.mark.slow(but=["360-dark"])
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 1400])

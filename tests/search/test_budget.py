@@ -145,6 +145,7 @@ def test_minutes_are_not_spent_on_waiting() -> None:
     Budget(Limits(dollars=1.0)).check_pause(1e6)
 
 
+@pytest.mark.slow
 def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pauses grow to 64 s, which do not fit into a minute: the search ends there with the best so far."""
     monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
@@ -270,6 +271,7 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "cudamaster", *arguments], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_command_stops_at_a_limit_keeps_it_and_lifts_it(tmp_path: Path) -> None:
     """A stopped run exits with 0 and says what it spent; --resume keeps the limit, and `inf` lifts it."""
     ran = cli("optimize", "hinge_loss", "-R", "1", "-D", "0", "--device", "cpu", "--out", str(tmp_path),
@@ -289,6 +291,7 @@ def test_the_command_stops_at_a_limit_keeps_it_and_lifts_it(tmp_path: Path) -> N
     assert [session.limits.gpu_seconds for session in read_record(Path(path)).sessions] == [0.01, 0.01, None]
 
 
+@pytest.mark.slow
 def test_the_command_holds_a_reply_to_its_seconds(tmp_path: Path) -> None:
     """--model-timeout as it is given, and as --resume keeps it; each further try is a line with reason and pause.
 

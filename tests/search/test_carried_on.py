@@ -222,6 +222,7 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "cudamaster", *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_carries_on_and_says_so(tmp_path: Path) -> None:
     """Round 1, then round 2 of the same run, which is killed in the middle of it and resumed."""
     run = tmp_path / "spmv_csr_bf16"
@@ -265,6 +266,7 @@ def test_the_command_carries_on_and_says_so(tmp_path: Path) -> None:
     assert replayed.returncode == 0, replayed.stderr
 
 
+@pytest.mark.slow
 def test_a_suite_goes_on_with_more_rounds(tmp_path: Path) -> None:
     """Finished tasks do the further round, one whose ideas are used up stays; nothing is judged again."""
     suite = tmp_path / "suite"

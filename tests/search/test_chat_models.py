@@ -373,6 +373,7 @@ def test_a_missing_key_is_known_before_a_call(
         assert wanted in error.value.fix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -392,6 +393,7 @@ def test_the_command_finds_a_missing_key_before_it_measures(tmp_path: Path, word
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_path: Path) -> None:
     """With --json there is one object on stdout, and resumed it ends the same; a suite counts it as failed.
 
@@ -464,6 +466,7 @@ print(in_time(sys.stdin.readline, float(sys.argv[1]), look))
 """
 
 
+@pytest.mark.slow(but=["1-60"])
 @pytest.mark.parametrize(("limit", "minutes"), [("1", "60"), ("60", "1")])
 def test_a_reply_that_came_while_the_process_was_stopped_is_taken(limit: str, minutes: str) -> None:
     """Ctrl-Z and fg: it is paid for, and would be asked for again."""

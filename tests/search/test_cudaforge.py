@@ -324,6 +324,7 @@ def test_a_run_is_shown_with_what_each_kernel_was_written_from(tmp_path: Path) -
     assert account.best.score == 3.0
 
 
+@pytest.mark.slow
 def test_the_whole_way_through_a_server_and_real_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Judge's prompt has the compiler's own words, and the Coder's the Judge's; the server refuses one without."""
     monkeypatch.setenv("OPENAI_API_KEY", "dummy")

@@ -134,6 +134,7 @@ def holding_a_key(folder: Path) -> list[str]:
 SEARCH = ("optimize", "dot_product", "-R", "1", "-D", "0", "--device", "cpu", "--model", "openai/x")
 
 
+@pytest.mark.slow
 def test_a_whole_run_shows_its_keys_to_nobody_but_the_server(tmp_path: Path) -> None:
     """Not what it prints, not what it keeps, no compiler, assembler, linker, judge or worker, with debug logs on."""
     with ChatServer(echoing) as server:
@@ -156,6 +157,7 @@ def test_a_whole_run_shows_its_keys_to_nobody_but_the_server(tmp_path: Path) -> 
     assert all("PATH=" in seen for name, seen in run.programs.items() if name.endswith("itself"))
 
 
+@pytest.mark.slow
 def test_a_failed_run_shows_no_key(tmp_path: Path) -> None:
     """The server refuses the second call and says what it was sent; the error is told without it."""
 
@@ -174,6 +176,7 @@ def test_a_failed_run_shows_no_key(tmp_path: Path) -> None:
     assert holding_a_key(tmp_path / "runs") == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_key(tmp_path: Path) -> None:
     """SIGKILL while the second call is out; what is there, half-written files too, holds none."""
     asked = threading.Event()
@@ -196,6 +199,7 @@ def test_a_killed_run_leaves_no_key(tmp_path: Path) -> None:
     assert holding_a_key(tmp_path / "runs") == []
 
 
+@pytest.mark.slow(but=["openai/x-http://127.0.0.1:1/v1?api_key=yek_ipa_ianepo-7f3a9c51-a query"])
 @pytest.mark.parametrize(
     ("url", "part"),
     [

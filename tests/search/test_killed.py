@@ -211,6 +211,7 @@ def _steps(path: Path) -> Iterator[str]:
     yield from (str(found.relative_to(path)) for found in sorted(path.rglob("*")) if found.name != "lock")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before_rename", [True, False])
 def test_a_run_can_be_cut_at_every_single_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_rename: bool

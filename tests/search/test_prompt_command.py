@@ -44,6 +44,7 @@ def test_a_kernel_that_fails_is_shown_to_debug_and_to_nobody_else(tmp_path: Path
     assert "Take --role debug" in refused.stderr
 
 
+@pytest.mark.slow
 def test_judge_and_reviewer_see_the_kernel_beside_the_plain_one(tmp_path: Path) -> None:
     """The Judge in both of its modes; the Reviewer a kernel that is right, with its score."""
     broken, right = tmp_path / "broken.cu", tmp_path / "right.cu"
@@ -63,6 +64,7 @@ def test_judge_and_reviewer_see_the_kernel_beside_the_plain_one(tmp_path: Path) 
     assert "Weighted speedup over the plain kernel" in told
 
 
+@pytest.mark.slow
 def test_the_coder_is_that_of_the_strategy(tmp_path: Path) -> None:
     """Of the baseline, and of a kernel at hand that is right or fails."""
 

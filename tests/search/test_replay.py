@@ -101,7 +101,7 @@ def replayed(
     record: Path, path: Path, *, models_only: bool = False, real_time: bool = False
 ) -> tuple[Settings, dict[Role, Model]]:
     settings = backends.replayed_settings(
-        record, read_manifest(record), device="auto", seed=None, models_only=models_only, real_time=real_time
+        record, device="auto", seed=None, models_only=models_only, real_time=real_time
     )
     return settings, backends.models(settings, path)
 

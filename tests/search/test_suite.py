@@ -221,6 +221,7 @@ run(Path(sys.argv[1]), searching(before))
 """
 
 
+@pytest.mark.slow(but=["9"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_lost_by_a_kill_or_an_interruption(tmp_path: Path, number: signal.Signals) -> None:
     """One task is within a judgement, others are done or have not begun: a resumed suite ends as any other.
@@ -250,6 +251,7 @@ def test_nothing_is_lost_by_a_kill_or_an_interruption(tmp_path: Path, number: si
     assert exchanges(path) == CALLS * len(TASKS)
 
 
+@pytest.mark.slow
 def test_an_interrupted_suite_waits_for_what_ends_soon(tmp_path: Path) -> None:
     """A run whose judgement was its last step is done; in any case it writes down for how long it was worked on."""
     path = tmp_path / "suite"
@@ -384,6 +386,7 @@ def test_the_command_records_replays_and_resumes(tmp_path: Path) -> None:
     assert [entry.state for entry in read(tmp_path / "third").entries] == [State.FAILED, State.DONE]
 
 
+@pytest.mark.slow
 def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) -> None:
     """No budget stopped it, so that the record's end is the reason, in what is printed and in suite.json."""
     record, again = tmp_path / "record", tmp_path / "again"
@@ -400,6 +403,7 @@ def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) 
     assert "ends here" in str(read(again).sessions[-1].ended)
 
 
+@pytest.mark.slow(but=["arguments2-6-There is no suite in nowhere"])
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from gpu_model_accuracy import Compared
 
-from cudamaster.modelling.accuracy import Compared
 from cudamaster.modelling.constants import Constants
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.modelling.gpu import Gpu

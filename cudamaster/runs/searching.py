@@ -1,0 +1,108 @@
+"""One search from what was asked for to its result: fresh, carried on, or replayed from a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision, Role
+from cudamaster.models.protocol import Model
+from cudamaster.runs import backends, carrying, optimization, replaying
+from cudamaster.runs.budget import Budget, Limits
+from cudamaster.runs.carrying import More
+from cudamaster.runs.record import RunRecord, Settings, read_manifest, read_record
+from cudamaster.runs.spending import last_unit
+from cudamaster.strategies.protocol import Observer, Workbench
+from cudamaster.strategies.result import Result
+from cudamaster.tasks import cards
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for one task in the run folder `path`.
+
+    `more` is what a run that is there is given; None for a run that is not. `unit` is the device to use of several.
+    """
+
+    path: Path
+    task: str
+    precision: Precision
+    settings: Settings
+    unit: str | None = None
+    more: More | None = None
+
+    @cached_property
+    def earlier(self) -> RunRecord | None:
+        """What the run has done; None for a fresh one."""
+        return None if self.more is None else read_record(self.path)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run was finished before, and is given nothing more."""
+        return self.earlier is not None and self.earlier.finished and self.settings == self.earlier.manifest.settings
+
+    @cached_property
+    def workbench(self) -> Workbench:
+        """What judges its candidates."""
+        unit = self.unit
+        if unit is None and self.earlier is not None:
+            unit = last_unit(self.earlier.sessions)
+        return backends.workbench(self.settings, cards.load(self.task), self.precision, unit)
+
+    def models(self, limits: Limits) -> dict[Role, Model]:
+        """Who is asked, by role."""
+        return backends.models(self.settings, self.path, limits)
+
+    def run(
+        self, budget: Budget, observer: Observer | None = None, models: Mapping[Role, Model] | None = None
+    ) -> Result:
+        """Carry it to its end, or to that of the budget. A whole replay has to come to the result of its record."""
+        models = models or self.models(budget.limits)
+        if self.more is not None:
+            result = optimization.resume(self.path, self.workbench, models, observer, budget, self.more)
+        else:
+            result = optimization.optimize(self.path, self.workbench, models, self.settings, observer, budget)
+        record = backends.whole_record_of(self.settings)
+        if record is not None and not result.stopped:
+            replaying.must_agree(record, result)
+        return result
+
+
+def resumed(path: Path, more: More, task: str | None = None) -> Search:
+    """The search of the run in `path`, which is one of `task` where that is given, with more to do.
+
+    Raises UsageError for another task, and what `carrying.settings_with` raises.
+    """
+    manifest, settings = read_manifest(path), carrying.settings_with(path, more)
+    if task not in (None, manifest.task):
+        raise UsageError(f"{path} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
+    return Search(path, manifest.task, manifest.precision, settings, more=more)
+
+
+def record_for(source: Path, task: str | None, precision: Precision) -> Path:
+    """The record in `source` that a replay is of. Raises UsageError where it is one of another task."""
+    record = replaying.find(source, task, precision)
+    recorded = read_manifest(record).task
+    if task not in (None, recorded):
+        raise UsageError(f"{record} is a record of {recorded}, not of {task}.", "Leave TASK out.")
+    return record
+
+
+def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str) -> Search:
+    """The search of one task of a suite, in its run folder: it goes on where it is there, with what the suite has."""
+    if (path / "run.json").is_file():
+        own, more = read_manifest(path).settings, carrying.as_in_suite(path, settings)
+        return Search(path, task, precision, own, unit, more)
+    if settings.replay is None:
+        return Search(path, task, precision, settings, unit)
+    own = backends.replayed_settings(
+        replaying.find(Path(settings.replay.record), task, precision),
+        device=settings.device,
+        seed=settings.seed,
+        models_only=settings.replay.models_only,
+        real_time=settings.replay.real_time,
+    )
+    return Search(path, task, precision, own, unit)
