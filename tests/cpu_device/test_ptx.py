@@ -12,7 +12,7 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.cpu.ptx import PtxError, translated
 from cudamaster.devices.cpu.ptx.emit import names_of_tags
-from cudamaster.faults.cpu_checker import MARK
+from cudamaster.faults.cpu_checker import MARK, reports
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies"]
@@ -101,7 +101,7 @@ def test_streams_in_bulk(build, name, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies"])
+@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies", "issuer-fences"])
 def test_honest_streams_raise_nothing(build, checked, name):
     """Neither the sanitizer nor the checker has anything to say of them."""
     assert build("ptx_bulk", debug=True).run(name).exit_code == 0
@@ -115,6 +115,27 @@ def test_a_stream_that_waits_too_little_is_found(checked, name):
     """A wait, an announcement of bytes or a barrier's count that is left out or off is named by the checker."""
     kinds, said = found(checked["ptx_bulk"], name)
     assert "early" in kinds, said
+
+
+@pytest.mark.parametrize("name", ["no-fence", "no-fence-of-inits"])
+def test_a_stream_without_its_fence_is_found(checked, name):
+    """What threads wrote, or a barrier they initialised, that a copy uses without a fence of proxies since."""
+    assert found(checked["ptx_bulk"], name)[0] == {"unfenced"}
+
+
+def test_a_missing_fence_is_told_with_both_lines(tmp_path):
+    """The write that is not fenced, and the copy that reads it."""
+    code = (KERNELS / "ptx_bulk.cu").read_text()
+    compiled = CpuDevice().compile_observed(code, ["-O2"], "candidate", tmp_path, "check")
+    linked = CpuDevice().link_observed([compiled.object], tmp_path / "worker", "check")
+    ran = CpuDevice().run([str(linked.object), "no-fence"], tmp_path / "report", 60)
+    told = [one for report in reports(ran.stderr, linked.object, code) for one in report.findings]
+    assert len(told) == 1
+    assert told[0].what.startswith("Asynchronous read of the shared variable result without fence.proxy.async since")
+    lines = code.splitlines()
+    assert "result[t] = " in lines[told[0].other_line - 1]
+    # The copy is a statement of several lines.
+    assert "cp.async.bulk.global.shared::cta" in "".join(lines[told[0].line - 2 : told[0].line + 2])
 
 
 @pytest.mark.parametrize(

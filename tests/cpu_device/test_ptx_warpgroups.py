@@ -88,8 +88,11 @@ def test_products_are_late(build, name, exit_code, words, debug):
     assert words in ran.stderr
 
 
-def test_a_factor_overwritten_too_early_is_found(tmp_path):
-    """The checker names who writes to a factor before the product was waited for, and has nothing to say otherwise."""
+def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
+    """The checker names who writes to a factor before the product was waited for, or without a fence before it.
+
+    Otherwise it has nothing to say.
+    """
     device = CpuDevice()
     source = (Path(__file__).parent / "kernels" / "ptx_wgmma.cu").read_text()
     compiled = device.compile_observed(source, ["-O2"], "wgmma", tmp_path, "check")
@@ -100,3 +103,5 @@ def test_a_factor_overwritten_too_early_is_found(tmp_path):
     assert (right.exit_code, right.stderr) == (0, "")
     wrong = device.run([str(linked.object), "overwritten"], tmp_path / "report", 60)
     assert '"kind": "early"' in wrong.stderr
+    unfenced = device.run([str(linked.object), "no-fence-of-proxies"], tmp_path / "report", 60)
+    assert '"kind": "unfenced"' in unfenced.stderr

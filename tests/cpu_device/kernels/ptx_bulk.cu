@@ -18,6 +18,9 @@ enum Left {
     kArrivals, // more arrive than are expected
     kRead,     // what is copied out is overwritten too early
     kGroup,    // nobody waits for what is copied out
+    kFence,    // what threads wrote is copied out without a fence of proxies
+    kInitOnly, // the fence of barriers' inits is missing
+    kIssuer,   // who copies out fences, behind the barrier, and not who wrote; right
     kTest,     // waits by polling; right
     kState,    // waits by the state that an arrival gave; right
 };
@@ -50,7 +53,8 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
                          "r"(left == kArrivals ? kThreads / 2 : kThreads)
                          : "memory");
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if (left != kInitOnly)
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     auto produce = [&](int tile) {
@@ -111,9 +115,12 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
             asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
         __syncthreads();
         result[t] = make_float4(value.x + 1, value.y, value.z, value.w);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (left != kFence && left != kIssuer)
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
         if (t == 0) {
+            if (left == kIssuer)
+                asm volatile("fence.proxy.async;" ::: "memory");
             asm volatile(
                 "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(out + tile * kThreads),
                 "r"(shared_address(result)), "r"(bytes)
@@ -181,6 +188,12 @@ int main(int, char** names) {
         stream_kernel<kRead><<<1, kThreads, bytes>>>(in, out);
     else if (is("no-wait-for-group"))
         stream_kernel<kGroup><<<1, kThreads, bytes>>>(in, out);
+    else if (is("no-fence"))
+        stream_kernel<kFence><<<1, kThreads, bytes>>>(in, out);
+    else if (is("no-fence-of-inits"))
+        stream_kernel<kInitOnly><<<1, kThreads, bytes>>>(in, out);
+    else if (is("issuer-fences"))
+        stream_kernel<kIssuer><<<1, kThreads, bytes>>>(in, out);
     else if (is("polling"))
         stream_kernel<kTest><<<1, kThreads, bytes>>>(in, out);
     else

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
-enum Left { kNothing, kWait, kOverwritten, kFence, kCommit };
+enum Left { kNothing, kWait, kOverwritten, kFence, kCommit, kProxy };
 
 // Ones in both factors: every element of the product is 16.
 template <int left> __global__ void __launch_bounds__(128) product_kernel(float* out) {
@@ -10,7 +10,8 @@ template <int left> __global__ void __launch_bounds__(128) product_kernel(float*
     unsigned t = threadIdx.x;
     for (unsigned i = t; i < 64 * 16 + 8 * 16; i += 128)
         shared[i] = 0x3f80;
-    asm volatile("fence.proxy.async;" ::: "memory");
+    if (left != kProxy)
+        asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     unsigned long long start = __cvta_generic_to_shared(shared) >> 4;
     unsigned long long a = start | 8ull << 16 | 16ull << 32, b = (start + 128) | 8ull << 16 | 16ull << 32;
@@ -48,6 +49,8 @@ int main(int, char** names) {
         product_kernel<kWait><<<1, 128, bytes>>>(out);
     else if (is("overwritten"))
         product_kernel<kOverwritten><<<1, 128, bytes>>>(out);
+    else if (is("no-fence-of-proxies"))
+        product_kernel<kProxy><<<1, 128, bytes>>>(out);
     else if (is("no-fence"))
         product_kernel<kFence><<<1, 128, bytes>>>(out);
     else

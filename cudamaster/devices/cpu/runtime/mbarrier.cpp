@@ -186,7 +186,11 @@ void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
         fail_block("an mbarrier for less than 1 or more than 2^20 - 1 arrivals");
     word_at(place) = 0;
     put(place, {count, count, 0, 0});
-    observe::mbarrier_begins(*worker, place);
+    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
+}
+
+void cudamaster_cpu_proxy_fence(int of_inits_alone) {
+    observe::proxy_fence(*worker, of_inits_alone);
 }
 
 void cudamaster_cpu_mbarrier_inval(void* place) {

@@ -60,12 +60,15 @@ CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
 CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
 CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
 // An mbarrier: it is initialised, a thread arrives or makes a copy arrive, a phase is complete, a thread sees that.
-CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                         [[maybe_unused]] const void* site))
 CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
 CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const void* place))
 CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                          [[maybe_unused]] unsigned thread))
+// What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
+CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
 // The same as of single copies; of one that leaves shared memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))

@@ -42,8 +42,8 @@ void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& ac
 }
 
 struct Found {
-    bool race = false, doubt = false, unwritten = false;
-    Access before;
+    bool race = false, doubt = false, unwritten = false, unfenced = false;
+    Access before, unfenced_write;
 };
 
 // The cell after a read or a write of it. What is found first of each kind goes to `found`.
@@ -86,6 +86,13 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
                 against(before);
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
+    // What threads write in the ordinary way an asynchronous copy or product sees behind a fence of proxies only.
+    bool reads_as_copy = now.kind & kAsync && !writes && range.shared();
+    if (reads_as_copy && cell.write.segment && !(cell.write.kind & kAsync) && !found.unfenced &&
+        !order.proxied(clock, thread, cell.write)) {
+        found.unfenced = true;
+        found.unfenced_write = cell.write;
+    }
     if (!writes) {
         if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
@@ -171,9 +178,6 @@ void settle_doubts(BlockState& block) {
     block.doubts.clear();
 }
 
-namespace {
-
-// What the running thread does there now.
 Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site) {
     Access now;
     now.segment = block.clock.segment;
@@ -184,6 +188,8 @@ Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsign
     now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
     return now;
 }
+
+namespace {
 
 // Whoever touches bytes that a copy may yet write, or writes what it may yet read, has not waited for it.
 void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
@@ -272,6 +278,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
         look_for_flights(block, *range, address, bytes, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
+    else if ((kind & (kWrite | kAsync)) == kWrite)
+        clock.unproxied[thread] = true;
     if (now.strong())
         all.clock.acquire(clock, thread, address);
     while (offset < end) {
@@ -302,6 +310,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     } else if (found.doubt) {
         report_race(*range, address, found.before, now);
     }
+    if (found.unfenced && !found.race)
+        report_unfenced(*range, address, found.unfenced_write, now);
     if (found.unwritten)
         report_unwritten(*range, address, now);
     if (now.strong() && kind & kWrite)

@@ -43,7 +43,9 @@ struct BlockState {
     std::unordered_map<uintptr_t, std::vector<Access>>
         flights; // by address / 4: copies that nobody has waited for
     struct Mbarrier {
-        Known gathered, passed_on;
+        Known gathered, passed_on, gathered_proxied, passed_on_proxied;
+        Access init;
+        bool init_fenced = false;
     };
     std::map<const void*, Mbarrier> mbarriers;
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
@@ -108,10 +110,13 @@ void settle_doubts(BlockState& block);
 // Bytes of shared memory that a copy of the running thread will write, or read; and that of a thread has.
 void take_off(const char* bytes, size_t count, bool writes, const void* site);
 void land(const char* bytes, size_t count, unsigned thread);
+// What the running thread does now.
+Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site);
 
 // report.cpp
 void report_race(const Range& range, uintptr_t address, const Access& before, const Access& now);
 void report_early(const Range& range, uintptr_t address, const Access& copy, const Access& now);
+void report_unfenced(const Range& range, uintptr_t address, const Access& before, const Access& now);
 void report_unwritten(const Range& range, uintptr_t address, const Access& now);
 void report_outside(const Range* near, uintptr_t address, const Access& now);
 void report_misaligned(uintptr_t address, const char* type, unsigned long alignment, const Access& now);

@@ -41,6 +41,19 @@ const char* flight_of(const Bulk& bulk) {
     return bulk.barrier ? bulk.target : bulk.source;
 }
 
+// A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
+void look_for_init(const Worker& self, const Bulk& bulk) {
+    Locked locked;
+    BlockState& block = *block_state;
+    const auto& barrier = block.mbarriers[bulk.barrier];
+    Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
+    if (resting || !range || barrier.init_fenced ||
+        state().clock.proxied(block.clock, self.linear, barrier.init))
+        return;
+    report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
+                    access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
+}
+
 // One block after the other: what is found does not depend on which blocks happen to meet. A cooperative launch has a
 // thread for each all the same.
 __attribute__((constructor)) void have_one_worker() {
@@ -191,31 +204,47 @@ void copy_lands(Worker&, const Copy& copy) {
 }
 
 // What a thread knows when it arrives goes to whoever sees the phase complete.
-void mbarrier_begins(Worker&, const void* place) {
+void mbarrier_begins(Worker& self, const void* place, const void* site) {
     Locked locked;
-    block_state->mbarriers.erase(place);
+    auto& barrier = block_state->mbarriers[place] = {};
+    barrier.init = access_now(*block_state, self.linear, sizeof(uint64_t), kWrite, site);
 }
 void mbarrier_arrives(Worker& self, const void* place) {
     Locked locked;
     settle_doubts(*block_state);
-    auto& known = block_state->mbarriers[place].gathered;
-    known = joined(known, state().clock.knowledge(block_state->clock, self.linear));
+    auto& barrier = block_state->mbarriers[place];
+    BlockClock& clock = block_state->clock;
+    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, self.linear));
+    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[self.linear]);
 }
 void mbarrier_completes(Worker&, const void* place) {
     Locked locked;
     auto& barrier = block_state->mbarriers[place];
     barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
-    barrier.gathered = nullptr;
+    barrier.passed_on_proxied = joined(barrier.passed_on_proxied, barrier.gathered_proxied);
+    barrier.gathered = barrier.gathered_proxied = nullptr;
 }
 void mbarrier_passes(Worker&, const void* place, unsigned thread) {
     Locked locked;
-    state().clock.learn(block_state->clock, thread, block_state->mbarriers[place].passed_on);
+    auto& barrier = block_state->mbarriers[place];
+    state().clock.learn(block_state->clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
+void proxy_fence(Worker& self, bool of_inits_alone) {
+    Locked locked;
+    settle_doubts(*block_state);
+    if (!of_inits_alone)
+        state().clock.proxy_fence(block_state->clock, self.linear);
+    for (auto& [place, barrier] : block_state->mbarriers)
+        barrier.init_fenced |= barrier.init.thread == self.linear;
 }
 
 // Into shared memory the target is in flight, out of it the source: who writes there has not waited.
-void bulk_starts(Worker&, const Bulk& bulk) {
-    observe_access(bulk.source, bulk.bytes, 0, bulk.site);
-    observe_access(bulk.target, bulk.bytes, kWrite, bulk.site);
+void bulk_starts(Worker& self, const Bulk& bulk) {
+    if (bulk.barrier)
+        look_for_init(self, bulk);
+    observe_access(bulk.source, bulk.bytes, kAsync, bulk.site);
+    observe_access(bulk.target, bulk.bytes, kAsync | kWrite, bulk.site);
     take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
 }
 void bulk_lands(Worker&, const Bulk& bulk) {
@@ -223,7 +252,7 @@ void bulk_lands(Worker&, const Bulk& bulk) {
 }
 
 void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
-    observe_access(piece, bytes, 0, site);
+    observe_access(piece, bytes, kAsync, site);
     take_off(piece, bytes, false, site);
 }
 void piece_lands(Worker& self, const char* piece, unsigned bytes) {

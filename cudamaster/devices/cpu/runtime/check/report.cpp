@@ -102,6 +102,10 @@ void report_early(const Range& range, uintptr_t address, const Access& copy, con
     tell("early", &range, address, &copy, now);
 }
 
+void report_unfenced(const Range& range, uintptr_t address, const Access& before, const Access& now) {
+    tell("unfenced", &range, address, &before, now);
+}
+
 void report_unwritten(const Range& range, uintptr_t address, const Access& now) {
     tell("unwritten", &range, address, nullptr, now);
 }

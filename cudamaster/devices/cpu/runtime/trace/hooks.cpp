@@ -377,7 +377,8 @@ void copy_starts(Worker&, const Copy& copy) {
 }
 void copy_lands(Worker&, const Copy&) {}
 
-void mbarrier_begins(Worker&, const void*) {}
+void mbarrier_begins(Worker&, const void*, const void*) {}
+void proxy_fence(Worker&, bool) {}
 void mbarrier_arrives(Worker&, const void*) {}
 void mbarrier_completes(Worker&, const void*) {}
 void mbarrier_passes(Worker&, const void*, unsigned) {}

@@ -106,6 +106,7 @@ template <class... Tags> inline B32 mbarrier_pending_count(B64 state) {
 }
 template <class... Tags> inline void fence_mbarrier_init() {
     ::__threadfence_block();
+    cudamaster_cpu_proxy_fence(1);
 }
 
 } // namespace ptx

@@ -119,6 +119,8 @@ template <class... Tags> inline void fence() {
 }
 template <class... Tags> inline void fence_proxy() {
     ::__threadfence_block();
+    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...>)
+        cudamaster_cpu_proxy_fence(0);
 }
 
 template <class... Tags> inline void nanosleep(B32) {
