@@ -309,6 +309,35 @@ mbarrier.pending_count .b64 => =u32, b64
 fence.mbarrier_init .release .cluster =>
 """
 
+
+def _bulk_reductions() -> str:
+    """Copies in bulk that do an operation to each element: to global memory, and to shared memory."""
+    to_global = (
+        (".add", ".u32|.s32|.u64|.f32|.f64:T"),
+        (".add .noftz", ".f16|.bf16:T"),
+        (".min|.max", ".u32|.s32|.u64|.s64|.f16|.bf16:T"),
+        (".inc|.dec", ".u32:T"),
+        (".and|.or|.xor", ".b32|.b64:T"),
+    )
+    to_shared = (
+        (".add", ".u32|.s32|.u64:T"),
+        (".min|.max", ".u32|.s32:T"),
+        (".inc|.dec", ".u32:T"),
+        (".and|.or|.xor", ".b32:T"),
+    )
+    lines = [
+        f"cp.reduce.async.bulk .global .shared::cta .bulk_group [.L2::cache_hint] {operation} {types} "
+        "=> [], [], u32, policy?"
+        for operation, types in to_global
+    ]
+    lines += [
+        f"cp.reduce.async.bulk .shared::cluster .shared::cta .mbarrier::complete_tx::bytes {operation} {types} "
+        "=> [], [], u32, []"
+        for operation, types in to_shared
+    ]
+    return "\n".join(lines)
+
+
 _TO_SHARED = ".shared|.shared::cta .global [.L2::cache_hint] [.L2::64B|.L2::128B|.L2::256B]"
 _COPIES = f"""
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm
@@ -323,6 +352,7 @@ cp.async.bulk .shared::cluster|.shared::cta .global|.shared::cta .mbarrier::comp
 cp.async.bulk .shared::cluster .global .mbarrier::complete_tx::bytes .multicast::cluster [.L2::cache_hint] \
 => [], [], u32, [], b16, policy?
 cp.async.bulk .global .shared::cta .bulk_group [.L2::cache_hint] => [], [], u32, policy?
+{_bulk_reductions()}
 cp.async.bulk.prefetch .L2 .global [.L2::cache_hint] => [], u32, policy?
 cp.async.bulk.commit_group =>
 cp.async.bulk.wait_group [.read] => imm

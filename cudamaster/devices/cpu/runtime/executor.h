@@ -136,9 +136,10 @@ struct Bulk {
     unsigned thread = 0;
     const void* site = nullptr;
     bool arrives = false;
-    size_t copies = 0;         // single copies of the thread before it
-    bool taken = false;        // its source was read ...
-    std::vector<char> content; // ... and was this
+    CudamasterCpuReduce reduce = nullptr; // in place of a write
+    size_t copies = 0;                    // single copies of the thread before it
+    bool taken = false;                   // its source was read ...
+    std::vector<char> content;            // ... and was this
 };
 struct BulkGroups {
     std::vector<Bulk> pending;

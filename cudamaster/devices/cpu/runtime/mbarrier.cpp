@@ -87,8 +87,15 @@ void take_arrivals(Phase& phase, unsigned count) {
     phase.pending -= count;
 }
 
+void write_to(const Bulk& bulk, const char* content) {
+    if (bulk.reduce)
+        bulk.reduce(bulk.target, content, bulk.bytes);
+    else
+        std::memcpy(bulk.target, content, bulk.bytes);
+}
+
 void land(Worker& self, const Bulk& bulk) {
-    std::memcpy(bulk.target, bulk.source, bulk.bytes);
+    write_to(bulk, bulk.source);
     observe::bulk_lands(self, bulk);
 }
 
@@ -132,8 +139,34 @@ void take_source(Worker& self, Bulk& bulk) {
     observe::bulk_lands(self, bulk);
 }
 
-void write_out(Bulk& bulk) {
-    std::memcpy(bulk.target, bulk.content.data(), bulk.bytes);
+void write_out(const Bulk& bulk) {
+    write_to(bulk, bulk.content.data());
+}
+
+Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
+               const void* site) {
+    Bulk bulk;
+    bulk.target = static_cast<char*>(target);
+    bulk.source = static_cast<const char*>(source);
+    bulk.bytes = bytes;
+    bulk.barrier = place;
+    bulk.reduce = reduce;
+    bulk.thread = worker->linear;
+    bulk.site = site;
+    return bulk;
+}
+
+void start(Worker& self, const Bulk& bulk) {
+    check_bulk(bulk.target, bulk.source, bulk.bytes);
+    if (bulk.barrier)
+        phase_at(bulk.barrier);
+    observe::bulk_starts(self, bulk);
+    if (!bulk.barrier) {
+        own_groups(self).pending.push_back(bulk);
+        return;
+    }
+    observe::mbarrier_arrives(self, bulk.barrier); // who waits for it knows of the copy
+    self.bulks.push_back(bulk);
 }
 
 } // namespace
@@ -261,33 +294,18 @@ void cudamaster_cpu_copy_arrive(void* place, int counted) {
 }
 
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned bytes, void* place) {
-    Worker& self = *worker;
-    check_bulk(target, source, bytes);
-    phase_at(place);
-    Bulk bulk;
-    bulk.target = static_cast<char*>(target);
-    bulk.source = static_cast<const char*>(source);
-    bulk.bytes = bytes;
-    bulk.barrier = place;
-    bulk.thread = self.linear;
-    bulk.site = __builtin_return_address(0);
-    observe::bulk_starts(self, bulk);
-    observe::mbarrier_arrives(self, place); // who waits for it knows of the copy
-    self.bulks.push_back(bulk);
+    start(*worker, bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned bytes) {
     observe::uncounted("cp.async.bulk");
-    Worker& self = *worker;
-    check_bulk(target, source, bytes);
-    Bulk bulk;
-    bulk.target = static_cast<char*>(target);
-    bulk.source = static_cast<const char*>(source);
-    bulk.bytes = bytes;
-    bulk.thread = self.linear;
-    bulk.site = __builtin_return_address(0);
-    observe::bulk_starts(self, bulk);
-    own_groups(self).pending.push_back(bulk);
+    start(*worker, bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
+}
+
+void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned bytes, void* place,
+                                CudamasterCpuReduce reduce) {
+    observe::uncounted("cp.reduce.async.bulk");
+    start(*worker, bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_commit() {

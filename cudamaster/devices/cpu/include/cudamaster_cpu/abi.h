@@ -62,6 +62,9 @@ struct CudamasterCpuProduct {
     int d_kind, a_kind, b_kind;
 };
 
+// What a copy in bulk does to its target that is no plain write.
+typedef void (*CudamasterCpuReduce)(char* target, const char* content, unsigned int bytes);
+
 // One lane's part of a warpgroup's product, 32 bytes of k long.
 struct CudamasterCpuWgmma {
     int d_kind, a_kind, b_kind;
@@ -113,6 +116,9 @@ void cudamaster_cpu_proxy_fence(int of_inits_alone);
 // Copies in bulk.
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
+// The same with an operation on each element in place of a write; in a group, or for an mbarrier.
+void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
+                                CudamasterCpuReduce reduce);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
 // Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.

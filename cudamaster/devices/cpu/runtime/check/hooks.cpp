@@ -244,7 +244,8 @@ void bulk_starts(Worker& self, const Bulk& bulk) {
     if (bulk.barrier)
         look_for_init(self, bulk);
     observe_access(bulk.source, bulk.bytes, kAsync, bulk.site);
-    observe_access(bulk.target, bulk.bytes, kAsync | kWrite, bulk.site);
+    unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
+    observe_access(bulk.target, bulk.bytes, writes, bulk.site);
     take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
 }
 void bulk_lands(Worker&, const Bulk& bulk) {

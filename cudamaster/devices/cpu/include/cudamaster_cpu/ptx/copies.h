@@ -50,6 +50,27 @@ CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes,
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
     cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
 }
+// Element by element, each as an atomic; the executor tells an observer of them.
+template <class... Tags>
+CUDAMASTER_CPU_UNSEEN inline void reduce_in_bulk(char* target, const char* content, unsigned bytes) {
+    for (unsigned at = 0; at < bytes; at += sizeof(Bits<Tags...>)) {
+        Bits<Tags...> value;
+        std::memcpy(&value, content + at, sizeof value);
+        atomic_update(reinterpret_cast<Bits<Tags...>*>(target + at),
+                      [value](Bits<Tags...> old)
+                          CUDAMASTER_CPU_PART { return updated<Tags...>(old, value); });
+    }
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes) {
+    cudamaster_cpu_bulk_reduce(place<t_global>(target), place<t_shared>(source), bytes, nullptr,
+                               reduce_in_bulk<Tags...>);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
+    cudamaster_cpu_bulk_reduce(place<t_shared>(target), place<t_shared>(source), bytes,
+                               place<t_shared>(barrier), reduce_in_bulk<Tags...>);
+}
 template <class... Tags> inline void cp_async_bulk_prefetch(B64, B32) {}
 template <class... Tags> inline void cp_async_bulk_commit_group() {
     cudamaster_cpu_bulk_commit();
