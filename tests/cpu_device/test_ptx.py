@@ -15,7 +15,7 @@ from cudamaster.devices.cpu.ptx.emit import names_of_tags
 from cudamaster.faults.cpu_checker import MARK, reports
 
 KERNELS = Path(__file__).parent / "kernels"
-CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies"]
+CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies", "exits"]
 TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
 
 

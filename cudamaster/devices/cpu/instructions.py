@@ -40,7 +40,7 @@ _PTX: tuple[tuple[str, Mapping[str, float]], ...] = (
     (r"3ptx7rows_of|^cudamaster_cpu_copy", {"other": 1}),
     (r"^cudamaster_cpu_shared_place|^cudamaster_cpu_space|^cudamaster_cpu_proxy_fence", {}),
     (r"^cudamaster_cpu_shared_address", {"integer": 1}),
-    (r"^cudamaster_cpu_numbered_barrier", {"control": 1}),
+    (r"^cudamaster_cpu_numbered_barrier|^cudamaster_cpu_exit", {"control": 1}),
     (r"3ptx9shfl_sync", {"shuffle": 1}),
     (r"3ptx(?:3cvt|8cvt_pack)I", {"conversion": 1}),
     (r"3ptx(?:3div|3rcp|4sqrt|5rsqrt)I\w*t_f64", {"slow": 1}),

@@ -454,12 +454,44 @@ static void copies() {
     }
 }
 
+// A third of the threads ends before the first barrier, half of the others in a function behind it.
+__device__ __noinline__ unsigned left_behind(unsigned t, unsigned value) {
+    asm volatile("{ .reg .pred p; setp.eq.u32 p, %0, 1; @p exit; }" ::"r"(t % 2));
+    return value + 1;
+}
+__global__ void exits_kernel(unsigned* out) {
+    __shared__ unsigned words[100];
+    unsigned t = threadIdx.x;
+    words[t] = 1000 + t;
+    if (t % 3 == 0)
+        asm volatile("exit;");
+    __syncthreads();
+    unsigned* mine = out + blockIdx.x * 100 + t;
+    *mine = words[(t + 1) % 3 == 0 ? t - 1 : t + 1];
+    *mine = left_behind(t, *mine);
+    __syncthreads();
+    words[t] = 0;
+    asm volatile("exit;");
+    *mine = 7;
+}
+static void exits() {
+    Buffer<unsigned> out(5 * 100);
+    cudaMemset(out.data, 0, 5 * 100 * sizeof(unsigned));
+    exits_kernel<<<5, 100>>>(out.data);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess);
+    auto got = out.get();
+    for (unsigned i = 0; i < 500; ++i) {
+        unsigned t = i % 100, other = (t + 1) % 3 == 0 ? t - 1 : t + 1;
+        EXPECT(got[i] == (t % 3 == 0 ? 0 : t % 2 ? 1000 + other : 1001 + other));
+    }
+}
+
 int main(int count, char** names) {
     struct {
         const char* name;
         void (*check)();
-    } checks[] = {{"memory", memory}, {"atomics", atomics},   {"warps", warps},
-                  {"tiles", tiles},   {"barriers", barriers}, {"copies", copies}};
+    } checks[] = {{"memory", memory},     {"atomics", atomics}, {"warps", warps}, {"tiles", tiles},
+                  {"barriers", barriers}, {"copies", copies},   {"exits", exits}};
     for (auto& each : checks)
         if (count < 2 || !std::strcmp(names[1], each.name))
             each.check();

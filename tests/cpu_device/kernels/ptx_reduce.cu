@@ -66,11 +66,11 @@ __global__ void own_kernel(const unsigned* in, unsigned* out) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&full)),
                      "r"(kWords * 4)
                      : "memory");
-        asm volatile(
-            "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%0], [%1], "
-            "%2, [%3];" ::"r"(shared_address(sums)),
-            "r"(shared_address(words)), "r"(kWords * 4), "r"(shared_address(&full))
-            : "memory");
+        asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
+                     "[%0], [%1], "
+                     "%2, [%3];" ::"r"(shared_address(sums)),
+                     "r"(shared_address(words)), "r"(kWords * 4), "r"(shared_address(&full))
+                     : "memory");
     }
     while (!done)
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n"

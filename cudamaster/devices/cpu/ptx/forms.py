@@ -215,6 +215,7 @@ membar .cta|.gl|.sys =>
 fence [.sc|.acq_rel|.acquire|.release] {_SCOPES} =>
 fence.proxy .alias|.async|.async.global|.async.shared::cta|.async.shared::cluster =>
 nanosleep .u32 => u32
+exit =>
 trap =>
 setmaxnreg .inc|.dec .sync .aligned .u32 => imm
 griddepcontrol .launch_dependents|.wait =>

@@ -38,9 +38,19 @@ void set_index(Worker& self, unsigned number) {
     threadIdx = {x, rest % blockDim.y, rest / blockDim.y};
 }
 
+// Stacks that threads have left in the middle of the kernel are new ones again.
+void renew_left(Worker& self) {
+    while (self.left.head) {
+        Fibre* fibre = self.left.pop();
+        reset_fibre(*fibre);
+        keep_idle(self, fibre);
+    }
+}
+
 // Threads that will never go on leave their stacks behind.
 void abandon_threads(Worker& self) {
     self.ready = {};
+    self.left = {};
     self.asking = {};
     self.at_mbarriers = {};
     self.barrier = {};
@@ -125,6 +135,7 @@ void run_block(Worker& self, unsigned long long block) {
             job.failed.store(true);
         abandon_threads(self);
     }
+    renew_left(self);
     drop_copies(self);
     end_bulks(self);
     end_wgmmas(self);
@@ -141,6 +152,16 @@ void abandon_block(Worker& self) {
 } // namespace executor
 
 using namespace executor;
+
+void cudamaster_cpu_exit() {
+    Worker& self = *worker;
+    thread_exits(self);
+    renew_left(self);
+    Fibre *me = self.current, *to = take_idle(self);
+    self.left.push(me);
+    switch_to(self, me, to);
+    __builtin_unreachable();
+}
 
 void cudamaster_cpu_yield() {
     Worker& self = *worker;

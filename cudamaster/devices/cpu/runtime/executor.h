@@ -175,6 +175,7 @@ struct Worker {
     Fibre* current = nullptr;
     FibreList ready;
     Fibre* idle = nullptr;
+    FibreList left; // their threads ended within the kernel: idle, once another stack is in use
     void (*invoke)(const void*) = nullptr;
     const void* closure = nullptr;
     Job* job = nullptr;

@@ -128,6 +128,8 @@ void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product);
 void cudamaster_cpu_wgmma_fence(void);
 void cudamaster_cpu_wgmma_commit(void);
 void cudamaster_cpu_wgmma_wait(unsigned int groups_left);
+// Ends the running thread.
+[[noreturn]] void cudamaster_cpu_exit(void);
 // Ends the block: the kernel has done what a GPU does not allow.
 void cudamaster_cpu_fail(const char* what);
 }

@@ -126,6 +126,9 @@ template <class... Tags> inline void fence_proxy() {
 template <class... Tags> inline void nanosleep(B32) {
     cudamaster_cpu_yield();
 }
+template <class... Tags> inline void exit() {
+    cudamaster_cpu_exit();
+}
 template <class... Tags> inline void trap() {
     ::__trap();
 }
