@@ -78,6 +78,9 @@ def test_product(results, case):
         ("no-commit", 3, ""),
         ("overwritten", 3, ""),
         ("no-fence", 9, "wgmma.mma_async before any wgmma.fence"),
+        ("changed", 9, "accumulators that were changed behind a product and without wgmma.fence since"),
+        ("changed-too-early", 9, "accumulators that were changed before their wgmma was waited for"),
+        ("fenced-again", 0, ""),
     ],
 )
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])

@@ -146,11 +146,20 @@ struct BulkGroups {
     std::vector<size_t> ends; // of each committed group
 };
 
+// Accumulators of a thread's products, told apart by where the first one is.
+struct Accumulators {
+    const void* first = nullptr;
+    std::vector<unsigned> bits; // as the last product left them, or the first in flight found them
+    unsigned in_flight = 0;
+    unsigned long long fences = 0; // that the thread had made when a product changed them last
+};
+
 // Products that a thread's warpgroup has begun.
 struct WgmmaGroups {
     std::vector<CudamasterCpuWgmma> pending;
     std::vector<size_t> ends; // of each committed group
-    bool fenced = false;
+    unsigned long long fences = 0;
+    std::vector<Accumulators> accumulators;
 };
 
 // One launch as its workers share it.

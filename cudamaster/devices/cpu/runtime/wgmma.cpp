@@ -218,6 +218,38 @@ WgmmaGroups& groups_of(Worker& self, unsigned thread) {
     return self.wgmmas[thread];
 }
 
+Accumulators& accumulators_of(WgmmaGroups& groups, const Wgmma& product) {
+    for (Accumulators& one : groups.accumulators)
+        if (one.first == product.d[0])
+            return one;
+    groups.accumulators.emplace_back();
+    groups.accumulators.back().first = product.d[0];
+    return groups.accumulators.back();
+}
+bool unchanged(const Accumulators& accumulators, const Wgmma& product) {
+    for (unsigned i = 0; i < product.count; ++i)
+        if (std::memcmp(&accumulators.bits[i], product.d[i], 4))
+            return false;
+    return true;
+}
+void remember(Accumulators& accumulators, const Wgmma& product) {
+    accumulators.bits.resize(product.count);
+    for (unsigned i = 0; i < product.count; ++i)
+        std::memcpy(&accumulators.bits[i], product.d[i], 4);
+}
+
+// Between a product and the next one on the same registers nobody else may write them without a fence behind that. What
+// does not count, for the product overwrites it, may be anything.
+void take_accumulators(WgmmaGroups& groups, const Wgmma& product) {
+    Accumulators& own = accumulators_of(groups, product);
+    if (own.in_flight++)
+        return;
+    if (product.scale_d && own.bits.size() == product.count && own.fences == groups.fences &&
+        !unchanged(own, product))
+        fail_block("accumulators that were changed behind a product and without wgmma.fence since");
+    remember(own, product);
+}
+
 // The last lane of a warp has come to the wait: all products that it is for, in their order.
 void run_groups(CudamasterCpuExchange* all) {
     Worker& self = *worker;
@@ -229,9 +261,21 @@ void run_groups(CudamasterCpuExchange* all) {
             fail_block("lanes of a warp have made different numbers of wgmma");
     for (unsigned i = 0; i < count; ++i) {
         const Wgmma* lanes[kWarp];
-        for (unsigned lane = 0; lane < kWarp; ++lane)
-            lanes[lane] = &self.wgmmas[warp * kWarp + lane].pending[i];
+        Accumulators* accumulators[kWarp];
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            WgmmaGroups& groups = self.wgmmas[warp * kWarp + lane];
+            lanes[lane] = &groups.pending[i];
+            accumulators[lane] = &accumulators_of(groups, *lanes[lane]);
+            if (lanes[lane]->scale_d && accumulators[lane]->bits.size() == lanes[lane]->count &&
+                !unchanged(*accumulators[lane], *lanes[lane]))
+                fail_block("accumulators that were changed before their wgmma was waited for");
+        }
         multiply(lanes, warp % 4);
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            remember(*accumulators[lane], *lanes[lane]);
+            accumulators[lane]->fences = self.wgmmas[warp * kWarp + lane].fences;
+            --accumulators[lane]->in_flight;
+        }
     }
 }
 
@@ -264,15 +308,16 @@ using namespace executor;
 
 void cudamaster_cpu_wgmma_fence() {
     Worker& self = *worker;
-    groups_of(self, self.linear).fenced = true;
+    ++groups_of(self, self.linear).fences;
 }
 
 void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product) {
     observe::uncounted("wgmma");
     Worker& self = *worker;
     WgmmaGroups& groups = groups_of(self, self.linear);
-    if (!groups.fenced)
+    if (!groups.fences)
         fail_block("wgmma.mma_async before any wgmma.fence");
+    take_accumulators(groups, *product);
     groups.pending.push_back(*product);
     if (self.linear % kWarp == 0)
         each_piece(*product, self.linear / kWarp % 4,
