@@ -22,7 +22,7 @@ using Shape = CudamasterCpuProduct;
 
 // The exponent of zero, one below that of any product, and the largest shape of floating point.
 constexpr int kNone = -100000, kLeast = -400;
-constexpr unsigned kMostInner = 32, kMostColumns = 256, kTogether = 8;
+constexpr unsigned kMostInner = 32, kMostColumns = 256, kTogether = 4;
 
 bool of_eight_bits(int kind) {
     return kind == CUDAMASTER_CPU_E4M3 || kind == CUDAMASTER_CPU_E5M2;
@@ -86,26 +86,42 @@ bool finite(const double* values, size_t count) {
     return sum == 0;
 }
 
+// `kTogether` numbers at once, wherever they lie.
+typedef double Doubles
+    __attribute__((vector_size(kTogether * sizeof(double)), aligned(alignof(double)), may_alias));
+typedef int Ints __attribute__((vector_size(kTogether * sizeof(int)), aligned(alignof(int)), may_alias));
+
+Ints larger(Ints a, Ints b) {
+    Ints greater = a > b;
+    return (a & greater) | (b & ~greater);
+}
+// Toward zero. Addends are less than 2^27 in size, so that a whole number has room for them.
+void drop_fractions(Doubles& values) {
+    values = __builtin_convertvector(__builtin_convertvector(values, Ints), Doubles);
+}
+
 // `kTogether` columns of one row.
 void add_aligned(const Shape& shape, double* sums, const double* a, const int* a_exponents, const double* b,
                  const int* b_exponents, int places) {
-    int tops[kTogether];
-    double up[kTogether], totals[kTogether];
+    Ints tops{};
     for (unsigned c = 0; c < kTogether; ++c)
         tops[c] = std::max(kLeast, exponent(sums[c], least_exponent(shape.d_kind)));
     for (unsigned i = 0; i < shape.inner; ++i)
-        for (unsigned c = 0; c < kTogether; ++c)
-            tops[c] = std::max(tops[c], a_exponents[i] + b_exponents[i * shape.columns + c]);
-    // Less than 2^27 in size: a whole number has room for it.
+        tops = larger(tops, a_exponents[i] + *reinterpret_cast<const Ints*>(b_exponents + i * shape.columns));
+    Doubles up{}, down{};
     for (unsigned c = 0; c < kTogether; ++c) {
         up[c] = power_of_two(places - tops[c]);
-        totals[c] = static_cast<int>(sums[c] * up[c]);
+        down[c] = power_of_two(tops[c] - places);
     }
-    for (unsigned i = 0; i < shape.inner; ++i)
-        for (unsigned c = 0; c < kTogether; ++c)
-            totals[c] += static_cast<int>(a[i] * b[i * shape.columns + c] * up[c]);
-    for (unsigned c = 0; c < kTogether; ++c)
-        sums[c] = totals[c] * power_of_two(tops[c] - places);
+    Doubles& sum = *reinterpret_cast<Doubles*>(sums);
+    Doubles total = sum * up;
+    drop_fractions(total);
+    for (unsigned i = 0; i < shape.inner; ++i) {
+        Doubles product = a[i] * *reinterpret_cast<const Doubles*>(b + i * shape.columns) * up;
+        drop_fractions(product);
+        total += product;
+    }
+    sum = total * down;
 }
 void add_row(const Shape& shape, double* sums, const double* a, const double* b, const int* b_exponents) {
     bool eight = of_eight_bits(shape.a_kind);
