@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cudamaster.devices.cpu import CpuDevice
 from tests.cpu_device import tensor_oracle
 from tests.cpu_device.ptx_oracle import sizes
 
@@ -113,3 +114,32 @@ def test_product(results, opcode):
     unit = {"f16": cut + 3 * 2**-11, "f32": cut + 2**-23, "f64": 2**-50}[d]
     assert (np.abs(got - wanted) <= size * unit).all()
     assert not np.isnan(got).any()
+
+
+def test_infinities_and_nan_stay_in_their_rows_and_columns(ptx_words, tmp_path):
+    """They come out as in any sum, and what does not meet them is what it would be without them."""
+    opcode = next(one for one in ptx_cases.products() if "k16.row.col.f32.f16.f16.f32" in one)
+    words = {one: ptx_cases.product_data(one) for one in ptx_cases.products()}
+    halves, sums = words[opcode].view(np.uint16), words[opcode]
+    random = np.random.default_rng(5)
+    for tile in range(TILES):
+        lane = random.integers(0, 32, 3)
+        halves[tile, lane[0], random.integers(0, 8)] = random.choice([0x7C00, 0xFC00, 0x7E00])
+        halves[tile, lane[1], 8 + random.integers(0, 4)] = 0x7C00
+        sums[tile, lane[2], 6 + random.integers(0, 4)] = random.choice([0x7F800000, 0xFF800000, 0x7FC00000])
+    np.concatenate([words[one].ravel() for one in words]).tofile(tmp_path / "in")
+    program = [str(ptx_words / "products"), str(tmp_path / "in"), str(tmp_path / "out")]
+    ran = CpuDevice().run(program, tmp_path / "report", 60)
+    assert ran.exit_code == 0, ran.stderr
+    made = np.fromfile(tmp_path / "out", np.uint32).reshape(-1, TILES, 32, 8)[ptx_cases.products().index(opcode)]
+    left = factor(elements(words[opcode][:, :, :4], "f16"), "f16", 16, 16)
+    right = factor(elements(words[opcode][:, :, 4:6], "f16"), "f16", 8, 16)
+    added = accumulator(elements(words[opcode][:, :, 6:10], "f32"), 16)
+    got = accumulator(elements(made[:, :, :4], "f32"), 16)
+    with np.errstate(invalid="ignore"):
+        plain = added + (left[:, :, None, :] * right[:, None, :, :]).sum(axis=3)
+    finite = np.isfinite(plain)
+    assert 0 < finite.sum() < finite.size
+    assert np.array_equal(got[~finite], plain[~finite], equal_nan=True)
+    clean = [np.where(np.isfinite(one), one, 0) for one in (left, right, added)]
+    assert (got == tensor_oracle.mma_sync(*clean, ("f32", "f16", "f16")))[finite].all()
