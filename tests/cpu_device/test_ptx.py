@@ -93,7 +93,7 @@ def test_copies_are_late(build, name):
     assert build("ptx_waits").run(name).exit_code == 3
 
 
-@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies"])
+@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies", "incomplete"])
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_streams_in_bulk(build, name, reversed_threads):
     """Copies in bulk in and out, with waits of all kinds, are right in both orders of threads."""
@@ -101,7 +101,7 @@ def test_streams_in_bulk(build, name, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies", "issuer-fences"])
+@pytest.mark.parametrize("name", ["stream", "polling", "state", "arrivals-of-copies", "issuer-fences", "incomplete"])
 def test_honest_streams_raise_nothing(build, checked, name):
     """Neither the sanitizer nor the checker has anything to say of them."""
     assert build("ptx_bulk", debug=True).run(name).exit_code == 0
@@ -143,6 +143,7 @@ def test_a_missing_fence_is_told_with_both_lines(tmp_path):
     [
         ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
         ("no-init", "an mbarrier that was not initialised"),
+        ("incomplete-completes", "mbarrier.arrive.noComplete that completes a phase"),
         ("same-parity", "more arrivals at an mbarrier than its phase expects"),
     ],
 )

@@ -154,6 +154,32 @@ __global__ void arrivals_kernel(const float4* in, float4* out) {
     }
 }
 
+// Arrivals that may not complete a phase, and one that does; `expected` is how many the barrier is made for.
+__global__ void incomplete_kernel(const float4* in, float4* out, int expected) {
+    __shared__ float4 stage[kThreads];
+    __shared__ unsigned long long full;
+    unsigned t = threadIdx.x;
+    unsigned long long state;
+    if (t == 0)
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&full)), "r"(expected)
+                     : "memory");
+    __syncthreads();
+    for (int tile = 0; tile < kTiles; ++tile) {
+        stage[t] = in[tile * kThreads + t];
+        asm volatile("mbarrier.arrive.noComplete.shared::cta.b64 %0, [%1], 1;"
+                     : "=l"(state)
+                     : "r"(shared_address(&full))
+                     : "memory");
+        __syncthreads();
+        if (t == 0)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&full)) : "memory");
+        wait_for(shared_address(&full), tile % 2);
+        float4 value = stage[(t + 5) % kThreads];
+        out[tile * kThreads + t] = make_float4(value.x + 1, value.y, value.z, value.w);
+        __syncthreads();
+    }
+}
+
 int main(int, char** names) {
     const int count = kThreads * kTiles;
     float4 values[count], got[count];
@@ -168,6 +194,10 @@ int main(int, char** names) {
     auto is = [&](const char* other) { return !std::strcmp(names[1], other); };
     if (is("arrivals-of-copies"))
         arrivals_kernel<<<1, kThreads>>>(in, out);
+    else if (is("incomplete"))
+        incomplete_kernel<<<1, kThreads>>>(in, out, kThreads + 1);
+    else if (is("incomplete-completes"))
+        incomplete_kernel<<<1, kThreads>>>(in, out, kThreads);
     else if (is("stream"))
         stream_kernel<kNothing><<<1, kThreads, bytes>>>(in, out);
     else if (is("no-wait"))

@@ -300,6 +300,7 @@ mbarrier.init {_IN_SHARED} => [], u32
 mbarrier.inval {_IN_SHARED} => []
 mbarrier.expect_tx|mbarrier.complete_tx [.relaxed] [.cta|.cluster] {_IN_SHARED} => [], u32
 mbarrier.arrive|mbarrier.arrive_drop [.release|.relaxed] [.cta|.cluster] {_IN_SHARED} => =b64, [], u32?
+mbarrier.arrive|mbarrier.arrive_drop .noComplete [.release] [.cta] [.shared|.shared::cta] .b64 => =b64, [], u32
 mbarrier.arrive.expect_tx|mbarrier.arrive_drop.expect_tx [.release|.relaxed] [.cta|.cluster] {_IN_SHARED} \
 => =b64, [], u32
 mbarrier.test_wait [.acquire|.relaxed] [.cta|.cluster] {_IN_SHARED} => =pred, [], b64

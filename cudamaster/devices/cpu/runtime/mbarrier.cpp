@@ -237,14 +237,16 @@ void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
     settle(*worker, place, phase);
 }
 
-unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int drops) {
+unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int how) {
     Worker& self = *worker;
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
     observe::mbarrier_arrives(self, place);
     change_bytes(place, phase, bytes);
     take_arrivals(phase, count);
-    if (drops) {
+    if (how & CUDAMASTER_CPU_NO_COMPLETE && !phase.pending && !phase.bytes)
+        fail_block("mbarrier.arrive.noComplete that completes a phase");
+    if (how & CUDAMASTER_CPU_DROPS) {
         if (phase.expected <= count)
             fail_block("mbarrier.arrive_drop by the last who is expected");
         phase.expected -= count;

@@ -37,6 +37,12 @@ enum CudamasterCpuBarrier {
     CUDAMASTER_CPU_ARRIVE, // without waiting
 };
 
+// How a thread arrives at an mbarrier: its arrivals are taken off later phases; they may not complete this one.
+enum CudamasterCpuArrival {
+    CUDAMASTER_CPU_DROPS = 1,
+    CUDAMASTER_CPU_NO_COMPLETE = 2,
+};
+
 enum CudamasterCpuSpace {
     CUDAMASTER_CPU_GLOBAL,
     CUDAMASTER_CPU_SHARED,
@@ -103,12 +109,12 @@ void cudamaster_cpu_copy_commit(void);
 // Waits until no more than so many of the newest groups are in flight.
 void cudamaster_cpu_copy_wait(unsigned int groups_left);
 void cudamaster_cpu_copy_wait_all(void);
-// Barriers in shared memory: 64 bits each, as runtime/mbarrier.cpp has them. `drops` takes the arrivals off later phases.
+// Barriers in shared memory: 64 bits each, as runtime/mbarrier.cpp has them.
 void cudamaster_cpu_mbarrier_init(void* place, unsigned int count);
 void cudamaster_cpu_mbarrier_inval(void* place);
 void cudamaster_cpu_mbarrier_bytes(void* place, long long by);
 unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned int count, unsigned int bytes,
-                                                  int drops);
+                                                  int how);
 int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
 void cudamaster_cpu_copy_arrive(void* place, int counted);
 // What the thread has written is fenced for asynchronous copies and products; or its barriers alone are.

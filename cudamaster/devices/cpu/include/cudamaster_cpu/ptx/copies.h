@@ -98,17 +98,20 @@ template <class... Tags> inline void mbarrier_expect_tx(B64 address, B32 bytes) 
 template <class... Tags> inline void mbarrier_complete_tx(B64 address, B32 bytes) {
     cudamaster_cpu_mbarrier_bytes(mbarrier_place<Tags...>(address), -static_cast<long long>(bytes));
 }
+template <class... Tags>
+constexpr int completing = has<t_noComplete, Tags...> ? CUDAMASTER_CPU_NO_COMPLETE : 0;
 template <class... Tags> inline B64 mbarrier_arrive(B64 address, B32 count = 1) {
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, 0);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, completing<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_expect_tx(B64 address, B32 bytes) {
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, 0);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop(B64 address, B32 count = 1) {
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, 1);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0,
+                                          CUDAMASTER_CPU_DROPS | completing<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop_expect_tx(B64 address, B32 bytes) {
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, 1);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, CUDAMASTER_CPU_DROPS);
 }
 template <class... Tags> inline bool mbarrier_test_wait(B64 address, B64 state) {
     return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0);
