@@ -15,7 +15,7 @@ from cudamaster.devices.cpu.ptx.emit import names_of_tags
 from cudamaster.faults.cpu_checker import MARK, reports
 
 KERNELS = Path(__file__).parent / "kernels"
-CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies", "exits"]
+CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies", "exits", "cluster"]
 TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
 
 
@@ -121,6 +121,24 @@ def test_a_stream_that_waits_too_little_is_found(checked, name):
 def test_a_stream_without_its_fence_is_found(checked, name):
     """What threads wrote, or a barrier they initialised, that a copy uses without a fence of proxies since."""
     assert found(checked["ptx_bulk"], name)[0] == {"unfenced"}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (0, "barrier.cluster.wait without barrier.cluster.arrive"),
+        (1, "barrier.cluster.arrive twice without barrier.cluster.wait"),
+        (3, "waits in barrier.cluster.wait for 1 of 64 threads that never arrive"),
+    ],
+)
+def test_the_barrier_of_a_cluster_has_rules(build, mistake, words):
+    """Each thread comes once and then waits; a thread that never comes is a deadlock."""
+    ran = build("ptx").run(f"cluster-mistake-{mistake}", limit_s=20)
+    assert words in ran.stderr
+
+
+def test_reading_without_the_wait_of_a_cluster_is_a_race(checked):
+    assert "race" in found(checked["ptx"], "cluster-mistake-2")[0]
 
 
 def test_a_missing_fence_is_told_with_both_lines(tmp_path):

@@ -474,6 +474,58 @@ __global__ void exits_kernel(unsigned* out) {
     asm volatile("exit;");
     *mine = 7;
 }
+// A cluster of one block: neighbours' words between arrival and wait of two phases; a third of the threads ends behind its
+// arrival, a third of the others before its second.
+__global__ void cluster_kernel(unsigned* out) {
+    __shared__ unsigned words[96];
+    unsigned t = threadIdx.x, remote, rank;
+    words[t] = t + 1;
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    if (t % 3 == 0)
+        asm volatile("exit;");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(words)), "r"(0));
+    asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(rank) : "r"(remote));
+    unsigned value;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(remote + (95 - t) * 4) : "memory");
+    out[t] = value + rank;
+    if (t % 9 == 1)
+        return;
+    asm volatile("barrier.cluster.arrive;" ::: "memory");
+    asm volatile("barrier.cluster.wait;" ::: "memory");
+    words[t] = 0;
+}
+static void cluster() {
+    Buffer<unsigned> out(96);
+    cudaMemset(out.data, 0, 96 * sizeof(unsigned));
+    cluster_kernel<<<1, 96>>>(out.data);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess);
+    auto got = out.get();
+    for (unsigned t = 0; t < 96; ++t)
+        EXPECT(got[t] == (t % 3 == 0 ? 0 : 96 - t));
+}
+// What breaks the barrier's rules, by number.
+__global__ void cluster_mistakes_kernel(unsigned* out, int mistake) {
+    __shared__ unsigned words[64];
+    unsigned t = threadIdx.x;
+    words[t] = t;
+    if (mistake == 3 && t == 5)
+        for (;;)
+            __syncthreads();
+    if (mistake != 0)
+        asm volatile("barrier.cluster.arrive;" ::: "memory");
+    if (mistake == 1)
+        asm volatile("barrier.cluster.arrive;" ::: "memory");
+    if (mistake != 2)
+        asm volatile("barrier.cluster.wait;" ::: "memory");
+    out[t] = words[63 - t];
+}
+static void cluster_mistake(int mistake) {
+    Buffer<unsigned> out(64);
+    cluster_mistakes_kernel<<<1, 64>>>(out.data, mistake);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess);
+}
+
 static void exits() {
     Buffer<unsigned> out(5 * 100);
     cudaMemset(out.data, 0, 5 * 100 * sizeof(unsigned));
@@ -491,7 +543,9 @@ int main(int count, char** names) {
         const char* name;
         void (*check)();
     } checks[] = {{"memory", memory},     {"atomics", atomics}, {"warps", warps}, {"tiles", tiles},
-                  {"barriers", barriers}, {"copies", copies},   {"exits", exits}};
+                  {"barriers", barriers}, {"copies", copies},   {"exits", exits}, {"cluster", cluster}};
+    if (count > 1 && !std::strncmp(names[1], "cluster-mistake-", 16))
+        cluster_mistake(names[1][16] - '0');
     for (auto& each : checks)
         if (count < 2 || !std::strcmp(names[1], each.name))
             each.check();

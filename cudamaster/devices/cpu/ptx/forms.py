@@ -211,6 +211,10 @@ bar|barrier [.cta] .red .popc [.aligned] .u32 => =u32, u32, pred
 bar|barrier [.cta] .red .popc [.aligned] .u32 => =u32, u32, u32, pred
 bar|barrier [.cta] .red .and|.or [.aligned] .pred => =pred, u32, pred
 bar|barrier [.cta] .red .and|.or [.aligned] .pred => =pred, u32, u32, pred
+barrier.cluster.arrive [.release|.relaxed] [.aligned] =>
+barrier.cluster.wait [.acquire] [.aligned] =>
+mapa [.shared::cluster] .u32|.u64:T => =T, T, u32
+getctarank [.shared::cluster] .u32|.u64:T => =u32, T
 membar .cta|.gl|.sys =>
 fence [.sc|.acq_rel|.acquire|.release] {_SCOPES} =>
 fence.proxy .alias|.async|.async.global|.async.shared::cta|.async.shared::cluster =>

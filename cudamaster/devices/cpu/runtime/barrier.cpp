@@ -80,7 +80,31 @@ int release_numbered(Worker& self, NumberedBarrier& barrier) {
     return result;
 }
 
+// Complete with all who have not ended.
+void settle_cluster(Worker& self) {
+    ClusterBarrier& cluster = self.cluster;
+    if (!cluster.arrived || cluster.arrived - cluster.arrived_exited + self.exited != self.total)
+        return;
+    ++cluster.phase;
+    cluster.arrived = cluster.arrived_exited = 0;
+    // Threads that have ended have come, too.
+    for (unsigned thread = 0; thread < self.total; ++thread)
+        if (self.warps[thread / kWarp].exited >> thread % kWarp & 1)
+            observe::mbarrier_arrives(self, &cluster, thread);
+    observe::mbarrier_completes(self, &cluster);
+    self.ready.append(cluster.waiting);
+}
+
 } // namespace
+
+// The running thread has ended.
+void leave_cluster(Worker& self) {
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty())
+        return;
+    cluster.arrived_exited += cluster.came_to[self.linear] == cluster.phase + 1;
+    settle_cluster(self);
+}
 
 void release_numbered_without_exited(Worker& self) {
     for (NumberedBarrier& barrier : self.numbered)
@@ -131,6 +155,39 @@ int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind,
     me->mask = number;
     block_current(self, me);
     return static_cast<int>(me->active_mask);
+}
+
+void cudamaster_cpu_cluster_arrive(int tells) {
+    observe::uncounted("a barrier of a cluster");
+    Worker& self = *worker;
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty())
+        cluster.came_to.resize(self.total);
+    unsigned& came_to = cluster.came_to[self.linear];
+    if (came_to)
+        fail_block("barrier.cluster.arrive twice without barrier.cluster.wait");
+    came_to = cluster.phase + 1;
+    ++cluster.arrived;
+    if (tells)
+        observe::mbarrier_arrives(self, &cluster, self.linear);
+    settle_cluster(self);
+}
+
+void cudamaster_cpu_cluster_wait() {
+    Worker& self = *worker;
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty() || !cluster.came_to[self.linear])
+        fail_block("barrier.cluster.wait without barrier.cluster.arrive");
+    if (cluster.phase < cluster.came_to[self.linear]) {
+        Fibre* me = self.current;
+        cluster.waiting.push(me);
+        me->wait = Wait::kCluster;
+        me->operation = "barrier.cluster.wait";
+        me->mask = 0;
+        block_current(self, me);
+    }
+    cluster.came_to[self.linear] = 0;
+    observe::mbarrier_passes(self, &cluster, self.linear);
 }
 
 int cudamaster_cpu_barrier(int kind, int predicate) {

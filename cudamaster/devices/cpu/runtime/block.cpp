@@ -28,6 +28,7 @@ void thread_exits(Worker& self) {
         release_barrier(self);
     if (__builtin_expect(self.numbered_used, 0))
         release_numbered_without_exited(self);
+    leave_cluster(self);
 }
 
 // `number` counts the threads in the order in which they start.
@@ -136,6 +137,7 @@ void run_block(Worker& self, unsigned long long block) {
         abandon_threads(self);
     }
     renew_left(self);
+    self.cluster = {};
     drop_copies(self);
     end_bulks(self);
     end_wgmmas(self);

@@ -25,7 +25,7 @@ constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kOptInShared = 227 << 10;
 constexpr int kFaultExitCode = 70;
 
-enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kMbarrier, kWarp, kActiveMask };
+enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kMbarrier, kCluster, kWarp, kActiveMask };
 
 // One stack, and the device thread that is suspended on it.
 struct Fibre {
@@ -110,6 +110,14 @@ struct NumberedBarrier {
     unsigned takers[kMaxThreads / kWarp] = {};  // who waits
 };
 constexpr unsigned kNumberedBarriers = 16;
+
+// The barrier of a cluster. Threads come to it and wait for it in two steps.
+struct ClusterBarrier {
+    unsigned phase = 0, arrived = 0;
+    unsigned arrived_exited = 0; // of those some have ended since
+    FibreList waiting;
+    std::vector<unsigned> came_to; // by thread: the phase after that it has come to; 0 once it has waited
+};
 
 // An asynchronous copy into shared memory: it takes place when its thread waits for it, and not before.
 struct Copy {
@@ -196,6 +204,7 @@ struct Worker {
     bool running = false;
     bool block_failed = false;
     Barrier barrier;
+    ClusterBarrier cluster;
     NumberedBarrier numbered[kNumberedBarriers];
     bool numbered_used = false;
     std::vector<Copies> copies;          // by thread, where any has made one
@@ -246,6 +255,7 @@ inline bool barrier_complete(const Worker& self) {
 void release_barrier(Worker& self);
 void leave_grid(Job& job);
 void release_numbered_without_exited(Worker& self);
+void leave_cluster(Worker& self);
 
 // copies.cpp
 void drop_copies(Worker& self);

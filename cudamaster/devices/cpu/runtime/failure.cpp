@@ -25,6 +25,10 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
         unsigned expected = barrier.expected ? barrier.expected : self.total - self.exited;
         std::snprintf(what, sizeof what, "waits in barrier %u that %u of %u threads never reach", fibre.mask,
                       expected - barrier.arrived, expected);
+    } else if (fibre.wait == Wait::kCluster) {
+        std::snprintf(
+            what, sizeof what, "waits in %s for %u of %u threads that never arrive", fibre.operation,
+            self.total - self.exited - self.cluster.arrived + self.cluster.arrived_exited, self.total);
     } else {
         std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
                       self.total - self.exited - self.barrier.arrived, self.total);

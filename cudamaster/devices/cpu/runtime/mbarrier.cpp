@@ -165,7 +165,7 @@ void start(Worker& self, const Bulk& bulk) {
         own_groups(self).pending.push_back(bulk);
         return;
     }
-    observe::mbarrier_arrives(self, bulk.barrier); // who waits for it knows of the copy
+    observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
     self.bulks.push_back(bulk);
 }
 
@@ -241,7 +241,7 @@ unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, u
     Worker& self = *worker;
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
-    observe::mbarrier_arrives(self, place);
+    observe::mbarrier_arrives(self, place, self.linear);
     change_bytes(place, phase, bytes);
     take_arrivals(phase, count);
     if (how & CUDAMASTER_CPU_NO_COMPLETE && !phase.pending && !phase.bytes)
@@ -286,7 +286,7 @@ void cudamaster_cpu_copy_arrive(void* place, int counted) {
         ++phase.pending;
         put(place, phase);
     }
-    observe::mbarrier_arrives(self, place);
+    observe::mbarrier_arrives(self, place, self.linear);
     Bulk bulk;
     bulk.barrier = place;
     bulk.thread = self.linear;

@@ -62,7 +62,8 @@ CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unuse
 // An mbarrier: it is initialised, a thread arrives or makes a copy arrive, a phase is complete, a thread sees that.
 CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                          [[maybe_unused]] const void* site))
-CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                          [[maybe_unused]] unsigned thread))
 CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const void* place))
 CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,

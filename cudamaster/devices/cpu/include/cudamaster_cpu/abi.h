@@ -87,6 +87,9 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
 int cudamaster_cpu_barrier(int kind, int predicate);
 // One of the 16 barriers of a block, for so many threads; 0 are all.
 int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);
+// The barrier of a cluster, which is one block here: a thread comes, and later waits for the others.
+void cudamaster_cpu_cluster_arrive(int tells);
+void cudamaster_cpu_cluster_wait(void);
 // `operation` names the collective: lanes of one mask that call different ones are an error.
 CudamasterCpuExchange* cudamaster_cpu_warp(unsigned int mask, const char* operation, unsigned long long value,
                                            CudamasterCpuCombine combine);

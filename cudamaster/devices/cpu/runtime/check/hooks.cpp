@@ -209,13 +209,13 @@ void mbarrier_begins(Worker& self, const void* place, const void* site) {
     auto& barrier = block_state->mbarriers[place] = {};
     barrier.init = access_now(*block_state, self.linear, sizeof(uint64_t), kWrite, site);
 }
-void mbarrier_arrives(Worker& self, const void* place) {
+void mbarrier_arrives(Worker&, const void* place, unsigned thread) {
     Locked locked;
     settle_doubts(*block_state);
     auto& barrier = block_state->mbarriers[place];
     BlockClock& clock = block_state->clock;
-    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, self.linear));
-    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[self.linear]);
+    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
+    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[thread]);
 }
 void mbarrier_completes(Worker&, const void* place) {
     Locked locked;

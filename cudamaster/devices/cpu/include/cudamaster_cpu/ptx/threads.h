@@ -104,6 +104,22 @@ template <class... Tags, class... Values> inline auto barrier(Values... values) 
     return bar<Tags...>(values...);
 }
 
+// Clusters: each block is one of its own, of rank 0.
+template <class... Tags> inline void barrier_cluster_arrive() {
+    cudamaster_cpu_cluster_arrive(!has<t_relaxed, Tags...>);
+}
+template <class... Tags> inline void barrier_cluster_wait() {
+    cudamaster_cpu_cluster_wait();
+}
+template <class... Tags> inline Bits<Tags...> mapa(Bits<Tags...> address, B32 rank) {
+    if (rank)
+        cudamaster_cpu_fail("mapa to another block of the cluster than the only one");
+    return address;
+}
+template <class... Tags> inline B32 getctarank(Bits<Tags...>) {
+    return 0;
+}
+
 // Fences.
 template <class... Tags> inline void membar() {
     if constexpr (has<t_cta, Tags...>)
