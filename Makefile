@@ -1,4 +1,4 @@
-# make demo runs the main job, make test the tests; both set up what they need in .venv first. What is built lies in the
+# make demo runs the main job, make test the tests, make docs the site; all set up what they need in .venv first. What is built lies in the
 # user's cache folder, or in $CUDAMASTER_CACHE; tests have one of their own, .cache here (tests/conftest.py).
 PYTHON ?= python3
 UV := 0.13.9
@@ -8,7 +8,7 @@ SIDE_BY_SIDE := -n auto --maxprocesses 16 --dist worksteal
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 
-.PHONY: demo test test-all lint format setup benchmark clean
+.PHONY: demo test test-all docs lint format setup benchmark clean
 
 demo: setup
 	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
@@ -19,6 +19,11 @@ test: setup
 
 test-all: setup
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+# The site of README.md, docs/ and results/, in site/. A link that leads nowhere or a page in no menu fails.
+docs: $(VENV)/.docs-ready
+	$(BIN)/sphinx-build -q -W --keep-going -c docs -d .cache/docs . site
+	@echo "Open site/index.html"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -49,5 +54,10 @@ $(VENV)/.ready: pyproject.toml uv.lock
 	@$(BIN)/uv sync -q --frozen --inexact --python $(BIN)/python
 	@touch $@
 
+# What makes the site, at the versions of uv.lock, beside the rest.
+$(VENV)/.docs-ready: $(VENV)/.ready
+	@$(BIN)/uv sync -q --frozen --inexact --group docs --python $(BIN)/python
+	@touch $@
+
 clean:
-	rm -rf .venv .cache runs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache runs site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -43,7 +43,7 @@ def test_the_table_gives_a_reason_for_slow_baselines_alone() -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--calls", "5"], "cannot be timed on the CPU device"), (["--save", "x"], "none are taken")],
+    [(["--calls", "5"], "cannot be timed on the CPU device"), (["--save", "x"], "nothing is timed")],
 )
 def test_times_need_a_gpu_and_calls(
     options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

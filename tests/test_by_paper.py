@@ -123,7 +123,7 @@ def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
     else:
         assert done.output.startswith("wrong: ")
         assert "By the listed sizes alone: correct: " in done.output
-        assert "The cpu device has no times of its own" in done.output
+        assert "The cpu device measures no times of its own" in done.output
 
 
 def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_the_limit_is_said_with_its_unit(said: str, limit: int | None) -> None:
 
 @pytest.mark.parametrize("said", ["10", "-1GB", "lots", "10GiB"])
 def test_a_limit_that_is_no_size_is_refused(said: str) -> None:
-    with pytest.raises(UsageError, match="which is no size"):
+    with pytest.raises(UsageError, match="which is not a size"):
         caching.limit_bytes({caching.LIMIT: said})
 
 

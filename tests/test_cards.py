@@ -23,6 +23,12 @@ def test_cases_of_the_table() -> None:
     assert [(case.values["N"], case.weight) for case in sort] == [(2**k, k * 2.0**k) for k in (8, 10, 12, 14, 16)]
 
 
+def test_the_benchmark_has_its_categories() -> None:
+    """A slip of the pen in a card would make another one."""
+    nine = {"dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"}
+    assert {cards.load(name).category for name in cards.names()} == nine
+
+
 @pytest.mark.parametrize("name", cards.names())
 def test_cards_have_odd_and_tiny_verification_cases(name: str) -> None:
     """A kernel right only at powers of two, or only at the listed sizes, meets a case that shows it."""
@@ -73,7 +79,8 @@ def test_declaration(precision: Precision, expected: str) -> None:
     [
         ({"weight": "rows * unknown"}, "unknown"),
         ({"colour": "red"}, "colour"),
-        ({"id": 51}, "id"),
+        ({"id": 0}, "id"),
+        ({"category": "Dense things"}, "category"),
         ({"inputs": ["uniform(nothing, -1, 1)"]}, "nothing"),
         ({"sweep": []}, "no timed case"),
         ({"inputs": ["unheard_of(x)"]}, "unheard_of"),

@@ -1,10 +1,19 @@
-"""Holds the command lines of README and docs to the commands that there are; runs its way for one's own kernel."""
+"""Holds README and docs to the program: commands and options exist, examples run, what is shown is what comes out.
+
+A block of commands in docs/ is run, unless a comment before it says why it is only shown:
+
+    <!-- shown only: needs a GPU -->
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,6 +24,9 @@ from cudamaster.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results/README.md"]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+_SHOWN_ONLY = re.compile(r"<!-- shown only: .+? -->$")
+_COMMAND = re.compile(r"     *(?:\$ )?(?:[A-Z_]+=\S+ )?(?:cudamaster|python benchmarks/|make)\b")
 _IN_TEXT = re.compile(r"`((?:\$ )?(?:\.venv/bin/)?cudamaster [a-z][^`]*)`")
 
 
@@ -68,3 +80,90 @@ def test_the_way_for_a_kernel_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
             Path("my.cu").write_text(done.stdout)
     assert codes == [0, 0, 1], done.output
     assert "wrong" in done.output
+
+
+@dataclass(frozen=True)
+class Block:
+    """Indented lines of a page that hold commands, and whether they are only shown."""
+
+    page: str
+    number: int  # among the page's blocks of commands, from 1
+    lines: tuple[str, ...]
+    shown_only: bool
+
+    @property
+    def script(self) -> str:
+        """What a reader would paste."""
+        return "\n".join(line.removeprefix("$ ") for line in self.lines)
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """All blocks of commands of a page."""
+    found: list[Block] = []
+    before = ""
+    for part in page.read_text(encoding="utf-8").split("\n\n"):
+        lines = part.strip("\n").splitlines()
+        if any(_COMMAND.match(line) for line in lines) and all(line.startswith("    ") for line in lines):
+            taken = tuple(line[4:] for line in lines)
+            found.append(Block(page.stem, len(found) + 1, taken, bool(_SHOWN_ONLY.match(before.strip()))))
+        before = part
+    return found
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A block pasted into bash, in a folder in which results/ and the like are those of the checkout, without a GPU."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "",
+        "XDG_DATA_HOME": str(folder / "user"),
+    }
+    return subprocess.run(
+        ["bash", "-e", "-c", script], cwd=folder, env=environment, text=True, capture_output=True, timeout=600
+    )
+
+
+def pasted(folder: Path) -> Path:
+    """The folder, with what examples read of the checkout."""
+    for name in ("results", "benchmarks", "profiles"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+RUN = [page for page in PAGES if any(not block.shown_only for block in blocks_of(page))]
+
+
+@pytest.mark.slow(but=["counting.md", "suites.md"])
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    """The blocks of a page one after the other, as its reader would paste them."""
+    folder = pasted(tmp_path)
+    for block in blocks_of(page):
+        if not block.shown_only:
+            done = run(block.script, folder)
+            assert done.returncode == 0, f"{block.script}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_walk_sees_the_blocks() -> None:
+    found = [block for page in PAGES for block in blocks_of(page)]
+    assert len([block for block in found if not block.shown_only]) > 8
+    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    assert len([block for block in found if block.shown_only]) == len(
+        [line for line in lines if _SHOWN_ONLY.match(line)]
+    )
+
+
+def test_the_readme_shows_what_comes_out(tmp_path: Path) -> None:
+    """The search that is read back, as far as the README quotes it."""
+    quoted = re.search(
+        r"    \$ (cudamaster show .+)\n((?:    .*\n|\n)+?)    \.\.\.\n", (ROOT / "README.md").read_text()
+    )
+    assert quoted is not None
+    done = run(quoted[1], pasted(tmp_path))
+    wanted = [line.removeprefix("    ").rstrip() for line in quoted[2].splitlines()]
+    assert [line.rstrip() for line in done.stdout.splitlines()[: len(wanted)]] == wanted
+
+
+def test_every_page_is_in_the_menu() -> None:
+    """Of the site; Sphinx says so too, but takes longer to ask."""
+    menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
+    assert {page.stem for page in PAGES} - {"index"} <= set(menu)

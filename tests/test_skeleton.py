@@ -55,7 +55,7 @@ def test_a_card_says_what_a_kernel_has_to_declare() -> None:
     shown = CliRunner().invoke(main, ["tasks", "spmv_csr"]).output
     assert "void spmv_csr_optimized(" in shown
     assert "void spmv_csr_bf16_optimized(" in shown
-    assert "cols is always 2048, and is not passed" in shown
+    assert "cols is always 2048 and is not a parameter" in shown
     assert "e+0" not in shown
     for_programs = CliRunner().invoke(main, ["tasks", "relu", "--skeleton", "--json"])
     assert "relu_optimized" in json.loads(for_programs.output)["skeleton"]

@@ -1,7 +1,7 @@
-"""One question to one model: the two messages, the form of the reply, and the second chance.
+"""One question to one model: the two messages, the form of the reply, and a second attempt.
 
-A reply that does not fit its form is asked again once, with the reason, and with no more of the reply than shows what
-is meant: megabytes would be paid for again. What to do about a second misfit is for the strategy to say.
+A malformed reply is asked for once more, with the reason and only as much of the reply as shows the problem, because
+megabytes would be paid for again. The strategy decides what to do about a second misfit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Facts = Mapping[str, str | tuple[str, ...]]
 
 
 class Misfit(ValueError):
-    """One reply that is not in the form asked for; the text says what is wrong with it, in no more than a few lines."""
+    """One reply that is not in the requested form; the text says what is wrong with it, in a few lines at most."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(prompts.clip(reason, _REASON_LIMIT))
@@ -45,9 +45,9 @@ def ask(
 ) -> T:
     """Ask one role, and parse its reply.
 
-    `values` are what the templates of the role name; `templates` names others, where a role has more than one job.
-    `parse` raises Misfit for a reply out of form.
-    Raises ReplyMisfit when the second reply does not fit either, and ModelError from the model.
+    `values` are the variables of the role's templates; `templates` names other templates, if a role has more than one
+    job. `parse` raises Misfit for a malformed reply. Raises ReplyMisfit when the second reply does not fit either, and
+    ModelError from the model.
     """
     name = templates or role.value
     messages = [
@@ -72,7 +72,7 @@ def ask(
 
 
 def _parsed(reply: Reply, parse: Callable[[str], T]) -> T:
-    """What `parse` makes of a reply. A Misfit says too where the reply is empty or was cut, which may be the cause."""
+    """The result of `parse`. A Misfit also says if the reply is empty or was cut, which may be the cause."""
     try:
         if not reply.text.strip():
             raise Misfit("it is empty.")

@@ -1,4 +1,4 @@
-"""What all four agents are told about the job, apart from the code at hand."""
+"""What all agents know about the job, apart from the current code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Brief:
     """Task, interface and device of one run.
 
     `description` is the task card in words, `declaration` the wrapper's C declaration without a semicolon,
-    `default_command` the compile command of a candidate for which no agent chose one.
+    `default_command` the compile command of a candidate if no agent chose one.
     """
 
     task: str

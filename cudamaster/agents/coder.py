@@ -23,7 +23,7 @@ def implement(model: Model, brief: Brief, plan: Plan, code: str) -> str:
 def repair(model: Model, brief: Brief, plan: Plan, fix: Diagnosis, code: str) -> str:
     """Code of the region with `fix` applied to `code`, the failing one (algorithm 1, line 11).
 
-    The plan is passed along so that a repair does not throw the idea away with the error.
+    The plan is passed too, so that a repair does not discard the idea with the error.
     Raises ReplyMisfit and ModelError.
     """
     return _write(model, brief, plan, code, fix)

@@ -14,7 +14,7 @@ from cudamaster.models.protocol import Model
 def choose_command(model: Model, brief: Brief, plan: Plan, code: str) -> str:
     """One command line for `code` (algorithm 1, lines 6 and 12).
 
-    Whether its flags are allowed is for the flag guard to say, not for this agent.
+    The flag guard, not this agent, decides whether its flags are allowed.
     Raises ReplyMisfit and ModelError.
     """
     program = brief.default_command.split(" ", 1)[0]

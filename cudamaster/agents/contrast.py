@@ -21,7 +21,7 @@ _LIST_MARKER = re.compile(r"^\s*(?:[-*#]+|\d+[.)])\s+")
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A correct kernel as the model is shown it: `score` is its P, and 1.0 by definition for the baseline."""
+    """A correct kernel as the model sees it: `score` is its P, by definition 1.0 for the baseline."""
 
     candidate: Candidate
     verdict: Verdict
@@ -41,9 +41,9 @@ class Improvement:
 def improve(model: Model, brief: Brief, exemplars: Sequence[Exemplar], tried: Sequence[str]) -> Improvement | None:
     """A kernel that is meant to beat `exemplars`, or None when the model has no further idea.
 
-    The prompt does not offer a way out: who sees two of many kernels cannot know that nothing is left. The playbook,
-    which can run out, takes it by leaving the last two parts empty. `tried` holds the titles of earlier plans; it goes
-    into the facts alone, since the paper's prompt has no failures in it. Raises ReplyMisfit and ModelError.
+    The prompt does not offer to stop: a model that sees two of many kernels cannot know that nothing is left. The
+    playbook, which can run out of ideas, stops by leaving the last two parts empty. `tried` holds the titles of earlier
+    plans; only the facts contain it, since the paper's prompt has no failures in it. Raises ReplyMisfit and ModelError.
     """
     shown = tuple(f"{exemplar.candidate.id} {exemplar.score!r}" for exemplar in exemplars)
     return ask(

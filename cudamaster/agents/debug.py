@@ -1,4 +1,4 @@
-"""Debug: finds out why a kernel fails, and says in words how to mend it."""
+"""Debug: finds out why a kernel fails, and says in words how to fix it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def diagnose(
     verdict: Verdict,
     earlier: Sequence[Diagnosis],
 ) -> Diagnosis | None:
-    """Why `failing` fails and how to mend it, or None when the model has no fix (algorithm 1, line 10).
+    """Why `failing` fails and how to fix it, or None if the model has no fix (algorithm 1, line 10).
 
     The listing passes C* and its profile here; section 4.3 and appendix B.4 of the paper pass the failing
     kernel with its log, and so does this. `earlier` are the diagnoses of this round that did not help.

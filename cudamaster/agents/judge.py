@@ -1,7 +1,7 @@
 """Judge: CudaForge's second agent. It looks at one kernel and gives the Coder one correction or one optimisation.
 
-The three fields of both replies are those of the CudaForge paper (appendix D.2). It is told of the kernel at hand
-alone, neither of earlier rounds nor of the score.
+The three fields of both replies are those of the CudaForge paper (appendix D.2). The Judge sees only the current
+kernel, neither earlier rounds nor the score.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cudamaster.models.protocol import Model
 
 @dataclass(frozen=True)
 class Correction:
-    """The one thing that is wrong with a kernel that fails, why that matters, and the smallest change that mends it."""
+    """The one thing that is wrong with a failing kernel, why it matters, and the smallest change that fixes it."""
 
     critical_issue: str
     why_it_matters: str
@@ -29,7 +29,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Optimization:
-    """What limits a kernel that is right, the one way to lift that limit, and what to change for it."""
+    """What limits a correct kernel, one method to lift that limit, and what to change for it."""
 
     bottleneck: str
     method: str

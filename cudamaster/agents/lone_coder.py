@@ -1,4 +1,4 @@
-"""The Coder of methods without a Planner: a first kernel from the baseline alone, and the next from the one before."""
+"""The Coder of methods without a Planner: a first kernel from the baseline alone, each next one from the previous."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cudamaster.models.protocol import Model
 def write(model: Model, brief: Brief, baseline: str, shot: int = 1) -> str:
     """Code of the region, faster than the code of the baseline, from the task and its interface alone.
 
-    `shot` numbers independent shots. No model reads it: each is asked the very same. Raises ReplyMisfit and ModelError.
+    `shot` numbers independent shots. No model sees it: each shot has the same prompt. Raises ReplyMisfit and
+    ModelError.
     """
     return ask(
         model,
@@ -30,7 +31,7 @@ def write(model: Model, brief: Brief, baseline: str, shot: int = 1) -> str:
 
 
 def correct(model: Model, brief: Brief, failing: Candidate, verdict: Verdict, correction: Correction | None) -> str:
-    """Code of the region with what fails in `failing` mended, by the Judge's word where there is one.
+    """Code of the region with the failure of `failing` fixed, by the Judge's advice if there is any.
 
     Raises ReplyMisfit and ModelError.
     """
@@ -60,7 +61,7 @@ def optimize(
 ) -> str:
     """Code of the region, made faster than that of `previous`, which is correct.
 
-    By the Judge's word where there is one, else by the model's own reading of `findings`, where they are given.
+    By the Judge's advice if there is any, otherwise by the model's own reading of `findings`, if given.
     Raises ReplyMisfit and ModelError.
     """
     return ask(

@@ -1,7 +1,7 @@
-"""Lines of the region that a log names, so that the Debug agent need not count.
+"""Lines of the region that a log names, so that the Debug agent need not count lines.
 
-Compilers, memory checkers and guards give the line as candidate.cu(7), candidate.cu:7 or "line 7". What quotes the line
-itself is not repeated.
+Compilers, memory checkers and guards give the line as candidate.cu(7), candidate.cu:7 or "line 7". Lines that the log
+itself quotes are not repeated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _NAMED = re.compile(r"\bcandidate\.cu[(:](?P<compiled>\d+)|\bline (?P<said>\d+)\b")
-# A line of the intermediate code, which nobody was shown.
+# A line of intermediate code, which no agent has seen.
 _OF_PTX = re.compile(r"\S*\.ptx\b.*?\bline \d+")
 _SHOWN = 12
 

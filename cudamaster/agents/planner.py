@@ -26,8 +26,8 @@ def propose(
 ) -> Plan | None:
     """The next optimisation scheme, or None when the model has no further idea (algorithm 1, line 4).
 
-    `verdict` and `findings` are those of `best`; `history` holds every earlier plan with what came of it, the
-    failed ones too. Raises ReplyMisfit and ModelError.
+    `verdict` and `findings` are those of `best`; `history` holds every earlier plan with its result, including failed
+    ones. Raises ReplyMisfit and ModelError.
     """
     tried = tuple(outcome.plan.idea for outcome in history)
     return ask(

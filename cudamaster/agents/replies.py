@@ -1,7 +1,6 @@
 """The forms of replies: one JSON object, one fenced code block, one command line, parts under headings.
 
-Prose, fences and a leading block of thoughts around them are tolerated, as long as what is meant is not in
-doubt.
+Prose, fences and a leading block of thoughts around them are accepted if the meaning is clear.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from cudamaster.guards.flags import LONGEST_COMMAND
 from cudamaster.guards.text import check_characters
 from cudamaster.models.protocol import LONGEST_PART
 
-# Where a chat template opens the thoughts, as DeepSeek's and Qwen's do, the server sends their end alone.
+# If a chat template opens the thoughts, as DeepSeek's and Qwen's do, the server sends only their end.
 _THOUGHTS = re.compile(r"\A(?:\s*<think(?:ing)?>)?.*?</think(?:ing)?>", re.DOTALL)
-_TRIES = 1000  # braces that are tried for the start of an object; each costs time in proportion to the whole text
+_TRIES = 1000  # braces to try as the start of an object; each costs time in proportion to the whole text
 _FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<words>[^`]*)")
 _HEADING = re.compile(r"[ \t]*(?:#{1,6}[ \t]*(?P<plain>\S.*)|(?P<stars>\*\*|__)(?P<bold>.+)(?P=stars):?)[ \t]*")
 _HEADING_WORDS = 5  # a line of more words is a sentence
 
 
 class Form(BaseModel):
-    """Base of the JSON replies: exactly the fields named, all of them text that other prompts have room for."""
+    """Base of the JSON replies: exactly the named fields, each a text short enough for other prompts."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -42,7 +41,7 @@ F = TypeVar("F", bound=Form)
 
 
 def must_be_short(text: str) -> None:
-    """Raise Misfit for a part of a reply that is too long for the prompts that it would go into."""
+    """Raise Misfit for a part of a reply that is too long for later prompts."""
     if len(text) > LONGEST_PART:
         raise Misfit(f"it has {len(text):,} characters, at most {LONGEST_PART:,} are taken.")
 
@@ -52,7 +51,7 @@ def json_object(text: str, form: type[F]) -> F:
 
     Raises Misfit that names the fields that are wrong, or says that there is no object.
     """
-    # strict=False: models put raw line ends into JSON strings, and what they mean is clear.
+    # strict=False: models put raw line ends into JSON strings, and their meaning is clear.
     decoder = json.JSONDecoder(strict=False)
     reason: str | None = None
     text = _without_thoughts(text)
@@ -111,8 +110,7 @@ def command_line(text: str, program: str) -> str:
     """
     text = re.sub(r"\s*\\\r?\n\s*", " ", _without_thoughts(text))
     lines = [re.sub(r"^[$>]\s+", "", line.strip().strip("`").strip()) for line in text.splitlines()]
-    names = {program, "nvcc"}
-    found = list(dict.fromkeys(line for line in lines if line.split(" ", 1)[0] in names and " " in line))
+    found = list(dict.fromkeys(line for line in lines if line.startswith(f"{program} ")))
     if not found:
         raise Misfit(f"there is no line that starts with `{program}`.")
     if len(found) > 1:

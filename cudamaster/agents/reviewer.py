@@ -1,7 +1,7 @@
-"""Reviewer: a second model that looks at a kernel whose score is too good, for a trick instead of a faster kernel.
+"""Reviewer: a second model that examines a kernel whose score is too good, for a trick instead of a faster kernel.
 
-Its word stands beside the harness's own proofs, never in their place: it can keep a kernel from counting, and can make
-none count.
+Its opinion adds to the harness's own proofs and never replaces them: it can keep a kernel from counting, but cannot
+make one count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HACK, _HONEST = "hack", "honest"
 
 @dataclass(frozen=True)
 class Review:
-    """What a reviewer says of a kernel: whether it is a trick, which kind of trick, and why."""
+    """A reviewer's opinion of a kernel: whether it is a trick, which kind of trick, and why."""
 
     hack: bool
     case: str

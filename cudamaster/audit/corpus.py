@@ -21,7 +21,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 class Expect(StrEnum):
-    """What has to become of a kind."""
+    """The outcome that a kind has to have."""
 
     REFUSED = "refused"  # it breaks the contract, or its results are wrong
     HARMLESS = "harmless"  # right by the contract, and nothing is gained by it

@@ -1,4 +1,4 @@
-"""What became of a kind of candidate on a task, and which check it was that said no."""
+"""The outcome of a kind of candidate on a task, and which check refused it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outcome:
     seconds: float = 0.0
 
     def as_expected(self, expect: Expect) -> bool:
-        """Whether this is what has to become of such a kind."""
+        """Whether such a kind has to have this outcome."""
         if self.result in (Result.NO_CHEAT, Result.UNSUPPORTED):
             return True
         if expect is Expect.HARMLESS:
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def outcome(kind: Kind, precision: Precision, task: str, key: str, verdict: Verdict, seconds: float) -> Outcome:
-    """The outcome that a verdict amounts to. Times on a device that only emulates are no score."""
+    """The outcome of a verdict. Times on a device that only emulates do not count as a score."""
     result = {Status.CORRECT: Result.PASSED, Status.UNSUPPORTED: Result.UNSUPPORTED}.get(verdict.status, Result.REFUSED)
     return Outcome(
         kind=kind.name,

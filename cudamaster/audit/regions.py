@@ -37,7 +37,7 @@ _NEEDS = {
 
 @dataclass(frozen=True)
 class NoCheat:
-    """Why a kind is no cheat for a task, or cannot be tried on it."""
+    """Why a kind is not a cheat for a task, or cannot be tried on it."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Goes through kinds and tasks, several at once, and writes each outcome down the moment it is known."""
+"""Goes through kinds and tasks, several at once, and saves each outcome the moment it is known."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Subject:
         return kind.shows == "in timed calls" or gains
 
     def verdicts(self, kind: Kind, made: Sequence[Candidate]) -> list[Verdict]:
-        """What the harness says of candidates, having looked at as much as `kind` asks for, and those `alike`."""
+        """The harness's verdicts on candidates, after the checks that `kind` asks for, for it and those `alike`."""
         return self.bench(kind).evaluate_all(made, check_only=self.is_checked_only(kind), first_failure=True)
 
     def is_checked_only(self, kind: Kind) -> bool:
@@ -203,7 +203,7 @@ def _in_use(key: str, forget: Callable[[], None]) -> Iterator[None]:
 
 
 class Log:
-    """Outcomes on disk, one JSON object a line; what is there already is read first."""
+    """Outcomes on disk, one JSON object per line; existing ones are read first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

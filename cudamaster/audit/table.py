@@ -1,4 +1,4 @@
-"""The outcomes of an audit as tables: what was let through, what was refused and by which check."""
+"""The outcomes of an audit as tables: what passed, what was refused and by which check."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""From a candidate to executables: the guards, the compilers and the linker, in the order of design §4.
+"""From a candidate to executables: guards, compilers and linker, in this order.
 
     flags -> source -> compile -> object -> localise -> link with the cached objects of a worker
 
-A run takes a judge, which knows the task, and a worker each for baseline and candidate (docs/architecture.md). What
-belongs to a candidate lies in a folder of its own. All else is shared and cached by the hash of what it is made of.
+A run needs a judge, which knows the task, and one worker each for baseline and candidate (docs/architecture.md). Each
+candidate's files are in a folder of its own. Everything else is shared, and cached by the hash of its inputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import without_folders
 from cudamaster.core.values import Candidate, Precision, Status, content_hash
 from cudamaster.devices import parts
-from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
-from cudamaster.guards.flags import Flags, parse_command
+from cudamaster.guards.flags import Flags
 from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
@@ -39,14 +38,14 @@ from cudamaster.tasks.harness import baseline_region, render, render_vendor_call
 
 _FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
 _LOG, _LOG_FILE = "compile log", "compile.log"  # in a build's record, and beside its worker in the cache
-_NO_KERNELS = ("-x", "c++")  # a text without kernels: the host's compiler alone is four times as fast
+_NO_KERNELS = ("-x", "c++")  # the text has no kernels: the host's compiler alone is four times as fast
 
 
 @dataclass(frozen=True)
 class Build:
-    """What became of building a candidate: its worker, or a status that says why there is none.
+    """The result of building a candidate: its worker, or a status that says why there is none.
 
-    `debug` is the memory-checking worker where the device has one. `record` holds the commands and tool logs.
+    `debug` is the memory-checking worker, if the device has one. `record` holds the commands and tool logs.
     """
 
     status: Status | None
@@ -60,7 +59,7 @@ class Build:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text of ours to be compiled. `part` names it to people; `about` is what else its object depends on."""
+    """A text of ours to compile. `part` is its name for people; `about` is what else its object depends on."""
 
     part: str
     name: str
@@ -80,20 +79,20 @@ class Builder:
 
     @cached_property
     def harness_text(self) -> str:
-        """The rendered harness; for scoring, judge and calls are compiled from it apart, and the region is left out."""
+        """The rendered harness. For scoring, judge and calls are compiled from it separately, without the region."""
         return render(self.card, self.precision)
 
     @cached_property
     def _reference(self) -> str:
-        return (resources.bench() / "reference" / f"{self.card.name}.h").read_text(encoding="utf-8")
+        return self.card.reference()
 
     def build(
         self, candidate: Candidate, *, check_only: bool = False, on_compile: Callable[[], None] = lambda: None
     ) -> Build:
-        """Guard, compile and link a candidate. What is wrong with it comes back as a status.
+        """Guard, compile and link a candidate. Its errors are returned as a status.
 
-        With `check_only` the memory-checking worker alone is linked where the device has one. `on_compile` is called
-        once the guards have let the source through.
+        With `check_only` only the memory-checking worker is linked, if the device has one. `on_compile` is called once
+        the source has passed the guards.
         """
         started = monotonic()
         with self.using(candidate):
@@ -104,11 +103,11 @@ class Builder:
         return replace(result, seconds=monotonic() - started)
 
     def executable(self, candidate: Candidate, *, debug: bool = False) -> Path:
-        """Where `build` leaves a candidate's worker, the memory-checking one with `debug`."""
+        """The path where `build` leaves a candidate's worker; with `debug` the memory-checking one."""
         return self._folder(candidate) / ("debug" if debug else "run")
 
     def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
-        flags = parse_command(candidate.command)
+        flags = self.device.parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
         expanded = self._expand(candidate, flags)
@@ -147,7 +146,7 @@ class Builder:
 
         wrapper = self.card.wrapper(self.precision, optimized=True)
         rules = self.device.object_rules()
-        # The checking build is of the same text, and full of the checker's own symbols.
+        # The checking build has the same text, but also the checker's own symbols.
         assert compiled[0].object is not None
         refusal = check_object(
             compiled[0].object,
@@ -171,7 +170,7 @@ class Builder:
             if linked.object is None:
                 log = without_folders(linked.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
-            # Another run may be executing the same build right now: it is replaced, not written over.
+            # Another run may be executing the same build right now, so the file is replaced, not overwritten.
             executables[debug] = linked.object.replace(self.executable(candidate, debug=debug))
         return Build(
             status=None,
@@ -183,11 +182,11 @@ class Builder:
         )
 
     def using(self, candidate: Candidate) -> AbstractContextManager[None]:
-        """Keeps what is built of a candidate in the cache while it is built and run."""
+        """Keeps a candidate's builds in the cache while they are made and run."""
         return caching.using(self._folder(candidate))
 
     def built(self, candidate: Candidate) -> Build:
-        """The build of a candidate, made again only when its worker is no longer in the cache."""
+        """The build of a candidate, made again only if its worker is no longer in the cache."""
         folder = self._folder(candidate)
         worker, log = self.executable(candidate), folder / _LOG_FILE
         if not parts.whole(worker):
@@ -195,16 +194,16 @@ class Builder:
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
     def forget(self, candidate: Candidate) -> None:
-        """Remove what was built of a candidate. Nobody may be running it."""
+        """Remove a candidate's builds. No process may be running them."""
         shutil.rmtree(self._folder(candidate), ignore_errors=True)
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
-        """Build what every candidate is judged with, unless it is cached. Raises DeviceError."""
+        """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""
         of_device = list(self.device.parts())
         texts = [self._judge_text, *(self._worker_text(debug) for debug in reversed(self._variants))]
         texts += [self._baseline_text(debug_baseline), self._task_text]
         texts += [self._call_text(debug) for debug in self._variants]
-        # Texts that all tasks share take longest, the self-test, which waits for the executors, comes last.
+        # Texts that all tasks share take longest. The self-test waits for the executors, so it comes last.
         own = [self._part(text) for text in texts]
         parts.build([*own[:1], *of_device[:-1], *own[1:], *of_device[-1:]])
         with threads(4) as pool:
@@ -219,7 +218,7 @@ class Builder:
     def baseline_worker(self, debug: bool = False) -> Path:
         """The worker that runs the baseline, linked as a candidate is. Raises DeviceError."""
         kernels = self._object(self._baseline_text(debug))
-        # Through the ledger too: it costs the host a microsecond, which would count against candidates alone.
+        # Through the ledger too: it costs the host a microsecond, which otherwise only candidates would pay.
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
             if not (parts.whole(local) and caching.kept(local)):
@@ -229,18 +228,18 @@ class Builder:
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def traced_worker(self, candidate: Candidate) -> Build:
-        """The worker that counts what a candidate's kernels do: one that `build` has let through."""
+        """The worker that counts what the kernels of a successfully built candidate do."""
         return self._observed_worker(candidate, "trace")
 
     def checked_worker(self, candidate: Candidate) -> Build:
-        """The worker that finds what a candidate's kernels do wrong: one that `build` has let through."""
+        """The worker that finds faults of the kernels of a successfully built candidate."""
         return self._observed_worker(candidate, "check")
 
     def _observed_worker(self, candidate: Candidate, observer: Observer) -> Build:
         device = self.device
         if not isinstance(device, Observing):
             raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")
-        flags = parse_command(candidate.command)
+        flags = self.device.parse_command(candidate.command)
         if isinstance(flags, Refusal):
             return _failed(Status.REJECTED, str(flags))
         started = monotonic()
@@ -269,8 +268,8 @@ class Builder:
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
         """The worker that runs a vendor's library in a candidate's place. Raises DeviceError.
 
-        `text` is a file of ours, so no guard looks at it, and it may keep a handle from call to call; `about` tells the
-        headers that it includes apart from others of their names.
+        `text` is a file of ours, so no guard checks it, and it may keep a handle from call to call. `about`
+        distinguishes the headers that it includes from others of the same names.
         """
         declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
         call = render_vendor_call(self.card, self.precision)
@@ -284,7 +283,7 @@ class Builder:
         return self._linked(objects, debug=False, libraries=libraries)
 
     def _worker_objects(self, debug: bool) -> list[Path]:
-        """What makes a worker of a kernel: main, and the call of the wrapper."""
+        """The objects that turn a kernel into a worker: main, and the call of the wrapper."""
         return [self._object(self._worker_text(debug)), self._object(self._call_text(debug))]
 
     @property
@@ -322,7 +321,7 @@ class Builder:
         return self.device_cache() / "harnesses" / f"{text.name}-{key}{'-debug' if text.debug else ''}.o"
 
     def _object(self, text: _Text) -> Path:
-        """Object file of a text of ours, from the cache where it is there."""
+        """Object file of a text of ours, from the cache if possible."""
         name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
         final.parent.mkdir(parents=True, exist_ok=True)
         with parts.alone(final.with_suffix(".lock"), text.part):
@@ -356,7 +355,7 @@ class Builder:
 
     @property
     def _variants(self) -> tuple[bool, ...]:
-        """Values of `debug` that a candidate is built with."""
+        """The values of `debug` to build a candidate with."""
         return (False, True) if self.device.has_debug_build else (False,)
 
     def device_cache(self) -> Path:
@@ -364,14 +363,14 @@ class Builder:
         return resources.cache() / self.device.name / self.device.fingerprint
 
     def key(self, candidate: Candidate) -> str:
-        """Hash of what an executable is made of: the candidate and the harness that it is linked to."""
+        """Hash of an executable's inputs: the candidate and the harness that it is linked to."""
         return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, *_sources())
 
     def _folder(self, candidate: Candidate) -> Path:
         return self.device_cache() / "candidates" / self.key(candidate)
 
     def _compile(self, code: str, flags: Flags, folder: Path, debug: bool) -> Compiled:
-        # The two builds run side by side, each in a folder of its own under the name the agent's command has.
+        # The two builds run side by side, each in its own folder, under the file name in the agent's command.
         where = folder / "checked" if debug else folder
         return self.device.compile(code, flags.arguments, "candidate", where, debug=debug)
 
@@ -379,7 +378,7 @@ class Builder:
         return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
 
     def _tells_builds_apart(self, candidate: Candidate, flags: Flags, expanded: str) -> Refusal | None:
-        """Refuses a region whose text differs from build to build: it could do less in the one that is counted."""
+        """Refuses a region whose text differs between builds: it could do less in the one that is counted."""
         if not isinstance(self.device, Observing):
             return None
         plain = region_of(expanded)
@@ -401,14 +400,14 @@ class Builder:
 
     def _expand(self, candidate: Candidate, flags: Flags, more: Sequence[str] = ()) -> str | Refusal:
         """The region after the preprocessor, which gets nothing that is no plain text."""
-        toolchain.version()  # a compiler that does not run is no fault of the region
+        by = self.device.preprocessor()
         return check_characters(candidate.code) or preprocess(
             candidate.code,
-            toolchain.compiler(),
-            self.device.include_folders(),
-            [*self.device.predefined(), *flags.defines],
+            by.compiler,
+            by.folders,
+            [*by.defines, *flags.defines],
             standard=flags.standard,
-            prelude=("cuda_runtime.h",),
+            prelude=by.first,
             flags=more,
         )
 

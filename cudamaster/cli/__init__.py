@@ -43,13 +43,13 @@ from cudamaster.core.errors import CudaMasterError, DeviceError
 _EPILOG = """\b
 Exit codes:
   0  done                            4  a device, compiler, GPU or disk is missing or failed
-  1  the kernel or a baseline fails  5  a model cannot be reached or makes no sense
+  1  the kernel or a baseline fails  5  a model cannot be reached or used
   2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
      a place that cannot be written  7  a budget was spent before the baseline was measured
   3  a task card cannot be used
-  130  interrupted, or ended by SIGTERM or SIGHUP; 141  whoever read the output went away
+  130  interrupted, or ended by SIGTERM or SIGHUP; 141  the output's reader went away
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
-With --json an error is on stdout too, as {"error": {"reason", "fix", "exit_code"}}.
+With --json, errors are also printed on stdout as {"error": {"reason", "fix", "exit_code"}}.
 """
 _LITTLE_BYTES = 1 << 20  # a disk with less than this is called full
 
@@ -81,7 +81,7 @@ class _Group(options.Group):
         if sys.stdout is None:  # closed by the caller
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
         for stream in (sys.stdout, sys.stderr):
-            # A terminal that cannot show a letter gets a question mark; a verdict is not lost for that.
+            # A terminal that cannot show a letter shows a question mark: an encoding error would lose the verdict.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
         tell_of_builds()
@@ -103,14 +103,14 @@ class _Group(options.Group):
         except KeyboardInterrupt:
             _leave_interrupted(as_json=as_json)
         except RuntimeError as error:
-            # Python 3.11 wraps what comes up while the class of a module that is being imported is made.
+            # Python 3.11 wraps an exception that is raised while an imported module defines a class.
             if not isinstance(error.__cause__, KeyboardInterrupt):
                 raise
             _leave_interrupted(as_json=as_json)
         except BrokenPipeError:
             raise
         except OSError as error:
-            # A full disk or a folder that may not be written, wherever it shows first.
+            # A full disk or a folder without write permission, wherever it shows first.
             _let_go_of_terminal()
             _mute()
             where = f" ({error.filename})" if error.filename else _full_disks(error)
@@ -124,15 +124,15 @@ def _fix_of(error: OSError) -> str:
 
     cache = resources.cache_place()
     if error.filename and Path(os.fsdecode(error.filename)).is_relative_to(cache):
-        return f"Make room or give access, or remove the cache, {cache}: all that is there can be built again."
+        return f"Make room or give access, or delete the cache, {cache}: everything in it can be built again."
     return "Make room or give access, and try again."
 
 
 @contextlib.contextmanager
 def _ended_as_interrupted() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that is closed, end a command as Ctrl-C does, with the line to resume.
+    """SIGTERM, and SIGHUP when a terminal closes, end a command as Ctrl-C does, with the line to resume.
 
-    One that whoever started us ignores stays ignored, as `nohup` has it.
+    A signal that our parent ignores stays ignored, as under `nohup`.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -149,7 +149,7 @@ def _ended_as_interrupted() -> Iterator[None]:
 
 
 def _let_go_of_terminal() -> None:
-    """Send what is still to be said nowhere where the terminal is gone: an error of that would hide how we ended."""
+    """Discard further output if the terminal is gone: an error from writing would hide how we ended."""
     for stream in (1, 2):
         try:
             termios.tcgetattr(stream)
@@ -159,7 +159,7 @@ def _let_go_of_terminal() -> None:
 
 
 def _full_disks(error: OSError) -> str:
-    """Which of the places that we write to are full: a write that fails does not say where."""
+    """The places we write to that are full, for the message: a failed write does not say where."""
     if error.errno != errno.ENOSPC:
         return ""
     from cudamaster.core import resources
@@ -178,12 +178,12 @@ def _full_disks(error: OSError) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once: the interpreter would first wait for compilers and judges that other threads wait for."""
+    """End at once. The interpreter would first wait for other threads, and they wait for compilers and judges."""
     from cudamaster.devices import process
 
     process.end_all()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, AttributeError):  # whoever read it may be gone, or there never was one
+        with contextlib.suppress(OSError, AttributeError):  # its reader may be gone, or there never was one
             stream.flush()
     os._exit(code)
 
@@ -202,7 +202,7 @@ def _leave_unread() -> NoReturn:
 
 
 def _mute() -> None:
-    """Send what stdout still holds nowhere, so that it does not raise again at exit."""
+    """Discard what stdout still holds, so that it does not raise again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -211,7 +211,7 @@ def _mute() -> None:
 )
 @click.version_option(cudamaster.__version__, prog_name="cudamaster")
 def main() -> None:
-    """Make CUDA kernels fast, and know that they are.
+    """Make CUDA kernels faster, and prove that they are.
 
     MSKernelBench is a benchmark of CUDA tasks in FP32 and BF16; CUDAMaster is the multi-agent optimizer that
     rewrites their kernels, proves them correct and measures them.

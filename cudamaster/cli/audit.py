@@ -37,7 +37,7 @@ _ANOTHER = "Give another place with --save."
     type=click.Path(path_type=Path),
     default=Path("runs/audit.jsonl"),
     show_default=True,
-    help="Outcomes, a line each; what is there is not tried again.",
+    help="File of outcomes, one per line; those in it are not tried again.",
 )
 @click.option("--save", type=click.Path(path_type=Path), help="Write the table to SAVE.md.")
 @options.as_json
@@ -52,11 +52,11 @@ def audit(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Try a corpus of dishonest candidates on TASKS, all fifty by default, and honest but unusual ones.
+    """Try a corpus of dishonest candidates on TASKS, MSKernelBench's fifty by default, and honest but unusual ones.
 
-    Says what was let through, what was refused and by which check. Kinds to which a task makes no difference are
-    tried on five varied tasks. An audit that was stopped goes on when it is started again. Exits with 1 when a
-    cheat passed or gained anything, or an honest candidate was refused.
+    Shows which passed, which were refused, and by which check. Kinds that do not depend on the task are tried on five
+    varied tasks. To continue a stopped audit, start it again. Exits with 1 if a cheat passed or gained anything, or if
+    an honest candidate was refused.
     """
     from cudamaster.audit import corpus, running, table
     from cudamaster.core.values import Precision

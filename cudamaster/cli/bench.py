@@ -45,10 +45,10 @@ def baselines(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Hold baselines against their double-precision references, and time them with --calls.
+    """Check baselines against their double-precision references; with --calls, time them.
 
-    Without TASKS, all of them. On a GPU every case is run, on the CPU device the verification cases, under a memory
-    checker. Exits with 1 when one fails.
+    Without TASKS, those of MSKernelBench. On a GPU every case is run, on the CPU device the verification cases, under
+    a memory checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision
@@ -64,7 +64,7 @@ def baselines(
     if calls and chosen.emulated:
         raise UsageError("Baselines cannot be timed on the CPU device.", "Leave out --calls, or use a GPU.")
     if save is not None and not calls:
-        raise UsageError("--save keeps times, and none are taken.", "Add --calls 20, say.")
+        raise UsageError("--save writes times, but nothing is timed.", "Add --calls 20, say.")
     if save is not None:
         for ending in _ENDINGS:
             must_be_writable(save.with_name(f"{save.name}{ending}"), _ANOTHER)
@@ -72,7 +72,7 @@ def baselines(
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
     benches = [Workbench(card, each, chosen, seed=seed) for card in named for each in precisions]
     started = monotonic()
-    # On a GPU all are built before the first runs: compilers beside it would disturb the times.
+    # On a GPU all are built before the first runs: compilers running meanwhile would disturb the times.
     building = _build(benches, wait=not chosen.emulated, quiet=as_json)
     built_s = monotonic() - started
     limits = floors.limits(chosen, say=lambda words: click.echo(words, err=True)) if calls else None
@@ -167,7 +167,7 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
 
     if output is not None and region is not None and output.exists() and output.samefile(region):
         raise UsageError(f"{output} holds your kernel.", "Write the harness to another file.")
-    here = Path("bench")  # short where the command is pasted in the checkout, and right anywhere else
+    here = Path("bench")  # short inside the checkout, and still right anywhere else
     bench = here if here.is_dir() and here.samefile(resources.bench()) else resources.bench()
     card = cards.load(task)
     candidate = read_kernel(region, card, precision) if region else None
@@ -179,4 +179,4 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
         write_text(output, text)
     except OSError as error:
         raise unwritable(output, error, "Give another file with -o.") from error
-    click.echo(f"Wrote {output}; the command that builds it is in its first lines.")
+    click.echo(f"Wrote {output}; its first lines have the command that builds it.")

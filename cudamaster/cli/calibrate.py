@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.argument("baselines", nargs=-1, metavar="[TASK-PRECISION]...")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for what is written.")
 @click.option("--from", "data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A CSV kept before.")
-@click.option("--gpu", help="With --from: name of the GPU that the data are of.")
+@click.option("--gpu", help="With --from: name of the GPU where the data were measured.")
 @options.as_json
 def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, gpu: str | None, as_json: bool) -> None:
-    """Profile every baseline's dominating kernel, and find what divides high throughputs from low ones.
+    """Profile every baseline's dominant kernel, and find thresholds between high and low throughputs.
 
-    Otsu's method gives a threshold for compute, DRAM and memory throughput each. Data (CSV), thresholds and a plot are
-    kept for this GPU, for `--thresholds calibrated`. What is in the CSV already is not measured again. With --from no
-    GPU is needed.
+    Otsu's method gives one threshold each for compute, DRAM and memory throughput. Data (CSV), thresholds and a plot
+    are kept for this GPU, for `--thresholds calibrated`. Baselines that are in the CSV are not measured again. --from
+    needs no GPU.
     """
     from cudamaster.core import resources
     from cudamaster.core.errors import UsageError
@@ -36,13 +36,11 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     from cudamaster.profiling import calibration, thresholds
 
     if data is not None and not gpu:
-        raise UsageError("With --from the name of the GPU is missing.", 'Give it, e.g. --gpu "NVIDIA H200".')
+        raise UsageError("--from needs the name of the GPU of the data.", 'Give it, e.g. --gpu "NVIDIA H200".')
     if data is not None and baselines:
-        raise UsageError(
-            "With --from nothing is measured: all that the file holds counts.", "Leave out TASK-PRECISION."
-        )
+        raise UsageError("--from measures nothing, and uses every row of the file.", "Leave out TASK-PRECISION.")
     if data is None and gpu is not None:
-        raise UsageError("What is measured is of the GPU that is there.", "Leave out --gpu, or give data with --from.")
+        raise UsageError("Without --from this machine's GPU is measured.", "Leave out --gpu, or give data with --from.")
     default = thresholds.load()
     measured: dict[str, object] = {}
     if data is None:
@@ -54,7 +52,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     points_table = calibration.Table(data or folder / "throughputs.csv")
     failed: list[str] = []
     if data is None:
-        # GPUs of one architecture have the same candidates: nothing in the data tells whose they are.
+        # GPUs of one architecture have the same candidates, so the data do not show which GPU they are from.
         earlier = _beside(points_table.path)
         if earlier is not None and earlier.gpu != gpu:
             raise UsageError(f"{folder} holds data of an {earlier.gpu}, and this is an {gpu}.", "Give another --out.")
@@ -72,7 +70,7 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
     try:
         calibration.draw(points, found, default.thresholds, f"{gpu}, {len(points)} baselines", plot)
         files.append(plot)
-    except ImportError as error:  # a machine for measuring may have no more than that needs
+    except ImportError as error:  # a machine for measuring may lack what drawing needs
         click.echo(f"There is no plot: {error}. Draw it elsewhere: --from {points_table.path.name}.", err=True)
     calibrated = thresholds.choose(str(kept), gpu)
     before, after = calibration.classes(points, default), calibration.classes(points, calibrated)
@@ -107,7 +105,7 @@ def _gpu() -> CudaDevice:
     if not isinstance(device, CudaDevice):
         raise DeviceError(
             f"Nothing can be profiled here: {why_not_cuda()}.",
-            "Run this on a machine with an NVIDIA GPU and nvcc, or give data that were kept: --from throughputs.csv.",
+            "Run this on a machine with an NVIDIA GPU and nvcc, or give saved data: --from throughputs.csv.",
         )
     return device
 
@@ -115,7 +113,7 @@ def _gpu() -> CudaDevice:
 def _measure(
     device: CudaDevice, kept: Table, baselines: Sequence[tuple[str, str]], default: Thresholds, *, as_json: bool
 ) -> Iterator[str]:
-    """Profile what is not kept yet; yields what failed, with the reason."""
+    """Profile the baselines that are not saved yet; yields those that failed, with the reason."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
@@ -132,7 +130,7 @@ def _measure(
     metrics = [DURATION, *default.throughputs.values()]
     out = console()
     with ThreadPoolExecutor() as pool, ExitStack() as leaving:
-        # An error, or Ctrl-C, waits for no build that has not begun.
+        # After an error or Ctrl-C, builds that have not begun are dropped.
         leaving.callback(pool.shutdown, wait=False, cancel_futures=True)
         builds = [(bench, pool.submit(bench.profiler.build, bench.baseline)) for bench in todo]
         for number, (bench, build) in enumerate(builds, 1):

@@ -37,18 +37,18 @@ def compare(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Time the kernel in SECOND against the one in FIRST, in turn on the same inputs, once both are proven correct.
+    """Check both kernels, then time SECOND against FIRST, in turn on the same inputs.
 
     \b
     Exit codes, for scripts that guard a kernel's speed:
-      0   same: no change beyond 1 % and 0.5 µs, as far as these samples show
+      0   same: these samples show no change beyond 1 % and 0.5 µs
       10  SECOND is faster
       11  SECOND is slower
-      12  unsure: too much noise, too few calls, no time at all or a case of which one side alone has one
+      12  unsure: too much noise, too few calls, or a case without a time on one or both sides
       1   one of them is not correct
 
-    On the CPU device times are those of a model of a GPU: what its known error may explain is unsure, and nothing
-    but one text with itself is the same.
+    On the CPU device, a model of a GPU gives the times. A difference within the model's known error is unsure; only a
+    kernel compared with its own text is the same.
     """
     from cudamaster.core.values import Candidate, Precision
     from cudamaster.devices.choose import choose
@@ -81,7 +81,7 @@ def compare(
         if speed is not None:
             out.print(f"{second} against {first}: {say_speed(speed, mark=verdicts[1].mark)}")
         else:
-            why = verdicts[1].detail if verdicts[1].lacking else "both are correct and none of their cases has a time"
+            why = verdicts[1].detail if verdicts[1].lacking else "both are correct, but none of their cases has a time"
             out.print(f"{second} against {first}: unsure, {why}")
         if verdicts[1].emulated:
             out.print(about_times(verdicts[1].modelled))

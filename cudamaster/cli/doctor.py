@@ -25,7 +25,7 @@ _NEEDED = (*_TOOLS, "CPU device")  # to execute kernels where there is no GPU
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for. `needed_for` says what it takes; `fix` how to get it when missing."""
+    """One thing that was looked for. `needed_for` says what needs it; `fix` how to get it if it is missing."""
 
     what: str
     found: bool
@@ -35,14 +35,13 @@ class Finding:
 
 
 @click.command()
-@click.option("--self-test", is_flag=True, help="Run the CPU device's self-test again, whatever is remembered of it.")
+@click.option("--self-test", is_flag=True, help="Run the CPU device's self-test again, even if it has passed.")
 @options.as_json
 def doctor(self_test: bool, as_json: bool) -> None:
-    """Say what this machine has for CUDAMaster, what is missing, and how to get it.
+    """Show what this machine has for CUDAMaster, what is missing, and how to get it.
 
-    The CPU device runs kernels with known results before it judges its first one, and remembers that they were right;
-    here is what it remembers. Exits with 4 when kernels can be executed nowhere, neither on a GPU nor on the CPU
-    device.
+    The CPU device tests itself on kernels with known results before it judges its first candidate, and records that it
+    passed; this command shows the record. Exits with 4 if kernels can run neither on a GPU nor on the CPU device.
     """
     findings = examine(self_test=self_test)
     by_name = {finding.what: finding.found for finding in findings}
@@ -73,11 +72,12 @@ def doctor(self_test: bool, as_json: bool) -> None:
 
 
 def examine(*, self_test: bool = False) -> list[Finding]:
-    """Look for everything; nothing is changed but that the cache is there, and what is remembered of a self-test."""
+    """Look for everything. Nothing changes but the cache folder, which is made, and the record of a self-test."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import toolchain
-    from cudamaster.devices.cuda import find_gpu, find_nvcc
+    from cudamaster.devices.cuda import find_gpu
     from cudamaster.devices.ncu import find_ncu
+    from cudamaster.devices.nvcc import find_nvcc
     from cudamaster.faults import compute_sanitizer
     from cudamaster.profiling.sass import find_cuobjdump
 
@@ -100,11 +100,11 @@ def examine(*, self_test: bool = False) -> list[Finding]:
                 "apt-get install binutils."),
         _cpu_device(compiler is not None and not tools, cache, self_test),
         Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
-                "None was listed by nvidia-smi; without one kernels run on the CPU device, and times are modelled."),
+                "nvidia-smi lists none. Without a GPU, kernels run on the CPU device and times are modelled."),
         Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
         Finding("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
-                "Install Nsight Compute; without it plans go by what needs no counters."),
+                "Install Nsight Compute; without it agents see only what needs no counters."),
         Finding("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",
                 "It comes with the CUDA toolkit."),
         Finding("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
@@ -126,7 +126,7 @@ def _cache() -> Finding:
 
     try:
         cache = resources.cache()
-        # What was built once needs little more.
+        # Once that is built, little more is needed.
         if (free := shutil.disk_usage(cache).free) >= _FIRST_BUILD_BYTES or selftest.remembered() is not None:
             return Finding("cache", True, str(cache), "both devices")
         return Finding("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
@@ -137,7 +137,7 @@ def _cache() -> Finding:
 
 
 def _cpu_device(has_tools: bool, cache: Finding, self_test: bool) -> Finding:
-    """Whether the CPU device's self-test passed here. One that was not run yet is nothing missing."""
+    """Whether the CPU device's self-test passed here. If it has not run yet, nothing is missing."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import CpuDevice, selftest
 
@@ -155,10 +155,10 @@ def _cpu_device(has_tools: bool, cache: Finding, self_test: bool) -> Finding:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return said(False, f"self-test not run: {error.strerror or error}{where}",
-                    f"It writes to the cache, {cache.detail}, and to {tempfile.gettempdir()}: "
-                    "make room or give access there.")  # fmt: skip
+                    f"It writes to the cache, {cache.detail}, and to {tempfile.gettempdir()}. "
+                    "Make room or give access there.")  # fmt: skip
     if tested is None:
-        return said(True, "self-test not run yet: it comes before the first kernel, or with --self-test")
+        return said(True, "self-test not run yet: it runs before the first kernel, or with --self-test")
     if tested.failure is not None:
         return said(False, f"self-test failed: {tested.failure}", selftest.FIX)
     when = datetime.fromtimestamp(tested.when).strftime("%Y-%m-%d %H:%M")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--calls", type=click.IntRange(1, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
 )
-@click.option("--check-only", is_flag=True, help="Run the verification cases alone and time nothing.")
+@click.option("--check-only", is_flag=True, help="Run only the verification cases, and time nothing.")
 @click.option(
     "--protocol",
     type=click.Choice(["default", "paper"]),
@@ -66,9 +66,9 @@ def evaluate(
 ) -> None:
     """Check and time the kernel in FILE against the baseline of TASK.
 
-    FILE is a harness that was filled in, or what stands between its region markers alone: kernels and one extern "C"
-    wrapper (see `cudamaster tasks TASK`). Exits with 1 when the kernel is not correct, also where it is so by the
-    listed sizes alone.
+    FILE is a filled-in harness, or only what stands between its region markers: kernels and one extern "C" wrapper (see
+    `cudamaster tasks TASK`). Exits with 1 if the kernel is not correct, even if it is correct at the listed sizes
+    alone.
     """
     from cudamaster.devices import smi
 
@@ -127,13 +127,13 @@ def evaluate(
                 paper = _by_paper(bench, candidate)
             show_paper(out, paper)
             if chosen.emulated:
-                out.print(f"The {chosen.name} device has no times of its own, by any protocol.")
+                out.print(f"The {chosen.name} device measures no times of its own, under any protocol.")
     right = verdict.correct and (paper is None or paper.correct)
     click.get_current_context().exit(0 if right else 1)
 
 
 def show_paper(out: Console, paper: PaperScore) -> None:
-    """What a person reads of the paper's protocol."""
+    """The paper's protocol, for a person."""
     from cudamaster.judging.paper_protocol import ALLOWED
 
     out.print("By the listed sizes alone: ", styled(paper.status), f": {paper.detail}", sep="")
@@ -151,11 +151,11 @@ def show_paper(out: Console, paper: PaperScore) -> None:
     within = f"outputs are within {limit} of the baseline's" if paper.within else (
         f"outputs are further than {limit} from the baseline's at {apart} of {len(paper.cases)} sizes"
     )  # fmt: skip
-    out.print(f"By the paper's protocol, one call behind the other in hot caches: P = {paper.score:.2f}, {within}")
+    out.print(f"By the paper's protocol, calls back to back with warm caches: P = {paper.score:.2f}, {within}")
 
 
 def _by_paper(bench: Workbench, candidate: Candidate) -> PaperScore:
-    """What there is by the paper's protocol; no times where a device has none of its own."""
+    """The results of the paper's protocol; no times if the device measures none of its own."""
     paper = bench.by_paper(candidate)
     return replace(paper, cases=()) if bench.device.emulated else paper
 
@@ -171,10 +171,10 @@ def _told(paper: PaperScore) -> dict[str, object]:
 
 
 def _empty_launch(verdict: Verdict) -> str:
-    """What no call can be faster than, measured in the same run."""
+    """The floor that no call can beat, measured in the same run."""
     import statistics
 
     measured = [case.empty_us for case in verdict.cases if case.empty_us is not None]
     if verdict.emulated or not measured:
         return ""
-    return f"; a launch that does nothing takes {statistics.median(measured):.1f} µs here"
+    return f"; an empty launch takes {statistics.median(measured):.1f} µs here"

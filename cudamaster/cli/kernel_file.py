@@ -1,4 +1,4 @@
-"""Reads a kernel that a person gives as a file. What it says is judged elsewhere."""
+"""Reads a kernel that a person gives as a file. Other modules judge it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MARKERS = ("// >>> CANDIDATE REGION", "// <<< CANDIDATE REGION")  # of templates
 
 
 def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
-    """The text of the region in `file`, a harness that was filled in or the region alone.
+    """The text of the region in `file`, which is a filled-in harness or the region alone.
 
-    A harness's region keeps its line numbers; `-` is standard input. Raises UsageError where there is none to read, and
-    where it is a kernel of the task in the other precision.
+    A harness's region keeps its line numbers; `-` is standard input. Raises UsageError for one that cannot be read, or
+    that is the task's kernel in the other precision.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.guards.refusal import Refusal
@@ -44,7 +44,7 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
 
 
 def _read(file: Path, most: int) -> bytes:
-    """So many bytes of a file at most. Raises OSError, also for a pipe into which nobody writes."""
+    """At most that many bytes of a file. Raises OSError, also for a pipe that nobody writes to."""
     if str(file) == "-":
         if sys.stdin is None:
             raise OSError(errno.EBADF, "standard input is closed")
@@ -54,13 +54,13 @@ def _read(file: Path, most: int) -> bytes:
             return opened.read(most)
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
         if not select.select([opened], [], [], _PIPE_LIMIT_S)[0]:
-            raise OSError(errno.ETIMEDOUT, f"nobody wrote into this pipe within {_PIPE_LIMIT_S} seconds")
+            raise OSError(errno.ETIMEDOUT, f"nobody wrote to this pipe within {_PIPE_LIMIT_S} seconds")
         os.set_blocking(opened.fileno(), True)
         return opened.read(most)
 
 
 def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:
-    """Raises UsageError for a region with the wrapper of another precision in place of this one's."""
+    """Raises UsageError if the region has another precision's wrapper instead of this one's."""
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision
 
@@ -74,7 +74,7 @@ def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None
 
 
 def _between_markers(text: str) -> str:
-    """What stands between the markers of a harness; a text without just these two is taken as it is."""
+    """The text between the markers of a harness. A text without exactly these two is used as it is."""
     lines = text.split("\n")
     places = [[at for at, line in enumerate(lines) if line.strip() == marker] for marker in MARKERS]
     if [len(found) for found in places] != [1, 1] or places[0] > places[1]:

@@ -1,4 +1,4 @@
-"""`cudamaster limits`: what the GPU can do at best, which floors under times are made of."""
+"""`cudamaster limits`: what the GPU can do at best, the basis of the floors under times."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.device
-@click.option("--again", is_flag=True, help="Measure even where limits are kept.")
+@click.option("--again", is_flag=True, help="Measure again, even if limits are saved.")
 @options.as_json
 def limits(device: str, again: bool, as_json: bool) -> None:
-    """Measure once what the GPU can do at best, keep it, and show it.
+    """Measure what the GPU can do at best, save it, and show it.
 
-    Bandwidths of memory and rates of the arithmetic units: the floor under every measured time is made of these.
+    These are memory bandwidths and rates of the arithmetic units. The floors under measured times follow from them.
     """
     from cudamaster.core.errors import DeviceError, UsageError
     from cudamaster.devices.choose import choose, why_not_cuda
-    from cudamaster.devices.cuda import CudaDevice
+    from cudamaster.devices.protocol import Limited
     from cudamaster.workbench import floors
 
     if device == "cpu":
         raise UsageError("The CPU device has no limits: its times are emulated.", "Leave out --device cpu.")
     chosen = choose(device)
-    if not isinstance(chosen, CudaDevice):
+    if not isinstance(chosen, Limited):
         raise DeviceError(
             f"Limits cannot be measured here: {why_not_cuda()}.",
             "Run this on a machine with an NVIDIA GPU and nvcc; `cudamaster doctor` says what is missing.",
@@ -50,7 +50,7 @@ def limits(device: str, again: bool, as_json: bool) -> None:
 
 
 def rows(found: Limits) -> list[list[str]]:
-    """The figures for a person: name, value, unit, and how it was got."""
+    """The figures for a person: name, value, unit, and how it was measured."""
     clock = f"{found.sm_clock_before_mhz:.0f} before, {found.sm_clock_after_mhz:.0f} after"
     made = [
         ["read", f"{found.read_bytes_per_s / 1e12:.2f}", "TB/s", ""],

@@ -1,4 +1,4 @@
-"""`cudamaster metrics`: sets of Nsight Compute metrics, one shown, or a new one chosen from measured kernels."""
+"""`cudamaster metrics`: shows a set of Nsight Compute metrics, or chooses one from measured kernels."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--tasks-at-least",
     type=click.IntRange(min=1),
-    help="In the top of how many tasks a metric has to be.  [default: more than half]",
+    help="Number of tasks in whose top a metric has to be.  [default: more than half]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File to write the set to, for --metrics.")
 @options.as_json
 def select(files: tuple[Path, ...], tasks_at_least: int | None, out: Path | None, as_json: bool) -> None:
-    """Choose the metrics that go with the run time in most tasks, as CudaForge does.
+    """Choose the metrics that correlate with the run time in most tasks, as CudaForge does.
 
     Each FILE is a CSV of one task, named after it: a row per correct kernel, with the columns kernel, time_us and one
-    per metric, by Nsight Compute's name. Of each task the five fastest and the five slowest kernels are taken, and
-    the 20 metrics of highest correlation with the run time that do not repeat each other. Chosen are those that are
-    among these 20 in enough tasks, always with the same sign.
+    per metric, by Nsight Compute's name. The command takes each task's five fastest and five slowest kernels, and the
+    20 metrics that correlate most with the run time without repeating each other. It chooses those that are among these
+    20 in enough tasks, always with the same sign.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.profiling import selection
@@ -70,8 +70,8 @@ def select(files: tuple[Path, ...], tasks_at_least: int | None, out: Path | None
     if out is not None:
         if not found.chosen:
             raise UsageError(
-                f"No metric goes with the run time in {found.tasks_at_least} of {len(files)} tasks: there is no set.",
-                "Ask for fewer tasks with --tasks-at-least, or see without --out what there is.",
+                f"No metric correlates with the run time in {found.tasks_at_least} of {len(files)} tasks: no set.",
+                "Ask for fewer tasks with --tasks-at-least, or leave out --out to see what each task has.",
             )
         _write(out, found, files)
     if as_json:
@@ -97,7 +97,7 @@ def _read(file: Path) -> Task:
     try:
         return selection.parse(file.stem, raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise UsageError(f"The table {file} is no text.", fix) from error
+        raise UsageError(f"The table {file} is not text.", fix) from error
 
 
 def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:

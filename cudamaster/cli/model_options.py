@@ -1,6 +1,6 @@
-"""Options that say who answers: models by role and how they answer, or a record of an earlier run.
+"""Options that say who answers: models by role and their settings, or the record of an earlier run.
 
-Shared by the commands that search. Each role has an option of its own, whichever roles there are.
+Shared by the commands that search. Each role has an option of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROLE_MODELS = {f"{role.value}_model" for role in Role}
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What was said of the models."""
+    """The options about models."""
 
     model: str | None
     by_role: Mapping[Role, str | None]
@@ -40,9 +40,9 @@ class ModelOptions:
     def choice(self, roles: Iterable[Role]) -> Choice:
         """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
 
-        A reviewer is asked only where one is named by its own option or variable, and is that model whatever --model
-        says: nobody reviews its own kernels unless asked to by name. A model of a role that is not asked, and a server
-        without a model on it, would be passed over, so they are refused.
+        A reviewer is asked only if its own option or variable names one, whatever --model says: no model reviews its
+        own kernels unless named for it. A model for a role that is never asked, and a server without a model on it,
+        would be ignored, so they are refused.
         """
         from cudamaster.core.errors import UsageError
         from cudamaster.models import choose as models
@@ -51,7 +51,7 @@ class ModelOptions:
 
         named = self.by_role.get(Role.REVIEWER) or os.environ.get("CUDAMASTER_REVIEWER_MODEL")
         if named == NAME:
-            raise UsageError("The playbook is no model and reviews nothing.", "Name a model, or no reviewer.")
+            raise UsageError("The playbook is not a model and cannot review.", "Name a model, or no reviewer.")
         asked = [*roles, Role.REVIEWER] if named else [*roles]
         for role, model in self.by_role.items():
             if model is not None and role not in asked:
@@ -64,7 +64,7 @@ class ModelOptions:
         choice = models.choose(os.environ, self.model, by_role, self.base_url, sampling, asked)
         if choice.only_playbook and self.base_url is not None:
             raise UsageError(
-                f"No model at {choice.base_url} is named, and the playbook needs no server.",
+                f"No model is named for {choice.base_url}, and the playbook needs no server.",
                 "Name one with --model, e.g. openai/NAME, or leave --base-url out.",
             )
         return choice
@@ -72,7 +72,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What was said of records: where to keep this run as one, and which one to take answers from."""
+    """The options about records: where to keep this run as one, and which one to take answers from."""
 
     record: Path | None
     replay: Path | None
@@ -81,11 +81,11 @@ class RecordOptions:
 
     @property
     def source(self) -> Path | None:
-        """Where answers come from; None where models are asked."""
+        """Where answers come from; None if models are asked."""
         return self.replay or self.replay_models
 
     def path(self, out: Path, task: str, precision: Precision) -> Path:
-        """Where the run folder goes: to its place in the record, or under `out` with the time in its name."""
+        """The run folder's path: its place in the record, or under `out` with the time in its name."""
         from cudamaster.runs.folder import fresh_path
         from cudamaster.runs.replaying import folder_name
 
@@ -151,18 +151,18 @@ def record_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def must_leave_to_resume(kind: str) -> None:
-    """Refuse, for a `kind` of thing that is resumed, each option that it keeps from its start: it would be passed over.
+    """Refuse, when a `kind` of thing is resumed, each option that it keeps from its start: the option would be ignored.
 
-    Budgets, the number of tasks at once and the form of the output may be given anew, rounds and tries raised. Raises
+    Budgets, the number of tasks at once and the form of the output may change; rounds and tries may grow. Raises
     click.UsageError.
     """
     kept = (_SETTLED - {"rounds", "debug_tries"}) | {"device", "seed", "precision", "patterns", "record"}
     may = "; -R and -D may be raised, and limits (--max-...) given anew"
-    _must_leave(kept, f"A {kind} is resumed with the settings that it was started with", may)
+    _must_leave(kept, f"A {kind} resumes with the settings that it was started with", may)
 
 
 def _must_leave(settled: set[str], why: str, may: str = "") -> None:
-    """A setting that is given again would be passed over, so it is refused."""
+    """A setting that is given again would be ignored, so it is refused."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE

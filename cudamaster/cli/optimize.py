@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Folder for run folders.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), metavar="RUN",
-              help="Carry on an earlier run; a larger -R or -D gives it more to do.")  # fmt: skip
+              help="Continue an earlier run; a larger -R or -D gives it more to do.")  # fmt: skip
 @record_options
 @budget_options
 @options.as_json
@@ -74,12 +74,13 @@ def optimize(
 ) -> None:
     """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
 
-    Everything lands in a run folder the moment it exists; a run that was stopped carries on with --resume RUN,
-    which keeps the settings the run was started with; with a larger -R or -D a finished run goes on, too, and pays for
-    nothing again. A run folder is also a record: a replay goes by its settings.
-    A run that spent its budget ends with 0 and its best so far, with 7 where not even the baseline was measured;
-    one in which no reply of a model led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it with 130
-    and the line to resume.
+    Everything is written to a run folder the moment it exists. --resume RUN continues a stopped run with the settings
+    that it was started with; with a larger -R or -D it also continues a finished run, and pays for nothing again. A run
+    folder is also a record, and a replay uses its settings.
+
+    A run that spends its budget ends with its best so far and exit code 0, or with 7 if not even the baseline was
+    measured. One in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it
+    with 130 and the line to resume.
     """
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.core.values import Precision
@@ -92,7 +93,7 @@ def optimize(
     from cudamaster.tasks import cards
 
     if resumed is not None and records.source is not None:
-        raise UsageError("A run is resumed or replayed, not both.", "A replay that was stopped goes on with --resume.")
+        raise UsageError("A run is resumed or replayed, not both.", "Use --resume alone to continue a stopped replay.")
     if resumed is not None:
         must_leave_to_resume("run")
         wanted = searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
@@ -124,10 +125,12 @@ def optimize(
     try:
         result = wanted.run(account, observer, asked)
     except BaseException as error:
-        # A folder that could not be resumed would be refused again, and one that was there is of another run.
+        # A folder that was refused would be refused again, and one that existed before belongs to another run.
         refused = before and isinstance(error, RunFolderError)
         if path.exists() and not refused:
-            click.echo(f"What was done until here is kept: {ourselves('optimize', '--resume', str(path))}", err=True)
+            click.echo(
+                f"Everything so far is kept; to continue: {ourselves('optimize', '--resume', str(path))}", err=True
+            )
         raise
     finally:
         if isinstance(observer, Progress):
@@ -161,15 +164,15 @@ def _replay(records: RecordOptions, out: Path, task: str | None, precision: Prec
 
 
 def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
-    """A run that was finished before did nothing now: say so, and which command would carry it on."""
+    """The run was finished before and did nothing now: say so, and which command would continue it."""
     on = ""
     if result.note is None and settings.replay is None:
-        on = f" Carry it on: {ourselves('optimize', '--resume', str(path), '-R', str(settings.rounds + 2))}"
+        on = f" To continue it: {ourselves('optimize', '--resume', str(path), '-R', str(settings.rounds + 2))}"
     click.echo(f"Note: this run is finished; nothing was asked or measured now.{on}", err=True)
 
 
 def _total(parts: Sequence[float | None], form: str) -> str:
-    """The sum; what is unknown is said, never counted as nothing."""
+    """The sum; unknown amounts are named, never counted as zero."""
     known = [part for part in parts if part is not None]
     if not known and parts:
         return "unknown"
@@ -183,21 +186,21 @@ def _introduce(out: Console, what: str, hardware: Hardware, settings: Settings, 
     replay = settings.replay
     if replay is not None and not replay.models_only:
         out.print(f"Replayed from {replay.record}: replies, verdicts and costs are those of that run.")
-        out.print("No model is asked, nothing is built or measured.")
+        out.print("No model is asked; nothing is built or measured.")
     elif hardware.emulated:
         reason = f" because {why_not_cuda()}" if why_not_cuda() else ""
         times = "times are emulated" if hardware.modelled is None else "times are modelled"
-        out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are proven, {times}.")
+        out.print(f"Device: cpu{reason}. Kernels are executed on the host: results are checked, {times}.")
         if hardware.modelled is not None:
             out.print(f"Model of a GPU: {hardware.modelled.described}.")
     names = sorted(set(settings.models.values()))
     if names == [PLAYBOOK]:
-        out.print("Model: the built-in playbook of hand-written kernels. It is no language model.")
+        out.print("Model: the built-in playbook of hand-written kernels, not a language model.")
     else:
         out.print(f"Models: {', '.join(f'{role.value} {name}' for role, name in settings.models.items())}"
                   if len(names) > 1 else f"Model: {names[0]}")  # fmt: skip
     if replay is not None and replay.models_only:
-        out.print(f"Replies and their costs are those of {replay.record}; kernels are built and measured anew.")
+        out.print(f"Replies and their costs come from {replay.record}; kernels are built and measured again.")
     print_to_copy(out, f"Run folder: {path}\n")
 
 
@@ -237,15 +240,15 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
         said = (
             "times are emulated and say nothing about a GPU:\na kernel that is slow here may be the fastest there."
             if model is None
-            else f"P is modelled:\n{model.described}. A GPU has the last word."
+            else f"P is modelled:\n{model.described}. Only a GPU can confirm it."
         )
-        out.print(f"\nThis ran on the CPU device: results are proven there, {said}")
+        out.print(f"\nThis ran on the CPU device: results are checked there, {said}")
         print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
         out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
-        print_to_copy(out, f"What is missing for that: {ourselves('doctor')}")
+        print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
     if only_playbook:
         out.print(
-            "The kernels came from the built-in playbook, which is no language model.\n"
+            "The kernels came from the built-in playbook, which is not a language model.\n"
             "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
         )
     if result.stopped:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from cudamaster import devices
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 precision: Decorator = click.option(
@@ -15,7 +17,7 @@ precision: Decorator = click.option(
 )
 device: Decorator = click.option(
     "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
+    type=click.Choice(["auto", *devices.NAMES]),
     default="auto",
     show_default=True,
     help="Where to build and run; auto takes a GPU if there is one.",
@@ -23,8 +25,8 @@ device: Decorator = click.option(
 seed: Decorator = click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; fresh by default."
 )
-# Inputs of all calls are made before the first: with many more the harness runs out of memory or time, which would be
-# taken for the kernel's fault, and 2^31 of them are none.
+# Inputs of all calls are made before the first. With many more calls the harness runs out of memory or time, which
+# looks like the kernel's fault; and 2^31 overflows to no calls at all.
 MOST_CALLS = 10_000
 MOST_JOBS = 256  # each is a thread
 
@@ -32,28 +34,28 @@ as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print
 
 
 class Number(click.FloatRange):
-    """A number of a range. NaN passes click's own check of ranges."""
+    """A number in a range. click's own check lets NaN pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number; fails for NaN too."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number.", param, ctx)
+            self.fail(f"{value} is not a number.", param, ctx)
         return number
 
 
 class Group(click.Group):
-    """Commands whose help lists each with its whole sentence."""
+    """A group whose help shows whole sentences for its commands."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole sentences, over as many lines as they take: click would cut them."""
+        """Whole sentences, on as many lines as they need: click would cut them."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
 
 
 def one_of(flags: Mapping[str, bool]) -> str | None:
-    """The name of the flag that was given, None for none. Raises UsageError for two that contradict each other."""
+    """The name of the flag that was given, or None. Raises UsageError for two that contradict each other."""
     from cudamaster.core.errors import UsageError
 
     given = [name for name, there in flags.items() if there]

@@ -38,7 +38,7 @@ _SECONDS = {
     "rest": "all else",
 }
 
-# Until here Python has done nothing but compute.
+# Until here Python has only computed.
 _STARTED = time.monotonic() - time.process_time()
 _LONG_S = 3.0  # a spinner counts seconds from here on
 
@@ -59,13 +59,13 @@ STATUS_STYLES = {
 def console() -> Console:
     """The console for people, on stdout; plain text when that is no terminal, with room for tables.
 
-    Markup is off: what models and compilers write holds square brackets. It may hold what drives a terminal too, so
-    all text is spelt out here, and in `table`.
+    Markup is off, because models and compilers write square brackets. They may also write terminal control characters,
+    so all text is escaped here and in `table`.
     """
     from rich.console import Console
 
     class Quiet(Console):
-        """Leaves a reader that has gone to the command line, which knows the exit code."""
+        """Leaves a reader that is gone to the command line module, which knows the exit code."""
 
         def print(self, *objects: Any, **options: Any) -> None:
             super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
@@ -82,13 +82,13 @@ def console() -> Console:
 
 
 def print_to_copy(out: Console, *lines: str) -> None:
-    """Lines with a command or a path: a terminal breaks them itself, so that what is copied has no line ends in it."""
+    """Lines with a command or a path. The terminal wraps them itself, so a copied line has no breaks in it."""
     for line in lines:
         out.print(line, soft_wrap=True)
 
 
 class Waiting:
-    """What is waited for, for a spinner: how far a first build is, or the judge with its cases, and for how long."""
+    """A spinner's text: how far a first build or the judge is, and for how long it has been running."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -111,7 +111,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def telling_of_cases(what: str) -> Iterator[None]:
-    """Inside the block say how far the judge is: a line on stderr now and then, where no spinner says it."""
+    """Inside the block, report the judge's progress: a line on stderr now and then, if no spinner shows it."""
     from cudamaster.devices import cases
 
     with cases.telling(what, _to_stderr):
@@ -119,14 +119,14 @@ def telling_of_cases(what: str) -> Iterator[None]:
 
 
 def tell_of_builds() -> None:
-    """From now on say how far a first build is: a line on stderr now and then, where no spinner says it."""
+    """From now on, report a first build's progress: a line on stderr now and then, if no spinner shows it."""
     from cudamaster.devices import parts
 
     parts.tell = _to_stderr
 
 
 def _to_stderr(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it, and the work goes on
+    with contextlib.suppress(OSError):  # nobody reads it; the work continues
         click.echo(visible(line), err=True)
 
 
@@ -138,7 +138,7 @@ def print_json(value: object) -> None:
 
 
 def ourselves(*arguments: str) -> str:
-    """A command line of ours that works when it is pasted, also where `cudamaster` is not on the path."""
+    """A command line of ours that works when pasted, even if `cudamaster` is not on the PATH."""
     if shutil.which("cudamaster"):
         program = ["cudamaster"]
     elif Path(sys.argv[0]).name == "__main__.py":
@@ -149,7 +149,7 @@ def ourselves(*arguments: str) -> str:
 
 
 def report_error(error: CudaMasterError, *, as_json: bool = False) -> None:
-    """The error on one line of stderr: what and why, then what to do; with `as_json` on stdout too."""
+    """Print the error on one line of stderr: what and why, then what to do; with `as_json` on stdout too."""
     reason, fix = " ".join(error.reason.split()), " ".join(error.fix.split())
     if as_json:
         print_error(reason, fix, error.exit_code)
@@ -182,12 +182,12 @@ def styled(status: str) -> Text:
 
 
 def speed(score: float | None, *, mark: str) -> str:
-    """A speedup for a table; `mark` says of one that is no measurement of a GPU whether it is modelled or emulated."""
+    """A speedup for a table. `mark` is "modelled" or "emulated" if no GPU measured it."""
     return "-" if score is None else f"{score:.2f}{f' ({mark})' if mark else ''}"
 
 
 def say_speed(comparison: Comparison, *, mark: str) -> str:
-    """A speedup with what it amounts to, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
+    """A speedup with its meaning, e.g. "1.21, faster (typical turn 1.19 to 1.22)"."""
     of = "by the model's known error" if mark == "modelled" else "typical turn"
     reach = f"{of} {_interval(comparison)}"
     if mark == "modelled" and comparison.interval.high == float("inf"):
@@ -203,8 +203,8 @@ def score_column(mark: str) -> str:
 def about_times(model: GpuModel | None) -> str:
     """What times of the CPU device are, in two sentences."""
     if model is None:
-        return "CPU device: correctness is proven, times are emulated and say nothing about a GPU."
-    return f"CPU device: correctness is proven, P (modelled) is an estimate: {model.described}. No GPU measured it."
+        return "CPU device: results are checked, times are emulated and say nothing about a GPU."
+    return f"CPU device: results are checked, P (modelled) is an estimate: {model.described}. No GPU measured it."
 
 
 def _interval(comparison: Comparison) -> str:
@@ -213,15 +213,15 @@ def _interval(comparison: Comparison) -> str:
 
 
 def why_incomplete(modelled: GpuModel | None) -> str:
-    """What became of the cases that an incomplete score lacks; `modelled` is the model that its times are of."""
+    """Why an incomplete score lacks cases; `modelled` is the model that gave its times."""
     return "were skipped or have no time" if modelled is None else "have no modelled time"
 
 
 def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     """Timed cases of a verdict: times in microseconds, medians or the model's, the speedup and how sure it is.
 
-    Where they were measured: times on the device, and the time as a multiple of the floor. Last the worst error, as a
-    part of what is allowed.
+    Measured times also have the time on the device and the multiple of the floor. The last column is the worst error,
+    as a fraction of what is allowed.
     """
     sweep = [case for case in verdict.cases if case.sweep]
     modelled = verdict.mark == "modelled"
@@ -235,14 +235,14 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
     rows: list[list[str | Text]] = []
     for case in sweep:
         times, comparison = case.times_us, case.speed
-        label = case.label.replace(",", ", ")  # a narrow table breaks it there, not within a name
+        label = case.label.replace(",", ", ")  # a narrow table breaks it there, not inside a name
         if times is None or comparison is None:
             left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
             rows.append([label, why, *["-"] * (len(columns) - 1)])
             continue
         row: list[str | Text] = [label, _pair(*times)]
-        # How far the model may be off is the same for all; the line on P says it.
+        # The model's error is the same for all cases; the line on P gives it.
         reach = "" if modelled else f" ({_interval(comparison)})"
         row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]
         if case.modelled is not None:
@@ -270,7 +270,7 @@ def _pair(baseline_us: float, candidate_us: float) -> str:
 
 
 def say_seconds(seconds: Seconds) -> str:
-    """Where the wall time of a verdict went: what is always there, and what else took a tenth of a second."""
+    """Where the wall time of a verdict went: the fixed parts, and any other that took a tenth of a second."""
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]

@@ -1,4 +1,4 @@
-"""`cudamaster profile`: what the hardware says of a kernel and of its baseline."""
+"""`cudamaster profile`: what the hardware says about a kernel and its baseline."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @options.precision
 @click.option("--case", "which", default="heaviest", show_default=True, help="heaviest, all, or the number of a case.")
-@click.option("--filtered", is_flag=True, help="What tells the class [default].")
+@click.option("--filtered", is_flag=True, help="The metrics that decide the class [default].")
 @click.option("--full", is_flag=True, help="All metrics of the paper's table 6.")
-@click.option("--none", "without", is_flag=True, help="No counters: what can be told without them.")
+@click.option("--none", "without", is_flag=True, help="No counters: only what needs none.")
 @click.option("--metrics", "metric_set", help="A named set (see `cudamaster metrics`) or the .yaml file of one.")
 @click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
 @click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
@@ -58,8 +58,8 @@ def profile(
 
     Shows class, throughputs, launch, spills and metrics of each kernel, the one that takes most of the time first.
 
-    On the CPU device the profile is modelled: what the kernels do is counted, and priced as a GPU would have it
-    (docs/gpu_model.md). What the model does not give is left out and named.
+    On the CPU device the profile is modelled: the kernels' work is counted, and a model of a GPU estimates its time
+    (docs/gpu_model.md). What the model does not know is left out and named.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Candidate, Precision
@@ -71,7 +71,7 @@ def profile(
 
     mode = options.one_of({"filtered": filtered, "full": full, "none": without}) or "filtered"
     if mode == "none" and metric_set is not None:
-        raise UsageError("A set of metrics is read from counters.", "Leave out --none or --metrics.")
+        raise UsageError("--metrics reads counters, and --none reads none.", "Leave out --none or --metrics.")
     card = cards.load(task)
     code = read_kernel(file, card, precision) if file is not None else None
     cases = chosen_cases(card, which)
@@ -89,7 +89,7 @@ def profile(
                 print_json({"verdict": verdict})
             else:
                 out.print(styled(verdict.status), f": {verdict.detail}", sep="")
-                out.print(f"A kernel that is not correct is not profiled; see `cudamaster evaluate {task} {file}`.")
+                out.print(f"Only a correct kernel is profiled; see `cudamaster evaluate {task} {file}`.")
             click.get_current_context().exit(1)
         subjects["candidate"] = candidate
     seen: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ def profiled(
     thresholds: Thresholds,
     verdicts: dict[str, Verdict],
 ) -> dict[str, Profile | NoProfile | Findings | list[Configuration] | str]:
-    """What is shown of one subject at one case. `verdicts` keeps those that had to be given, by candidate."""
+    """What is shown of one subject at one case. `verdicts` keeps the verdicts that this needed, by candidate."""
     from cudamaster.devices.ncu import NoProfile
     from cudamaster.profiling import configuration
     from cudamaster.profiling.filter import findings
@@ -167,7 +167,7 @@ def show(
     named: MetricSet | None,
     said: set[str],
 ) -> None:
-    """What a person reads of one profile. Why there are no counters is told once: `said` keeps what was told."""
+    """One profile for a person. `said` keeps the printed reasons for missing counters, so each appears once."""
     from cudamaster.devices.ncu import NoProfile
 
     found = one["profile"]
@@ -216,7 +216,7 @@ def kernels_table(kernels: Sequence[KernelProfile], thresholds: Thresholds) -> A
 
 
 def launches_table(kernels: Sequence[KernelProfile], launches: Sequence[Configuration]) -> Any:
-    """How each kernel was launched, and what lets no further block onto an SM."""
+    """How each kernel was launched, and what keeps further blocks off an SM."""
     rows = []
     for kernel, launch in zip(kernels, launches, strict=True):
         shared = [part for part in (launch.static_shared_bytes, launch.dynamic_shared_bytes) if part is not None]
@@ -248,7 +248,7 @@ def _names(kernel: KernelProfile, thresholds: Thresholds, *, full: bool) -> tupl
 
 
 def _absent(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool) -> list[str]:
-    """What would be shown, were it there."""
+    """The names of what is shown if it is there."""
     from cudamaster.profiling.thresholds import DURATION
 
     wanted = [(kernel, name) for kernel in kernels for name in _names(kernel, thresholds, full=full)]
@@ -259,7 +259,7 @@ def _absent(kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: b
 def metrics_table(
     kernels: Sequence[KernelProfile], thresholds: Thresholds, *, full: bool, modelled: bool = False
 ) -> Any:
-    """The metrics that matter for the class of each kernel, or all of them; `modelled` leaves out those not there."""
+    """The metrics that matter for each kernel's class, or all of them; `modelled` leaves out absent ones."""
     from cudamaster.profiling.thresholds import DURATION
 
     rows = []
@@ -274,7 +274,7 @@ def metrics_table(
 
 
 def named_table(kernels: Sequence[KernelProfile], named: MetricSet) -> Any:
-    """The metrics of a named set, under the names that this chip has for them; those that it lacks are dashes."""
+    """The metrics of a named set, under this chip's names for them; a dash for each that it lacks."""
     from cudamaster.profiling.metric_sets import resolve
 
     rows = []
@@ -294,7 +294,7 @@ def _class(kernel: KernelProfile, thresholds: Thresholds) -> str:
 
 
 def _weighted(kernels: Sequence[KernelProfile], name: str) -> float | None:
-    """Mean over all kernels by their time; None where one of them lacks it."""
+    """Mean over all kernels, weighted by time; None if one of them lacks the metric."""
     values = [(kernel.metrics.get(name), kernel.duration_us) for kernel in kernels]
     if any(value is None for value, _ in values):
         return None

@@ -15,7 +15,7 @@ from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from cudamaster.models.protocol import Request
-    from cudamaster.strategies.registry import Strategy
+    from cudamaster.strategies.strategy import Strategy
 
 
 @click.command()
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--command", help="Compile command of the kernel; the device's default otherwise.")
 @click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN", help="As a recorded run stood.")
 @click.option("--round", "number", type=click.IntRange(1), metavar="N",
-              help="Round of the run; by default the last in which the role is asked.")  # fmt: skip
+              help="Round of the run.  [default: the last one in which the role is asked]")  # fmt: skip
 @options.device
 @click.option("--profile", type=click.Choice([mode.value for mode in ProfileMode]),
               help="What Planner or Judge see of the hardware.  [default: filtered; judge: cudaforge24]")  # fmt: skip
@@ -50,8 +50,8 @@ def prompt(
 ) -> None:
     """Show what a model in a role would see: the system and the user message, with an estimate of their tokens.
 
-    For TASK: about its baseline before anything was measured, or about a kernel that is built and judged here. What
-    another agent would have said stands in <...>. With --run RUN: what the run asked, in today's wording. No model is
+    For TASK: the prompt about its baseline before anything was measured, or about a kernel that is built and judged
+    here. <...> stands for another agent's words. With --run RUN: what the run asked, in today's wording. No model is
     asked.
     """
     from cudamaster.core.errors import UsageError
@@ -62,14 +62,14 @@ def prompt(
         known = ("task", "file", "command", "profile", "strategy", "precision", "device", "seed")
         if any(told(name) is not click.core.ParameterSource.DEFAULT for name in known):
             raise UsageError(
-                "A run knows its task, precision, device, strategy, kernels and profiles.",
-                "With --run leave out TASK and all options but --role, --round and --json.",
+                "A run has its own task, precision, device, strategy, kernels and profiles.",
+                "With --run, give no TASK, and no options but --role, --round and --json.",
             )
         request, where = _of_run(run, asked, number)
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --run RUN.")
     elif number is not None:
-        raise UsageError("A round is one of a run.", "Give --run RUN with --round.")
+        raise UsageError("--round needs a run.", "Give --run RUN with --round.")
     else:
         search = _asking(asked, strategy)
         profile = profile or search.profile
@@ -78,11 +78,13 @@ def prompt(
 
 
 def _asking(role: Role, strategy: str | None) -> Strategy:
-    """The strategy that asks `role`. Raises UsageError for one that does not."""
+    """The strategy that asks `role`. Raises UsageError if the one given does not."""
     from cudamaster.core.errors import UsageError
     from cudamaster.strategies import registry
 
-    search = registry.find(strategy or ("cudaforge" if role is Role.JUDGE else "cudamaster"))
+    if strategy is None:
+        strategy = next((name for name, each in registry.STRATEGIES.items() if role in each.roles), "cudamaster")
+    search = registry.find(strategy)
     if role not in (*search.roles, Role.REVIEWER):
         raise UsageError(
             f"The strategy {search.name} asks no {role.value} agent.",
@@ -114,7 +116,7 @@ def _of_kernel(
     from cudamaster.workbench.evaluation import Workbench
 
     if file is None and command is not None:
-        raise UsageError("A compile command is one of a kernel.", "Give the kernel with --candidate FILE.")
+        raise UsageError("--command needs a kernel.", "Give the kernel with --candidate FILE.")
     card, chosen = cards.load(task), choose(device)
     bench = Workbench(card, Precision(precision), chosen, seed=seed, profile=ProfileMode(profile))
     if file is None:
@@ -125,7 +127,7 @@ def _of_kernel(
     else:
         code = read_kernel(file, card, precision)
         candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
-        # As in a search: of a fault compute-sanitizer tells more, and no score is a new best.
+        # As in a search: compute-sanitizer explains a fault, and no score is a new best.
         verdict = bench.evaluate(candidate, to_beat=math.inf)
         profiled = verdict.correct and role in (Role.PLANNER, Role.JUDGE)
         findings = bench.findings(candidate, verdict) if profiled else no_profile(candidate.id, "none was asked for.")
@@ -141,7 +143,7 @@ def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
 
     record = read_record(path)
     heard, end = prompting.of_run(record, cards.load(record.manifest.task))
-    # Of a reply that was asked again, the first request; what a second one adds is the reply and what was wrong.
+    # If a reply was asked for again, the first request; the second one adds the reply and what was wrong with it.
     fitting = [each for each in heard if each.request.role is role and len(each.request.messages) == 2]
     rounds = sorted({each.round for each in fitting})
     found = [each for each in fitting if number in (None, each.round)]
@@ -151,7 +153,7 @@ def _of_run(path: Path, role: Role, number: int | None) -> tuple[Request, str]:
             f"{path} does not ask the {role.value} agent{'' if number is None else f' in round {number}'}"
             + (f" ({end})" if end else "")
             + ".",
-            f"It is asked in {asked}; `cudamaster show {path}` tells the rounds.",
+            f"It is asked in {asked}; `cudamaster show {path}` lists the rounds.",
         )
     last = found[-1]
     stored = record.exchange(last.number)

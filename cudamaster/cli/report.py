@@ -1,4 +1,4 @@
-"""`cudamaster report`: what runs came to, in the terminal, as a page, figures, CSV and JSON; and what B changed."""
+"""`cudamaster report`: results of runs, in the terminal, as a page, figures, CSV and JSON; and what B changed."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
 @click.option("--html", type=_FILE, metavar="FILE", help="Write one HTML page that needs no network.")
 @click.option("--kernels", type=_FILE, metavar="FILE", help="Write one HTML page of the best kernels beside their "
-              "baselines, what binds them, and how they got there.")  # fmt: skip
+              "baselines, what bounds them, and how they came about.")  # fmt: skip
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write one line for each task and precision.")
 @click.option("--figures", type=_FOLDER, metavar="DIR", help="Draw the figures into DIR, as SVG and PDF.")
-@click.option("--compare", "against", is_flag=True, help="Take RESULTS as A and B: what got better, worse or stayed.")
-@click.option("--all", "every", is_flag=True, help="List every task in the terminal, not the first and last alone.")
+@click.option(
+    "--compare",
+    "against",
+    is_flag=True,
+    help="Compare two RESULTS, A and B: what got better or worse, and what stayed.",
+)
+@click.option("--all", "every", is_flag=True, help="List every task in the terminal, not only the first and last.")
 @options.as_json
 def report(
     results: tuple[Path, ...],
@@ -48,18 +53,18 @@ def report(
     every: bool,
     as_json: bool,
 ) -> None:
-    """Report what RESULTS came to: run folders, suites, folders kept on purpose, or folders of those.
+    """Sum up RESULTS: run folders, suites, folders of kept results, or folders of those.
 
-    Results that are damaged, partial or of another version are named with what is wrong, and the rest is reported.
-    Emulated results of the CPU device stand apart and have no speedup.
+    Damaged or partial results, and those of another version, are named with the reason, and the rest is reported.
+    Emulated results of the CPU device are kept apart and have no speedup.
 
     \b
-    Exit codes with --compare A B, of what a person holds afterwards:
-      0   same: no task changed beyond what two runs of one kernel may differ by
+    Exit codes with --compare A B:
+      0   same: no task changed by more than two runs of one kernel may differ
       10  faster: a task got faster, none slower, and B lost none
       11  slower: at least one task got slower
-      12  unsure: none of both, and of at least one task nothing can be said or B lost it
-    Otherwise 0, also where something could not be read, and 6 where nothing could.
+      12  unsure: neither, and at least one task is unclear or lost in B
+    Without --compare 0, even if something could not be read, and 6 if nothing could.
     """
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.report.loading import load
@@ -72,7 +77,7 @@ def report(
     loaded = load(results)
     if not loaded.results and not loaded.authorities:
         told = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
-        what = "wait for them or carry them on with --resume" if loaded.missing else "name run folders or suites"
+        what = "wait for them or continue them with --resume" if loaded.missing else "name run folders or suites"
         raise RunFolderError(f"There is no result yet. {told}", f"To have some, {what}.")
     _write_files(loaded, html, kernels, csv_file, figures, quiet=as_json)
     if as_json:
@@ -102,7 +107,7 @@ def _write_files(
     if kernels is not None:
         from cudamaster.report import kernels as reading
 
-        best_kernels = reading.page(loaded)  # refuses results that have none, and then nothing is written
+        best_kernels = reading.page(loaded)  # refuses results without a figure, before anything is written
     if csv_file is not None:
         from cudamaster.report.export import as_csv
 
@@ -121,7 +126,11 @@ def _write_files(
         from cudamaster.report import figures as drawing
 
         made = _written(figures, lambda: drawing.draw(loaded, figures), "--figures")
-        say(f"Drew the figures into {figures}." if made else "No figures: they are drawn of what a GPU measured.")
+        say(
+            f"Drew the figures into {figures}."
+            if made
+            else "No figures: they show what a GPU measured, and no GPU measured these."
+        )
 
 
 def _written(place: Path, write: Callable[[], T], option: str) -> T:
@@ -157,7 +166,7 @@ def _table(out: Console, shown: Table) -> None:
         out.print(f"{visible(shown.note)}.", style="dim")
     rows = [[visible(cell) for cell in row] for row in shown.rows]
     made = table([visible(column) for column in shown.columns], rows, right=shown.right)
-    made.columns[0].no_wrap = shown.columns[0] == "task"  # names are there to be copied
+    made.columns[0].no_wrap = shown.columns[0] == "task"  # names are meant to be copied
     out.print(made)
 
 

@@ -27,10 +27,11 @@ from cudamaster.cli.output import console, print_json
 def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_json: bool) -> None:
     """Run the kernel in FILE under compute-sanitizer, at the small sizes that TASK is verified at.
 
-    On the CPU device its own checker looks, and what it finds stands under the tool that finds such things on a GPU;
-    it has nothing of synccheck.
-    FILE holds what `cudamaster evaluate` takes. Exits with 1 when a tool finds something, and with 4 when one could
-    not say that there is nothing. Warnings of racecheck, about threads of one warp, are shown and fail no kernel.
+    On the CPU device its own checker runs. Each of its findings appears under the tool that finds its kind on a GPU;
+    nothing appears under synccheck. FILE holds what `cudamaster evaluate` takes.
+
+    Exits with 1 if a tool finds something, and with 4 if one could not finish. racecheck's warnings, about threads of
+    one warp, are shown but fail no kernel.
     """
     from cudamaster.core.errors import DeviceError
     from cudamaster.core.values import Candidate, Precision

@@ -16,7 +16,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.models.protocol import REPLY_SECONDS
 from cudamaster.runs.budget import Limits
 
-_MOST = 1_000_000  # rounds, tries, examples: a run folder keeps no number of any size
+_MOST = 1_000_000  # of rounds, tries and examples; a run folder cannot keep a number of any size
 
 if TYPE_CHECKING:
     from cudamaster.core.values import Role
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What was said of the search; None where the strategy has a default of its own."""
+    """The options about the search; None where the strategy has a default of its own."""
 
     strategy: str
     rounds: int | None
@@ -77,7 +77,7 @@ class SearchOptions:
 
 
 class SearchCommand(click.Command):
-    """A command with --strategy, whose help says what there is to take."""
+    """A command with --strategy, whose help lists the strategies."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The strategies, a line each."""
@@ -121,22 +121,22 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options.device,
         options.seed,
         click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
-                     help="What agents are told of the hardware.  [default: filtered; cudaforge: cudaforge24]"),
+                     help="What agents see of the hardware.  [default: filtered; cudaforge: cudaforge24]"),
         click.option("--jump-factor", type=float, default=2.0, show_default=True,
                      help="A new best above this many times the best so far is measured again; 0 for never."),
         click.option("--jump-above", type=float, default=8.0, show_default=True,
                      help="A new best above this is measured again; 0 for never."),
         click.option("--examples", type=click.IntRange(0, _MOST), default=0, show_default=True,
-                     help="Hand-written kernels of other tasks that the Coder is shown."),
+                     help="Number of hand-written kernels of other tasks to show the Coder."),
         click.option("--thresholds", default="paper", show_default=True,
-                     help="What tells a kernel's class: paper, calibrated (for this GPU), or a file."),
+                     help="Thresholds of a kernel's class: paper, calibrated (for this GPU), or a file."),
     ]  # fmt: skip
     return options.added(added, wrapped)
 
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """Limits as they were given: infinity for none, None where nothing was said."""
+    """Limits as given: infinity for no limit, None if the option was left out."""
 
     dollars: float | None
     tokens: float | None
@@ -145,7 +145,7 @@ class BudgetOptions:
     reply_seconds: float | None = None
 
     def limits(self, before: Limits | None = None) -> Limits:
-        """The limits that hold: each as given, else as `before`, which are those of the session before."""
+        """The limits in force: each as given, otherwise as in `before`, the limits of the previous session."""
         known = before or Limits()
         return Limits(
             _either(self.dollars, known.dollars),
@@ -163,13 +163,13 @@ def _either(given: float | None, before: float | None) -> float | None:
 
 
 def must_be_priced(models: Mapping[Role, Model], limits: Limits) -> None:
-    """Raise UsageError where dollars are limited and a model's calls have no known price: the limit could not hold."""
+    """Raise UsageError if dollars are limited and a model has no known price: the limit could not be kept."""
     from cudamaster.models.choose import unpriced
 
     names = unpriced(models) if limits.dollars is not None else ()
     if names:
         raise UsageError(
-            f"--max-dollars cannot be held: the price of {' and '.join(names)} is unknown.",
+            f"--max-dollars cannot be kept: the price of {' and '.join(names)} is unknown.",
             "Give --max-tokens instead (with --resume: and `--max-dollars inf`).",
         )
 
@@ -196,10 +196,10 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      "this much; --resume counts what was spent before. `inf` lifts a limit."),
         click.option("--max-tokens", type=limit, metavar="N", help="The same for tokens of prompts and replies."),
         click.option("--max-minutes", type=limit, metavar="M", help="The same for minutes of work, in all sessions; "
-                     "a model's call that is out ends with them."),
+                     "a model's call in progress ends with them."),
         click.option("--max-gpu-seconds", type=limit, metavar="S", help="The same for seconds in which the GPU is "
                      "held."),
-        click.option("--model-timeout", type=limit, metavar="SECONDS", help="Most that a whole reply of a model may "
-                     f"take, whatever arrives meanwhile; --resume keeps it.  [default: {REPLY_SECONDS:g}]"),
+        click.option("--model-timeout", type=limit, metavar="SECONDS", help="Time limit on a model's whole "
+                     f"reply, even if it arrives in pieces; --resume keeps it.  [default: {REPLY_SECONDS:g}]"),
     ]  # fmt: skip
     return options.added(added, wrapped)

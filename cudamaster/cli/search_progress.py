@@ -48,7 +48,7 @@ class Progress:
         self._wait(f"asking the {role.value} ({model})")
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
-        """Say why nothing comes, and for how long."""
+        """Say why there is a pause, and how long it is."""
         from cudamaster.strategies.protocol import asked_again
 
         self._out.print(f"  {asked_again(role, pause_s, why)}")
@@ -59,7 +59,7 @@ class Progress:
         self._telling.enter_context(telling_of_cases(f"kernel {candidate.id}"))
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
-        """Say that the baseline stands."""
+        """Report the measured baseline."""
         self._telling.close()
         self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
         self._findings(findings)
@@ -69,7 +69,7 @@ class Progress:
         self._out.print(f"\nRound {number} of {rounds}", style="bold")
 
     def planned(self, number: int, plan: Plan) -> None:
-        """Show the idea and how the scheme begins."""
+        """Show the idea and the beginning of the scheme."""
         self._out.print(f"  plan: {plan.idea}")
         # Unwrapped text of a plan would be one long line.
         words = textwrap.wrap(visible(plan.text), min(self._out.width, 120) - 6)
@@ -95,7 +95,7 @@ class Progress:
             self._out.print(f"  note: {note}")
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
-        """Show what the Debug agent makes of a failure."""
+        """Show the Debug agent's diagnosis of a failure."""
         self._out.print(f"  debug try {debug_try}: {diagnosis.diagnosis}")
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
@@ -106,7 +106,7 @@ class Progress:
         self._findings(findings)
 
     def _findings(self, findings: Findings) -> None:
-        """What a model of a GPU says of where the time goes, and the metrics that the filter kept."""
+        """Where the time goes according to the model of a GPU, and the metrics that the filter kept."""
         from cudamaster.runs.digest import breakdown_lines
 
         if findings.modelled is None or findings.bottleneck is None:
@@ -121,7 +121,7 @@ class Progress:
             self._out.print(f"    {line}", style="dim")
 
     def round_ended(self, finished: Round) -> None:
-        """Say why a round came to nothing."""
+        """Say why a round has no result."""
         if not finished.outcome.accepted:
             self._out.print(f"  not kept: {finished.outcome.detail}")
 

@@ -54,17 +54,17 @@ def show(
 ) -> None:
     """Show what happened in RUN, a run folder: plans, code, errors, speeds, profiles and costs, round by round.
 
-    Also one that was stopped or still goes on, as far as it got. Nothing in the folder is changed. Of a suite's folder
-    it says how far each task is.
+    A stopped or running run is shown as far as it got. For a suite's folder, shows how far each task is. Nothing in the
+    folder changes.
     """
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.runs.reading import read
 
     run = runs[0]
-    if len(runs) > 1:  # a shell's pattern fits all runs of a task
+    if len(runs) > 1:  # a shell's pattern matches all runs of a task
         latest = max(runs, key=lambda path: path.stat().st_mtime if path.exists() else 0.0)
         raise UsageError(
-            f"{len(runs)} runs are named, and one is shown at a time.",
+            f"{len(runs)} runs were given, but only one can be shown at a time.",
             f"Name one of them; the latest is {ourselves('show', str(latest))}",
         )
     if (run / "suite.json").is_file():
@@ -74,7 +74,7 @@ def show(
     if inside := sorted(run.glob("*/run.json")) if not (run / "run.json").exists() else []:
         latest = max(inside, key=lambda path: path.stat().st_mtime).parent
         raise RunFolderError(
-            f"{run} is no run, it holds {len(inside)}.",
+            f"{run} is not a run but a folder of {len(inside)} runs.",
             f"Name one of them; the latest is {ourselves('show', str(latest))}",
         )
     account = read(run)
@@ -115,9 +115,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
     from cudamaster.view import pages
 
     if file.resolve().is_relative_to(run.resolve()):
-        raise UsageError(
-            f"{file} lies in the run folder, which is kept as it is.", "Name a file elsewhere with --html."
-        )
+        raise UsageError(f"{file} is in the run folder, which must not change.", "Name a file elsewhere with --html.")
     text = pages.run_page(account)
     try:
         write_text(file, text)
@@ -126,7 +124,7 @@ def _write_page(file: Path, account: RunAccount, run: Path) -> None:
 
 
 class _Teller:
-    """Prints an account. `whole` shows each round with all it has."""
+    """Prints an account. `whole` shows each round in full."""
 
     def __init__(self, out: Console, *, diff: bool, whole: bool) -> None:
         self._out = out
@@ -135,7 +133,7 @@ class _Teller:
         self._width = min(out.width, _WIDEST)
 
     def tell(self, run: RunAccount, *, alone: bool) -> None:
-        """The run, or with `alone` its one round."""
+        """The run, or with `alone` only that round."""
         self._head(run)
         if not alone:
             self._settings(run)
@@ -149,7 +147,7 @@ class _Teller:
 
     def _prose(self, text: str, indent: int, style: str = "", hang: int = 0) -> None:
         for paragraph in visible(text).split("\n"):
-            # Long words stay whole: paths and commands are there to be copied.
+            # Long words stay whole: paths and commands are meant to be copied.
             filled = textwrap.fill(
                 paragraph,
                 self._width,
@@ -226,7 +224,10 @@ class _Teller:
         for call in told.calls:
             if call.refused is not None:
                 self._prose(
-                    f"Reply {call.number}, of the {call.role.value} agent, was no use: {call.refused}", 2, "yellow", 2
+                    f"Reply {call.number}, of the {call.role.value} agent, could not be used: {call.refused}",
+                    2,
+                    "yellow",
+                    2,
                 )
                 if self._whole and call.reply is not None:
                     self._lines(call.reply, 4)
@@ -304,7 +305,7 @@ class _Teller:
         from cudamaster.core.values import Status
 
         rows: list[list[str | Text]] = []
-        # Untimed cases that are right have nothing to say.
+        # Untimed cases that are right need no row.
         telling = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
         modelled = any(case.bound for case in cases)
         for case in telling:
@@ -324,7 +325,7 @@ class _Teller:
             columns = ["case", "status", us, "speedup", "change", *(["bound by"] if modelled else []), "error/allowed"]
             self._out.print(table(columns, rows, right=[us, "speedup", "error/allowed"]))
         if more := len(cases) - len(telling):
-            self._prose(f"{more} more cases, checked alone, are right.", 4)
+            self._prose(f"{more} more cases, checked but not timed, are right.", 4)
 
     def _profile(self, profile: ProfileAccount, indent: int) -> None:
         from cudamaster.core.numerals import plain
@@ -354,7 +355,7 @@ def outcome(run: RunAccount) -> str:
 
 
 def cost(usage: RoleUsage) -> str:
-    """What calls of models cost, on one line; what is unknown is said."""
+    """The cost of a run's model calls, on one line; unknown parts are named."""
     from cudamaster.runs.digest import of_them_kept
 
     if usage.calls == 0:
@@ -370,7 +371,7 @@ def cost(usage: RoleUsage) -> str:
 
 
 def cases_line(cases: Sequence[CaseAccount]) -> str:
-    """The timed cases on one line: how many, the least and the greatest speedup, and what was skipped."""
+    """The timed cases on one line: how many, the smallest and the largest speedup, and what was skipped."""
     timed = [(case.speed.speedup, case.label) for case in cases if case.speed is not None]
     skipped = [case.label for case in cases if case.skipped and case.speed is None]
     modelled = [case for case in cases if case.bound]
@@ -387,7 +388,7 @@ def cases_line(cases: Sequence[CaseAccount]) -> str:
 
 
 def class_line(profile: ProfileAccount) -> str:
-    """Class of the kernel, with the one before where it moved, or why there is none."""
+    """Class of the kernel, with the previous one if it changed, or why there is none."""
     if profile.bottleneck is None:
         return f"no class: {profile.note}"
     moved = profile.bottleneck_before is not None and profile.bottleneck_before is not profile.bottleneck

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from cudamaster.suites.progress import Board
 
 _STYLES = {"done": "green", "failed": "red", "stopped": "yellow", "waiting": "yellow", "running": "cyan"}
-_JOBS_PER_GPU = 4  # so that one measures while others wait for a model or a compiler
+_JOBS_PER_GPU = 4  # so one measures while others wait for a model or a compiler
 _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 
 @click.command(cls=SearchCommand)
 @click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
-              help="Tasks by name, all fifty by default; can be repeated.")  # fmt: skip
+              help="Tasks by name, your own too; can be repeated.  [default: MSKernelBench, all fifty]")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
@@ -61,7 +61,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
     "resumed",
     type=click.Path(path_type=Path),
     metavar="SUITE",
-    help="Carry on a suite; a larger -R gives it more to do.",
+    help="Continue a suite; a larger -R gives it more to do.",
 )
 @record_options
 @budget_options
@@ -80,11 +80,12 @@ def suite(
 ) -> None:
     """Search for faster kernels for many tasks at once, each as `cudamaster optimize` does.
 
-    While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. What is
-    spent is counted over all tasks. A suite that was stopped, also by a kill, carries on with --resume SUITE, which
-    keeps its settings and tries again what failed; with a larger -R finished tasks go on, too. Exits with 1 when a
-    task failed; a spent budget is no failure. Ctrl-C, SIGTERM and a closed terminal end it with 130 and the line to
-    resume.
+    While one task measures, others wait for models and compilers; each GPU has one measuring process at a time. Budgets
+    count all tasks together. --resume SUITE continues a suite that was stopped or killed: it keeps the settings and
+    tries failed tasks again; with a larger -R it also continues finished ones.
+
+    Exits with 1 if a task failed; a spent budget is not a failure. Ctrl-C, SIGTERM and a closed terminal end it with
+    130 and the line to resume.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.devices.choose import units
@@ -112,7 +113,7 @@ def suite(
     places = ("record",) if whole else units(settings.device)
     at_once = jobs or _default_jobs(len(places))
     if not whole:
-        # What is wrong for all tasks is told once, before anything begins: no device, no such thresholds.
+        # Errors that concern all tasks are reported once, before anything begins: no device, no such thresholds.
         first = plan.entries[0]
         backends.workbench(settings, cards.load(first.task), first.precision, places[0] if places else None)
     if settings.replay is None:
@@ -124,7 +125,7 @@ def suite(
     shown = console()
     if not as_json:
         _introduce(shown, plan, path, places, at_once, limits)
-    kept = f"What was done until here is kept: {ourselves('suite', '--resume', str(path))}"
+    kept = f"Everything so far is kept; to continue: {ourselves('suite', '--resume', str(path))}"
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
     with opened as folder:
         try:
@@ -141,14 +142,16 @@ def suite(
 
 
 def _given_more(plan: Suite, path: Path, search: SearchOptions) -> Suite:
-    """A suite that is carried on with the -R and -D that were given. Raises UsageError for fewer."""
+    """A suite that continues with the -R and -D that were given. Raises UsageError for fewer than before."""
     from cudamaster.core.errors import UsageError
     from cudamaster.runs import carrying
     from cudamaster.suites import scheduler as suites
 
     settings = carrying.raised(plan.settings, carrying.More(search.rounds, search.debug_tries), str(path))
     if settings != plan.settings and settings.replay is not None:
-        raise UsageError(f"{path} is a replay: its rounds are those of its records.", "Carry on the recorded suite.")
+        raise UsageError(
+            f"{path} is a replay, which has the rounds of its records.", "Continue the recorded suite instead."
+        )
     return suites.carried_on(plan, settings)
 
 
@@ -159,7 +162,7 @@ def _planned(
     models: ModelOptions,
     records: RecordOptions,
 ) -> Suite:
-    """A fresh suite: of the tasks that fit, or of the records that do. Raises UsageError when there are none."""
+    """A fresh suite of the tasks or records that match. Raises UsageError if none do."""
     from dataclasses import replace
 
     from cudamaster.core.errors import UsageError, nearest
@@ -173,7 +176,8 @@ def _planned(
     if precision is None:
         precision = "both" if records.source is not None else Precision.FP32.value
     precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    known = cards.names()
+    # A record says by itself which tasks it is of.
+    known = [*cards.names(), *(cards.own_names() if patterns or records.source is not None else ())]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")
@@ -181,8 +185,8 @@ def _planned(
     names = [name for name in known if not patterns or any(fnmatch.fnmatch(name, one) for one in patterns)]
     tasks = [(name, each) for name in names for each in precisions]
     if records.source is None:
-        # Tasks that ask the driver for large pieces of memory have the machine to themselves while they are timed. All
-        # that may do so come last: other GPUs wait for them once then, and not again and again.
+        # Tasks that allocate large memory through the driver have the machine to themselves while they are timed. All
+        # that may do so come last, so that other GPUs wait for them once, and not again and again.
         tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
         return suites.new(search.settings(models), tasks)
     tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
@@ -222,7 +226,7 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
 
 @contextmanager
 def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
-    """Tells how a suite stands: on a terminal all the time, elsewhere a line for each task that ends."""
+    """Shows how far a suite is: all the time on a terminal, elsewhere by a line for each task that ends."""
     if hidden:
         yield lambda board: None
     elif out.is_terminal:
@@ -235,9 +239,7 @@ def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
 
 
 class _AsTheyEnd:
-    """Prints a line for each time that a model is asked again and each task that ended since it was last called, then
-    shows the rest.
-    """
+    """Prints a line for each retry of a call and each task that ended since the last time, then shows the rest."""
 
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
@@ -264,7 +266,7 @@ class _AsTheyEnd:
 
 
 def _standing(board: Board) -> Any:
-    """Everything about a suite that runs: what is done, what each running task waits for, what is spent and left."""
+    """The state of a running suite: what is done, what each task waits for, what is spent and left."""
     from rich.console import Group
 
     scores = [(entry.score, entry.name, entry.mark) for entry in board.entries if entry.score is not None]
@@ -306,7 +308,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _used(use: Sequence[UnitUse], session_s: float) -> list[str]:
-    """What share of the time each device was held, and was measuring."""
+    """The share of the time in which each device was held and was measuring."""
     return [
         f"{one.unit}: measuring {one.measuring_s / session_s:.0%} of the time, held {one.held_s / session_s:.0%}"
         for one in use
@@ -331,7 +333,7 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     out.print(what, style="bold")
     out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
     if places == ("cpu",):
-        out.print("This is the CPU device: results are proven there, times are modelled; no GPU measures them.")
+        out.print("This is the CPU device: results are checked, times are modelled, and no GPU measures them.")
     given = {"dollars": limits.dollars, "tokens": limits.tokens, "minutes": limits.minutes,
              "GPU seconds": limits.gpu_seconds}  # fmt: skip
     if any(given.values()):
@@ -362,7 +364,7 @@ def print_suite(
     why_stopped: str | None = None,
     nothing_to_do: bool = False,
 ) -> None:
-    """What became of each task of a suite so far, and what to do next."""
+    """Each task's result so far, and what to do next."""
     from cudamaster.suites.folder import State
 
     marks = sorted({entry.mark for entry in suite.entries if entry.mark})
@@ -385,9 +387,9 @@ def print_suite(
             out.print(told)
     left = [entry for entry in suite.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
-        # A task can also be at the end of the record that it replays.
+        # The end can also be that of the record that a task replays.
         why = why_stopped or next((entry.note for entry in left if entry.note), "")
-        rest = "1 task is not at its end." if len(left) == 1 else f"{len(left)} tasks are not at their end."
+        rest = "1 task is not finished." if len(left) == 1 else f"{len(left)} tasks are not finished."
         out.print(f"Stopped: {why} {rest}" if why else rest)
     if left or failed:
         print_to_copy(out, f"Next: {ourselves('suite', '--resume', str(path))}")
@@ -396,6 +398,6 @@ def print_suite(
         if nothing_to_do:
             more = ourselves("suite", "--resume", str(path), "-R", str(suite.settings.rounds + 2))
             print_to_copy(out, "This suite is finished; nothing was asked or measured now."
-                               + (f" Carry it on: {more}" if suite.settings.replay is None else ""))  # fmt: skip
+                               + (f" To continue it: {more}" if suite.settings.replay is None else ""))  # fmt: skip
         shown = ourselves("show", str(path / best.name))
         print_to_copy(out, f"Next: {ourselves('report', str(path))}, or {shown}")

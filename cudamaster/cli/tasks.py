@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,18 +12,26 @@ from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
 from cudamaster.core.errors import CudaMasterError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cudamaster.tasks.cards import TaskCard
+
 
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from: it builds, its result is wrong."
+    "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from. It builds; its result is wrong."
 )
 @click.option(
     "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Of the skeleton."
 )
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
-    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes."""
+    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes.
+
+    Tasks of your own, in the folder that CUDAMASTER_TASKS names, are listed behind those of MSKernelBench.
+    """
     from cudamaster.core.errors import CardError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.tasks import cards, harness
@@ -40,7 +49,7 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
         _show(cards.load(name), as_json)
         return
     loaded, unusable = [], []
-    for each in cards.names():
+    for each in (*cards.names(), *cards.own_names()):
         try:
             loaded.append(cards.load(each))
         except CardError as error:
@@ -51,6 +60,7 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
             {
                 card.name: {
                     "id": card.id,
+                    "of": cards.MSKERNELBENCH if card.of_benchmark else str(card.folder),
                     "title": card.title,
                     "category": card.category,
                     "timed_cases": sum(case.sweep for case in card.cases),
@@ -62,27 +72,37 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
         )
         _leave_out(unusable)
         return
+    of_benchmark = [card for card in loaded if card.of_benchmark]
+    own = [card for card in loaded if not card.of_benchmark]
+    out = console()
+    _list(out, of_benchmark, footprints)
+    timed_cases = sum(case.sweep for card in of_benchmark for case in card.cases)
+    out.print(
+        f"{cards.MSKERNELBENCH}: {len(of_benchmark)} tasks, {timed_cases} timed cases in each precision. Timed cases "
+        "are scored, the checked ones are further ones that have to be right; largest: all buffers of the largest case "
+        "in fp32."
+    )
+    if own:
+        out.print(f"\nTasks of your own, in {own[0].folder}:")
+        _list(out, own, footprints)
+    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
+    _leave_out(unusable)
+
+
+def _list(out: Console, listed: Sequence[TaskCard], footprints: Mapping[str, int]) -> None:
     rows = []
-    in_categories = sorted(loaded, key=lambda card: (card.category, card.id))
+    in_categories = sorted(listed, key=lambda card: (card.category, card.id))
     for category, group in groupby(in_categories, lambda card: card.category):
         for k, card in enumerate(group):
             timed = sum(case.sweep for case in card.cases)
             rows.append(["" if k else category, card.name, str(timed), str(len(card.cases) - timed),
                          _size(footprints[card.name])])  # fmt: skip
     columns = ["category", "task", "timed", "checked", "largest"]
-    out = console()
     out.print(table(columns, rows, right=columns[2:]))
-    timed_cases = sum(case.sweep for card in loaded for case in card.cases)
-    out.print(
-        f"{len(loaded)} tasks, {timed_cases} timed cases in each precision. Timed cases are scored, the checked ones "
-        "are further ones that have to be right; largest: all buffers of the largest case in fp32."
-    )
-    click.echo(f"Next: {ourselves('tasks', 'NAME')}, or {ourselves('optimize', 'NAME', '--precision', 'bf16')}")
-    _leave_out(unusable)
 
 
 def _leave_out(unusable: Sequence[CudaMasterError]) -> None:
-    """Say which cards are not in the list, and end with the code of the first."""
+    """Name the cards that cannot be listed, and end with the code of the first."""
     for error in unusable:
         click.echo(f"error: {error}", err=True)
     if unusable:
@@ -106,25 +126,25 @@ def _size(count: int) -> str:
     return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
 
 
-def _show(card: object, as_json: bool) -> None:
+def _show(card: TaskCard, as_json: bool) -> None:
     from cudamaster.core.values import Precision
-    from cudamaster.tasks.cards import TaskCard
+    from cudamaster.tasks.cards import MSKERNELBENCH
     from cudamaster.tasks.held_out import in_words
 
-    assert isinstance(card, TaskCard)
     if as_json:
         declarations = {precision.value: card.declaration(precision) for precision in Precision}
         print_json({**card.model_dump(mode="json"), "declarations": declarations, "hash": card.hash})
         return
     out = console()
-    out.print(f"{card.title} ({card.name}, {card.category}, task {card.id} of 50)\n", style="bold")
+    place = f"task {card.id} of {MSKERNELBENCH if card.of_benchmark else card.folder}"
+    out.print(f"{card.title} ({card.name}, {card.category}, {place})\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
-    out.print("A kernel file defines one of these, and whatever it launches. Pointers are of device memory.\n")
+    out.print("A kernel file defines one of these, and the kernels that it launches. Pointers are to device memory.\n")
     for precision in Precision:
         out.print(card.declaration(precision) + ";")
     for name in card.fixed:
-        out.print(f"{name} is always {card.sizes[name]}, and is not passed.")
+        out.print(f"{name} is always {card.sizes[name]} and is not a parameter.")
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],

@@ -1,4 +1,4 @@
-"""`cudamaster vendor`: what vendors' libraries do with the tasks, and our best kernels beside them."""
+"""`cudamaster vendor`: vendors' libraries on the tasks, and our best kernels beside them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.argument("tasks", nargs=-1)
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
 @click.option("--ours", type=click.Path(path_type=Path, exists=True), metavar="RESULTS",
-              help="Runs, a suite or a saved report: the best kernel of each task is timed too, and against the "
-              "library.")  # fmt: skip
+              help="Runs, a suite or a saved report: also time the best kernel of each task, alone and against "
+              "the library.")  # fmt: skip
 @click.option("--sources", type=_FOLDER, metavar="FOLDER",
-              help="Vendor files of your own, <task>[_bf16].cu, in place of the built-in ones.")  # fmt: skip
+              help="Vendor files of your own, <task>[_bf16].cu, instead of the built-in ones.")  # fmt: skip
 @options.device
 @click.option(
     "--calls", type=click.IntRange(2, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
@@ -56,9 +56,9 @@ def vendor(
 ) -> None:
     """Check and time vendors' libraries (cuBLAS, cuSPARSE, cuFFT, CUB) in a candidate's place.
 
-    Without TASKS, all for which there is one. Handles and work space are made outside the timed call; what a call
-    includes is told in the head of each file of bench/vendor/. A library that is not installed is skipped with the
-    reason. Exits with 1 when a library's call is not correct.
+    Without TASKS, all that have one. Handles and work space are made outside the timed call; the head of each file in
+    bench/vendor/ says what a call includes. A library that is not installed is skipped with the reason. Exits with 1 if
+    a library's call is not correct.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision
@@ -94,7 +94,7 @@ def vendor(
         Workbench(file.card, file.precision, chosen, seed=seed, calls=calls, modelled=False) for file in found
     ]  # a library's kernels cannot be counted
     out = console()
-    # All are built before the first runs: compilers beside it would disturb the times.
+    # All are built before the first runs: compilers running meanwhile would disturb the times.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         building = pool.map(lambda pair: vendors.prepare(pair[0], pair[1], chosen), zip(found, benches, strict=True))
         if as_json:
@@ -140,14 +140,14 @@ def vendor(
 
 
 def _ours(path: Path) -> dict[tuple[str, Precision], Candidate]:
-    """Our kernels in some results."""
+    """Our best kernels in results."""
     from cudamaster.core.errors import UsageError
     from cudamaster.report.best import best_kernels
     from cudamaster.report.loading import load
 
     report = load([path])
     if unread := sum(problem.serious for problem in report.problems):
-        click.echo(f"{unread} results in {path} are of no use; `cudamaster report {path}` says why.", err=True)
+        click.echo(f"{unread} results in {path} cannot be used; `cudamaster report {path}` says why.", err=True)
     if not (found := best_kernels(report)):
         raise UsageError(
             f"There is no kernel measured on a GPU in {path}.", "Give runs, a suite or a saved report with --ours."

@@ -1,1 +1,1 @@
-"""What every other part may use: values, errors, statistics of speed, files, keys. It knows none of them."""
+"""What every other package may use: values, errors, statistics of speed, files, keys. It imports none of them."""

@@ -1,12 +1,12 @@
-"""The limit of the build cache: what was used longest ago goes first, and nothing that somebody uses.
+"""The limit of the build cache: what was used longest ago is removed first, and nothing that is in use.
 
     <cache>/<device>/<fingerprint>/candidates/<key>/   what was built of one candidate
     <cache>/<device>/<fingerprint>/harnesses/          objects and executables that candidates are judged with
-    <cache>/cpu-runtime/                               the CPU device's executors and compiled headers, these 20 MB each
+    <cache>/cpu-runtime/                               the CPU device's executors and compiled headers (20 MB each)
 
-Who builds or runs a candidate holds a shared lock in its folder, which is freed when its holder dies. The other files
-are shared by many runs and have no such lock: what was used within a day stays. Everything else in the cache, some
-kilobytes, is counted and stays too.
+A process that builds or runs a candidate holds a shared lock in the candidate's folder; the lock is freed when the
+process dies. The other files are shared by many runs and have no such lock, so those used within a day stay. Everything
+else in the cache, some kilobytes, is counted and stays too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CANDIDATE_FRESH_S = 600.0
 _SHARED_FRESH_S = 86400.0
 _SHARED = ("*/*/harnesses/*", "cpu-runtime/*.o", "cpu-runtime/*.gch")
 _IN_USE = "in-use"
-_MOST_TRIES = 1000  # to take a folder that others keep removing, which is done at most once each time it is used
+_MOST_TRIES = 1000  # to take a folder that others keep removing; each use of it allows one removal
 
 
 def limit_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -45,13 +45,13 @@ def limit_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]B)", chosen, re.IGNORECASE)
     if found is None:
-        raise UsageError(f"{LIMIT} is {chosen!r}, which is no size.", "Write it as 500MB, 20GB or 1TB, or none.")
+        raise UsageError(f"{LIMIT} is {chosen!r}, which is not a size.", "Write it as 500MB, 20GB or 1TB, or none.")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 @contextmanager
 def using(folder: Path) -> Iterator[None]:
-    """Keeps a candidate's folder, which is made where there is none, from being removed."""
+    """Keeps a candidate's folder from being removed; makes it if it does not exist."""
     lock = _shared(folder)
     try:
         os.utime(lock)
@@ -70,7 +70,7 @@ def _shared(folder: Path) -> int:
         except (FileExistsError, FileNotFoundError):
             if not tries_left:
                 raise
-            continue  # somebody removed the folder just now
+            continue  # another process just removed the folder
         fcntl.flock(lock, fcntl.LOCK_SH)
         try:
             if os.path.samestat(os.fstat(lock), path.stat()):
@@ -82,7 +82,7 @@ def _shared(folder: Path) -> int:
 
 
 def kept(file: Path) -> bool:
-    """Whether a shared file is there; if so, it is used now."""
+    """Whether a shared file exists; if so, marks it as used now."""
     try:
         os.utime(file)
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def kept(file: Path) -> bool:
 
 
 def trim_now_and_then(cache: Path) -> None:
-    """Hold the cache to its limit, where nobody has looked in the last two minutes. Raises UsageError."""
+    """Hold the cache to its limit, unless a process did so in the last two minutes. Raises UsageError."""
     limit = limit_bytes()
     if limit is None:
         return
@@ -121,9 +121,9 @@ class _Entry:
 
 
 def trim(cache: Path, limit: int, now: float | None = None) -> int:
-    """Remove what was used longest ago until less than the limit is left, and give the bytes that were freed.
+    """Remove what was used longest ago until less than the limit is left; returns the number of bytes freed.
 
-    What is in use or fresh stays, so that more than the limit may be left.
+    What is in use or fresh stays, so more than the limit may remain.
     """
     now = time.time() if now is None else now
     total = _size(cache)
@@ -145,7 +145,7 @@ def _entries(cache: Path, now: float) -> Iterator[_Entry]:
             yield _Entry(folder, _size(folder), last_use)
     for file in (file for places in _SHARED for file in cache.glob(places)):
         last_use = _last_use(file)
-        # Lock files are empty, and two that build the same have to find the same one.
+        # Lock files are empty, and two processes that build the same thing have to find the same one.
         if not file.name.endswith("lock") and now - last_use > _SHARED_FRESH_S:
             yield _Entry(file, _size(file), last_use)
 
@@ -160,7 +160,7 @@ def _last_use(*places: Path) -> float:
 
 
 def _remove_folder(folder: Path) -> bool:
-    """Remove a candidate's folder unless somebody uses it; whoever waits to use it finds it gone and makes it anew."""
+    """Remove a candidate's folder unless it is in use. A process that waits for it finds it gone and makes it again."""
     try:
         lock = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError:

@@ -1,4 +1,4 @@
-"""The exceptions of the package: faults of ours and of the user's, each with what to do next.
+"""The exceptions of the package: errors of ours and of the user's, each with what to do next.
 
 A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
 
@@ -7,9 +7,9 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── CardError           exit 3   a task card that cannot be used
     ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering, a full disk
     │   └── BaselineError            a baseline or the harness fails by itself on a device
-    ├── ModelError          exit 5   a model that cannot be reached, or answers without sense
+    ├── ModelError          exit 5   a model that cannot be reached, or gives no usable answer
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
-    └── BudgetSpent         exit 7   a budget is spent; where there is a best so far, it is the result, and the exit 0
+    └── BudgetSpent         exit 7   a budget is spent; if there is a best so far, it is the result, and the exit code 0
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to do about an unknown name: the known ones that are nearest, or `otherwise` what leads to all of them."""
+    """What to do about an unknown name: the nearest known names, or `otherwise`, which leads to all of them."""
     near = difflib.get_close_matches(name, known, 3)
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
@@ -61,11 +61,11 @@ class DeviceError(CudaMasterError):
 
 
 class BaselineError(DeviceError):
-    """A baseline or the harness fails on a device without any candidate's doing."""
+    """A baseline or the harness fails on a device, and no candidate is to blame."""
 
 
 class ModelError(CudaMasterError):
-    """A model that cannot be reached or keeps answering in no usable form."""
+    """A model that cannot be reached, or whose replies cannot be used."""
 
     exit_code = 5
 
@@ -83,6 +83,6 @@ class BudgetSpent(CudaMasterError):
 
 
 def unwritable(place: object, error: OSError, fix: str) -> CudaMasterError:
-    """Of a place that the user named for what a command writes: wrong usage, unless its disk is full or broken."""
+    """The error for a place that cannot be written: wrong usage, as the user named it, unless its disk is full."""
     kind = DeviceError if error.errno in _OF_A_DISK else UsageError
     return kind(f"{place} cannot be written: {error.strerror or error}.", fix)

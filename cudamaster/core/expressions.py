@@ -1,9 +1,9 @@
-"""The small integer expressions of task cards: evaluated here, and written out as C for the harness.
+"""The small integer expressions of task cards: evaluated here, and translated to C for the harness.
 
 Allowed: numbers, names, + - * // **, max(), min(), log2(), isqrt() (the root of an integer, rounded down). `//` rounds
 down and takes no negative numbers, a power is a small constant.
-Nothing else parses, so a card cannot run code. Every value on the way fits C's long long, or is a finite double: what
-is computed here is what the harness computes.
+Nothing else parses, so a card cannot run code. Every intermediate value fits C's long long or is a finite double, so
+the result here is the one that the harness computes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG_LONG = 2**63
 
 
 class ExpressionError(ValueError):
-    """An expression that does not parse, uses what is not allowed, or names what is not there."""
+    """An expression that does not parse, uses something that is not allowed, or uses an unknown name."""
 
 
 @lru_cache(maxsize=4096)  # a card evaluates the same few expressions for every case
@@ -48,9 +48,9 @@ def parse(text: str) -> ast.expr:
             warnings.simplefilter("ignore")  # what Python finds odd, `1if 2else 3` say, is refused later
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"{text!r} is no expression: {error.msg}") from error
+        raise ExpressionError(f"{text!r} is not an expression: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ExpressionError(f"{text!r} is no expression: {error}") from error
+        raise ExpressionError(f"{text!r} is not an expression: {error}") from error
     if _depth(tree) > _DEEPEST:
         raise ExpressionError(f"{text!r} is nested more than {_DEEPEST} deep")
     return tree
@@ -62,7 +62,7 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
     def value(node: ast.expr) -> Number:
         found = computed(node)
         if not _held_by_c(found):
-            raise ExpressionError(f"{text!r} leaves the numbers that the harness computes with")
+            raise ExpressionError(f"{text!r} exceeds the numbers that the harness computes with")
         return found
 
     def computed(node: ast.expr) -> Number:
@@ -98,8 +98,8 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
 def to_c(text: str, prefix: Mapping[str, str], real: Collection[str] = ()) -> str:
     """The expression as C.
 
-    `prefix` maps each name to the C expression that holds it, as a double where the name is in `real`, else as long
-    long. Raises ExpressionError for what is no expression of a card.
+    `prefix` maps each name to the C expression that holds it, as a double if the name is in `real`, otherwise as long
+    long. Raises ExpressionError if it is not an expression of a card.
     """
 
     def whole(node: ast.expr) -> bool:

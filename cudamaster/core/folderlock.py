@@ -10,7 +10,7 @@ from cudamaster.core.errors import RunFolderError
 
 
 def locked(folder: Path) -> int:
-    """The descriptor of a folder's lock, which nobody else holds until it is closed. Raises RunFolderError."""
+    """Take a folder's lock; returns its descriptor, which holds the lock until it is closed. Raises RunFolderError."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -25,7 +25,7 @@ def locked(folder: Path) -> int:
 def is_locked(folder: Path) -> bool:
     """Whether a process holds a folder's lock.
 
-    Asked of the lock by a shared one that is freed at once; the file stays as it is.
+    Tests this with a shared lock that is freed at once; the file does not change.
     """
     try:
         lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,7 +1,8 @@
-"""Keys of models: found in the environment by their names, taken out of texts, and kept from the programs we start.
+"""Keys of models: found in the environment by name, removed from texts, and hidden from the programs we start.
 
-A key is read by LiteLLM alone, out of the environment of this process. A compiler needs few variables, and source
-text may come from a model, so that programs get the ones listed here and not all but those that look like a key.
+Only LiteLLM reads a key, from the environment of this process. A compiler needs few variables, and the source that it
+compiles may come from a model. So programs get a fixed list of variables, instead of all except those that look like a
+key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cudamaster.core.errors import UsageError
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH(?!OR)", re.I)
 _SECRET_TEXT = re.compile(r"\b(?:sk|pk|gsk|xai|hf)[-_][\w*-]{6,}|(?<=Bearer )\S+")
 _SHORTEST = 6  # characters; less is a switch such as "true"
-_UNMISTAKABLE = 12  # characters; a shorter value, "ollama" for a server that asks for none, may stand for itself
+_UNMISTAKABLE = 12  # characters; a shorter value may be a word such as "ollama", for a server that needs no key
 _TOOLS = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TMP|TEMP|CC|CXX|CUDACXX|SOURCE_DATE_EPOCH"
     r"|(?:\w+_)?(?:LIBRARY|INCLUDE|EXEC)_(?:PATH|PREFIX)|LIBRARY_PATH|CPATH|COMPILER_PATH"
@@ -29,22 +30,22 @@ def message_without_keys(text: str) -> str:
 
 
 def reply_without_keys(text: str) -> str:
-    """A model's reply, which may be code, with the keys of the environment replaced where nothing else can be meant."""
+    """A model's reply, which may be code, with the keys of the environment replaced where they can be nothing else."""
     return _without(text, _UNMISTAKABLE)
 
 
 def for_tools() -> dict[str, str]:
-    """The environment for compilers and other tools: where things lie and how text is written."""
+    """The environment for compilers and other tools: paths and text encoding."""
     return {
         name: value for name, value in os.environ.items() if _TOOLS.fullmatch(name) and not _SECRET_NAME.search(name)
     }
 
 
 def checked_url(url: str | None) -> str | None:
-    """The address of a server of one's own, which is written into run folders and messages.
+    """Check the address of a user's own server, which is written to run folders and messages.
 
-    Raises UsageError when it cannot be read, or may carry a key: it has a user part, a query or a fragment, or holds
-    a key of the environment.
+    Raises UsageError if it cannot be parsed, or if it may contain a key: it has a user part, a query or a fragment, or
+    contains a key from the environment.
     """
     if url is None:
         return None
@@ -55,7 +56,7 @@ def checked_url(url: str | None) -> str | None:
     except ValueError:
         readable, port = False, None
     if not readable or port == 0:
-        raise UsageError("The base URL is no address.", "Give it as http://HOST:PORT/PATH or https://HOST/PATH.")
+        raise UsageError("The base URL is not an address.", "Give it as http://HOST:PORT/PATH or https://HOST/PATH.")
     carrying = (
         "a user name or password" if "@" in parts.netloc
         else "a query" if "?" in url
@@ -65,15 +66,15 @@ def checked_url(url: str | None) -> str | None:
     )  # fmt: skip
     if carrying is not None:
         raise UsageError(
-            f"The base URL has {carrying} in it, and would be written into the run folder.",
-            "Give scheme, host, port and path alone, and the key in the environment, e.g. OPENAI_API_KEY.",
+            f"The base URL contains {carrying}, and it would be written to the run folder.",
+            "Give only scheme, host, port and path, and put the key in the environment, e.g. OPENAI_API_KEY.",
         )
     return url
 
 
 def _without(text: str, shortest: int) -> str:
     keys = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= shortest}
-    for value in sorted(keys, key=len, reverse=True):  # or a key that begins with another would keep its rest
+    for value in sorted(keys, key=len, reverse=True):  # otherwise part of a key that begins with another would remain
         text = text.replace(value, "***")
         if "\\u" in text:
             text = re.sub("".join(map(_in_json, value)), "***", text)
@@ -81,5 +82,5 @@ def _without(text: str, shortest: int) -> str:
 
 
 def _in_json(sign: str) -> str:
-    """A pattern for a letter as JSON may spell it: a key that nobody sees there shows once the text is read."""
+    """A pattern for a letter in any spelling of JSON: an escaped key is hidden until the JSON is decoded."""
     return rf"(?:{re.escape(sign)}|\\u(?i:{ord(sign):04x}))"

@@ -1,10 +1,9 @@
 """Frozen dataclasses to JSON values and back, exactly: what comes back equals what went in.
 
-Every field is written, none may be missing or unknown on the way back. One that came later (its `metadata` has "later")
-is left out where it has its default: records from before are read as they were, and written again as the same text.
-JSON has no NaN and no infinity, and mismatches have both, so such floats travel as the strings "nan", "inf" and "-inf".
-A whole number in a field of floats is written as a float, which it comes back as: what is read and written again is the
-same text.
+Every field is written, and none may be missing or unknown when it is read. A field that was added later (its `metadata`
+has "later") is left out if it has its default. So older records can be read, and are written again as the same text.
+JSON has neither NaN nor infinity, and mismatches have both, so these floats are written as "nan", "inf" and "-inf". A
+whole number in a field of floats is written and read as a float, so reading and writing again gives the same text.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from enum import Enum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# What counts tokens, rounds or bytes. JSON has larger ones, which no sum of floats can take in.
+# For counts of tokens, rounds or bytes. JSON allows larger numbers, which a sum of floats cannot hold.
 _LARGEST = 2**64
 _SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class RecordError(ValueError):
-    """JSON that is not the record it should be; the text names the place in it."""
+    """JSON that is not the expected record; the message names the place in it."""
 
 
 def to_json(value: object) -> Any:
     """JSON value of a dataclass, enum, tuple, mapping, text, number or None.
 
-    Raises TypeError for anything else: a fault of ours.
+    Raises TypeError for anything else, which is a bug of ours.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = _hints(type(value))
@@ -145,4 +144,4 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
 
 def _expect(right: bool, where: str, wanted: str, data: Any) -> None:
     if not right:
-        raise RecordError(f"{where}: {type(data).__name__} where {wanted} is due")
+        raise RecordError(f"{where}: {type(data).__name__} instead of {wanted}")

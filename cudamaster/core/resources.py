@@ -1,6 +1,6 @@
-"""Where the shipped files are: bench/, templates/ and profiles/, in a checkout or inside the installed wheel.
+"""The places of the shipped files: bench/, templates/ and profiles/, in a checkout or inside the installed wheel.
 
-Nothing is ever written below these paths. The cache is another matter: what is written there can be built again.
+Nothing is written below these paths. Only the cache is written to; everything in it can be built again.
 """
 
 import errno
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import platformdirs
 
-from cudamaster.core.errors import DeviceError
+from cudamaster.core.errors import DeviceError, UsageError
 
 CACHE = "CUDAMASTER_CACHE"
+TASKS = "CUDAMASTER_TASKS"
 _NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -30,6 +31,26 @@ def root() -> Path:
 def bench() -> Path:
     """The benchmark: tasks/, fp32/, bf16/, reference/, include/."""
     return root() / "bench"
+
+
+def own_tasks() -> Path | None:
+    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS. None where it is not set.
+
+    Raises as `task_folder`.
+    """
+    chosen = os.environ.get(TASKS)
+    return task_folder(Path(os.path.expanduser(chosen))) if chosen else None  # noqa: PTH111
+
+
+def task_folder(place: Path) -> Path:
+    """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
+    place = place.absolute()
+    fix = f"Name a folder with tasks/, fp32/, bf16/ and reference/, or unset {TASKS} where that is what names it."
+    if (why := _why_no_place(place)) is not None:
+        raise UsageError(f"The tasks in {place} cannot be used: {why}.", fix)
+    if not (place / "tasks").is_dir():
+        raise UsageError(f"There are no tasks in {place}: it has no folder tasks/.", fix)
+    return place
 
 
 def templates() -> Path:
@@ -53,14 +74,14 @@ def calibrations() -> Path:
     try:
         folder = Path(chosen) if chosen else Path(platformdirs.user_config_dir("cudamaster"))
     except RuntimeError as error:
-        raise DeviceError("Nobody knows the home folder of this user.", "Set HOME, or CUDAMASTER_CONFIG.") from error
+        raise DeviceError("This user's home folder is unknown.", "Set HOME, or CUDAMASTER_CONFIG.") from error
     return folder / "calibrations"
 
 
 def cache_place() -> Path:
-    """Where the cache is to be: $CUDAMASTER_CACHE, else the user's cache folder. It may be no folder, or unusable.
+    """The cache's path: $CUDAMASTER_CACHE, otherwise the user's cache folder. It may be missing or unusable.
 
-    A ~ is the user's home also where no shell has seen it. Where nobody knows the home it stays, and is no folder.
+    A ~ means the user's home, even if no shell expanded it. If the home is unknown, the ~ stays and is not a folder.
     """
     chosen = os.environ.get(CACHE)
     try:
@@ -71,7 +92,7 @@ def cache_place() -> Path:
 
 
 def cache() -> Path:
-    """Folder for what can be built again, which is there, and has files made and locked. Raises DeviceError."""
+    """The cache folder, made if needed, and tested by making and locking a file. Raises DeviceError."""
     place = cache_place()
     _must_be_usable(place)
     return place
@@ -79,8 +100,8 @@ def cache() -> Path:
 
 @functools.cache
 def _must_be_usable(place: Path) -> None:
-    """Tried once in a process: what becomes of the folder later shows where it is used."""
-    fix = f"Mend that, or set {CACHE} to a folder that can be written."
+    """Tested once in a process; later trouble with the folder shows where it is used."""
+    fix = f"Fix that, or set {CACHE} to a folder that can be written."
     if os.environ.get(CACHE):
         fix = f"Set {CACHE} to a folder that can be written, or unset it for the user's own cache folder."
     if (why := _why_no_place(place)) is not None:

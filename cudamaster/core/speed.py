@@ -9,15 +9,15 @@ turn: the 20 % trimmed mean of log(baseline / candidate), with the interval of T
 1963; Wilcox, Introduction to Robust Estimation and Hypothesis Testing, section 4.3): winsorised variance and
 Student's t. Where both sides are the same kernel, swapping the calls of a turn changes nothing, so the logarithms are
 symmetric about 0 whatever the noise is like. On calls of 10 to 50 µs of an H200 it is off by half as much as the
-ratio of means. Means have the word where they say surely worse.
+ratio of means. If the means are certainly worse, they decide.
 
-What differs from one process to the next is in no interval; a difference has to be larger to count, the more so the
-shorter a call is (MARGIN, BETWEEN_PROCESSES_US). What this can't see: a slow-down of fewer than one call in five,
+No interval covers what differs from one process to the next, so a difference has to exceed it to count; this weighs
+more the shorter a call is (MARGIN, BETWEEN_PROCESSES_US). It cannot see a slow-down of fewer than one call in five,
 unless it is so large that the means show it.
 
-Calls of a series are made in a row by one process, and what disturbs one of them disturbs its neighbours: a driver that
-another program keeps busy holds up each call that allocates. So errors are also taken from the means of series, and the
-larger one counts. On an H200 it is 1.2 times the other on quiet cases, and 2 times where a driver is busy.
+One process makes the calls of a series in a row, and what disturbs one of them disturbs its neighbours: a driver that
+another program keeps busy delays each call that allocates. So the error is also estimated from the means of series, and
+the larger estimate counts. On an H200 it is 1.2 times the other on quiet cases, and 2 times where a driver is busy.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-# One in a thousand intervals of equals leaves out 1, so that all hundred baselines against themselves give no false
-# verdict in nine runs of ten, and a hundred repeats of one of them hardly ever two.
+# For equal kernels one interval in a thousand excludes 1. So comparing all hundred baselines with themselves gives no
+# false verdict in nine runs of ten, and a hundred repeats of one of them hardly ever give two.
 CONFIDENCE = 0.999
-# Less than this is no change, however sure it is: where buffers and code come to lie may do as much.
+# A smaller difference is not a change, however certain: the placement of buffers and code may cause as much.
 MARGIN = 0.01
-# Two processes that run the same kernel differ in what a call takes on the host, for as long as they live. No number of
-# calls of theirs shows that. Of 2654 cases against themselves on an H200, timed by two pairs of processes each, the
-# furthest was 0.29 µs beyond MARGIN (benchmarks/timing.py same and all).
+# Two processes that run the same kernel differ in a call's time on the host, as long as they live. No number of their
+# calls shows that. Of 2654 cases against themselves on an H200, timed by two pairs of processes each, the furthest was
+# 0.29 µs beyond MARGIN (benchmarks/timing.py same and all).
 BETWEEN_PROCESSES_US = 0.5
-# An interval that holds 1 says SAME as long as it reaches no further than this from its middle. With 50 turns that is
+# An interval that includes 1 means SAME if it reaches no further than this from its middle. With 50 turns that is
 # 3 to 11 % on calls of 10 to 20 µs. A quiet case (noise up to 1.5 %) reaches 2 %, and SAME hides less than 5 % there.
 WIDEST_SAME = 0.12
-SERIES = 8  # turns, about what one has (case_time.h): their number is drawn at random
+SERIES = 8  # turns, about as many as a series has (case_time.h): their number is drawn at random
 _FEWEST_SERIES = 5  # fewer say nothing about their spread
 _FEWEST_TO_TRIM = 10  # below, a trimmed mean keeps too few degrees of freedom to say anything
 
@@ -50,14 +50,14 @@ class Change(StrEnum):
     """What a candidate did to the time. The list is closed."""
 
     FASTER = "faster"
-    SAME = "same"  # none that these samples show; the interval says how large one may be
+    SAME = "same"  # these samples show no change; the interval says how large one may be
     SLOWER = "slower"
     UNSURE = "unsure"  # too few samples, too much noise, or means that contradict the typical turn
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Confidence interval of a speedup at level CONFIDENCE. Nothing known is 0 to infinity."""
+    """Confidence interval of a speedup at level CONFIDENCE. 0 to infinity if nothing is known."""
 
     low: float
     high: float
@@ -68,9 +68,9 @@ class Comparison:
     """Speedup of a candidate, above 1 where it is faster. Of one case: S. Of several: P = sum(T*S) / sum(T).
 
     `speedup` is that of the typical turn, with its interval; `mean_ratio` is of mean times, as the paper has it. A
-    candidate whose means are surely worse than its typical turn, one that is slow now and then, gets those.
+    candidate whose means are certainly worse than its typical turn, because it is slow now and then, gets the means.
 
-    Of modelled times there are no turns: both speedups are the model's, both intervals its known error (`modelled`).
+    Modelled times have no turns: both speedups are the model's, and both intervals its known error (`modelled`).
     """
 
     speedup: float
@@ -98,12 +98,12 @@ class _Estimate:
             return Interval(0.0, math.inf)
         if self.log_error == 0:
             return Interval(self.speedup, self.speedup)
-        whole = max(1, math.floor(self.freedom + 1e-6))  # what is a whole number but for its rounding stays that
-        reach = math.exp(min(700.0, _t_quantile(whole) * self.log_error))  # exp of more is no float
+        whole = max(1, math.floor(self.freedom + 1e-6))  # a number that is whole except for rounding stays whole
+        reach = math.exp(min(700.0, _t_quantile(whole) * self.log_error))  # exp of more overflows
         return Interval(self.speedup / reach, self.speedup * reach)
 
     def differs(self) -> bool:
-        """Surely not 1, and by more than the margin."""
+        """Whether it is certainly not 1, by more than the margin."""
         sure = not self.interval.low <= 1 <= self.interval.high
         return sure and abs(math.log(self.speedup)) > math.log1p(self.margin)
 
@@ -120,8 +120,8 @@ def compare(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Comp
 def modelled(speedup: float, error: float | None) -> Comparison:
     """A speedup by a model that is within the factor `error` in nine of ten; None where that is not known.
 
-    A model has no noise that would average out: what its error may explain is UNSURE, and SAME is only what has none, a
-    kernel beside itself.
+    A model has no noise that averages out. A difference within its error is UNSURE; only a kernel compared with itself,
+    which has no error, is SAME.
     """
     reach = math.inf if error is None else error
     interval = Interval(speedup / reach, speedup * reach)
@@ -153,7 +153,7 @@ def overall(cases: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> 
 
 
 def _judged(turns: Sequence[tuple[float, float]]) -> _Estimate:
-    """The typical turn, or the means where these are surely worse."""
+    """The typical turn, or the means if these are certainly worse."""
     typical, means = _typical(turns), _ratio_of_means(turns)
     return means if means.interval.high < typical.interval.low else typical
 
@@ -208,7 +208,7 @@ def _typical(turns: Sequence[tuple[float, float]]) -> _Estimate:
 
 
 def _error_of_mean(values: Sequence[float]) -> float:
-    """Standard error of a mean of at least two values in the order of their turns, which a series has in common."""
+    """Standard error of a mean of at least two values, in the order of their turns; neighbours may share a series."""
     alone = statistics.stdev(values) / math.sqrt(len(values))
     means = [statistics.fmean(values[k : k + SERIES]) for k in range(0, len(values) - SERIES + 1, SERIES)]
     if len(means) < _FEWEST_SERIES:

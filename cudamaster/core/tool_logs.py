@@ -1,6 +1,7 @@
-"""Logs of compilers, linkers and memory checkers, made fit for a Debug agent and for a person.
+"""Logs of compilers, linkers and memory checkers, cleaned up for a Debug agent and for a person.
 
-What they say of the region stays; folders of this machine, addresses and the frames of harness and executor go.
+What they say about the region stays. Folders of this machine, addresses, and frames of harness and executor are
+removed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _FRAME = re.compile(r"^\s+#\d+ 0x[0-9a-f]+ (?:in )?(?P<what>.*)$")
 _ERROR = re.compile(r"^=+\d+=+\s*(?P<what>ERROR: AddressSanitizer: .*?)(?: on (?:unknown )?address .*)?$")
 _ADDRESS = re.compile(r"^0x[0-9a-f]+ (?=is located)| (?:at )?0x[0-9a-f]{6,}\b| \[0x[0-9a-f]+,0x[0-9a-f]+\)")
 _NO_FRAMES = re.compile(r"here:(?=\n(?!    )|$)")
-# Sections of a checker's report that say nothing of the region.
+# Sections of a checker's report that say nothing about the region.
 _THREADS = re.compile(r"^Thread T\d+ .*created by ")
 _SHADOW = "Shadow bytes around the buggy address"
 
@@ -28,7 +29,7 @@ def without_folders(log: str) -> str:
 
 
 def _own_folders() -> list[str]:
-    """Folders that tools write paths of and whose names may hold spaces, at which a pattern would stop."""
+    """Folders whose paths tools write, and whose names may contain spaces, where a pattern would stop."""
     folders = [tempfile.gettempdir()]
     with contextlib.suppress(OSError):  # it may be gone
         folders.append(str(Path.cwd()))
@@ -36,7 +37,7 @@ def _own_folders() -> list[str]:
 
 
 def readable(log: str) -> str:
-    """What a crashed program wrote: of a checker's report, its frames in the region and what it says in words."""
+    """What a crashed program wrote; for a checker's report, only its frames in the region and its words."""
     kept: list[str] = []
     skipping = False
     for line in log.splitlines():

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from cudamaster.core.speed import Comparison
 
-# A field that came later: core/records.py leaves it out where it has its default, so that older records stay readable.
+# For a field that was added later: core/records.py leaves it out if it has its default, so older records stay readable.
 LATER: Mapping[str, bool] = {"later": True}
 
 
@@ -29,26 +29,26 @@ class Precision(StrEnum):
 
 
 class Role(StrEnum):
-    """Who is asked. A strategy names those that it needs; the list is closed."""
+    """Who is asked. A strategy names those that it needs; a role that is not here cannot be asked."""
 
     PLANNER = "planner"
     CODER = "coder"
     COMPILER = "compiler"
     DEBUG = "debug"
     JUDGE = "judge"  # CudaForge's
-    REVIEWER = "reviewer"  # looks at a score that is too good
+    REVIEWER = "reviewer"  # examines a score that is too good
 
 
 class Status(StrEnum):
     """What became of a candidate. The list is closed."""
 
     CORRECT = "correct"
-    WRONG = "wrong"  # ran to its end, an output is not what it has to be
+    WRONG = "wrong"  # ran to its end, but an output is wrong
     FAULT = "fault"  # a CUDA error, a crash, a write outside a buffer, a changed input
     TIMEOUT = "timeout"  # ran far longer than the baseline
-    COMPILE_ERROR = "compile_error"  # the compiler or the linker said no
+    COMPILE_ERROR = "compile_error"  # the compiler or the linker failed
     REJECTED = "rejected"  # breaks the contract: source, object or flag guard
-    UNSUPPORTED = "unsupported"  # this device cannot execute it; says nothing about the kernel
+    UNSUPPORTED = "unsupported"  # this device cannot execute it, which says nothing about the kernel
 
 
 class Bottleneck(StrEnum):
@@ -99,7 +99,7 @@ class OutputCheck:
 
     Errors and bound are in units of the element's scale, the sum of the absolute terms that made it;
     for exactly compared outputs the bound is 0. `pattern` says which elements are wrong and what their values have
-    in common; `width` is the length of a row where the output is a matrix.
+    in common; `width` is the length of a row if the output is a matrix.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Timing:
     """Raw samples of whole wrapper calls, in microseconds, baseline and candidate taken in turn.
 
     `..._device_us` are a few more calls, timed on the device from the start of the first kernel to the end of the last:
-    what is left of a call without launching and waiting. They enter no score.
+    a call without launching and waiting. They enter no score.
     """
 
     baseline_us: tuple[float, ...]
@@ -130,7 +130,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """The model of a GPU that times came from: its version, the GPU, and the seed of the inputs that were counted on.
+    """The model of a GPU that gave the times: its version, the GPU, and the seed of the inputs that were counted.
 
     Nine of ten modelled speedups of one kernel over another of the same task are within the factor `ratio_error` of
     the measured ones; None where that was never measured. `order_share` of such pairs it puts in the right order.
@@ -144,7 +144,7 @@ class GpuModel:
 
     @property
     def described(self) -> str:
-        """Version, GPU and known error, as every table of modelled times says it."""
+        """Version, GPU and known error, as in every table of modelled times."""
         if self.ratio_error is None:
             return f"gpu-model {self.version} of an {self.gpu}; its error is not known"
         return f"gpu-model {self.version} of an {self.gpu}; 9 of 10 speedups within a factor of {self.ratio_error:.2f}"
@@ -154,8 +154,8 @@ class GpuModel:
 class Modelled:
     """Times of one call at one case by the model of a GPU, in microseconds, and what bounds the candidate's there.
 
-    They are no measurement, and never stand among `Timing`. Whole calls have launches and waiting in them, as P has;
-    device times are those of the kernels and what lies between them.
+    They are not measurements, and never appear in a `Timing`. Whole calls include launches and waiting, as in P; device
+    times are those of the kernels and the gaps between them.
     """
 
     baseline_us: float
@@ -165,7 +165,7 @@ class Modelled:
     bound: str
 
 
-# At the head of the reason why a case has no modelled time: the candidate alone is not why.
+# Begins the reason why a case has no modelled time, if the candidate alone is not to blame.
 OF_BASELINE, OF_BOTH = "the baseline: ", "both: "
 
 
@@ -195,7 +195,7 @@ class CaseVerdict:
 
     @property
     def lacks_model(self) -> bool:
-        """Whether one of the two that are compared, and no baseline, is why the case has no modelled time."""
+        """Whether one of the two compared kernels, and not the baseline, is why the case has no modelled time."""
         return self.sweep and bool(self.not_modelled) and not self.not_modelled.startswith((OF_BASELINE, OF_BOTH))
 
     @property
@@ -212,7 +212,7 @@ class CaseVerdict:
 
 
 def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
-    """The word that stands beside every score that is no measurement of a GPU; empty for one that is."""
+    """The word beside every score that no GPU measured; empty for a measured one."""
     if modelled is not None:
         return "modelled"
     return "emulated" if emulated else ""
@@ -222,9 +222,9 @@ def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
 class Seconds:
     """Wall seconds from candidate to verdict, split.
 
-    `start` is for processes to come up and to go, on a GPU with a context each, as far as it does not go on beside the
-    build. `waiting` is for a device that others hold, `command` for whatever a command does before the candidate is
-    looked at (Python, its modules, looking for a GPU), and `rest` is all else that the wall clock saw.
+    `start` is for processes to start and to end, on a GPU with a context each, except while a build runs. `waiting` is
+    for a device that others hold. `command` is for what a command does before it looks at the candidate (Python, its
+    modules, looking for a GPU), and `rest` for everything else.
     """
 
     build: float = 0.0
@@ -248,9 +248,9 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Hold:
-    """A time in which a device was held: which one (a GPU's UUID), from when in seconds since 1970, for how long.
+    """A period in which a device was held: which one (a GPU's UUID), from when in seconds since 1970, for how long.
 
-    Who measures holds it `alone`; checks may share it with each other.
+    A measurement holds it `alone`; checks may share it.
     """
 
     unit: str
@@ -264,12 +264,12 @@ class Verdict:
     """What is known of one candidate on one device.
 
     `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct. `speed` says how
-    sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what held it back.
-    `sanitizers` holds what each of compute-sanitizer's tools that ran came to, by its name.
-    `complete` is False when a sweep case was skipped or has no time. `log` is what a Debug agent needs: compiler errors
-    with the region's own lines, the fault report, or the mismatch with its pattern. Where the score is of modelled
-    times, `modelled` is the model, and `complete` says whether it has a time for each case; where the candidate alone
-    lacks one there is no score.
+    sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what slowed it down.
+    `sanitizers` holds the result of each of compute-sanitizer's tools that ran, by its name. `complete` is False when a
+    sweep case was skipped or has no time. `log` is what a Debug agent needs: compiler errors with the region's own
+    lines, the fault report, or the mismatch with its pattern. Where the score is of modelled times, `modelled` is the
+    model, and `complete` says whether it has a time for each case; where the candidate alone lacks one there is no
+    score.
     """
 
     candidate: str
@@ -292,14 +292,14 @@ class Verdict:
 
     @property
     def mark(self) -> str:
-        """What its times are where they are no measurement of a GPU: "modelled" or "emulated"; empty where they are."""
+        """Whether its times are "modelled" or "emulated"; empty if a GPU measured them."""
         return mark(emulated=self.emulated, modelled=self.modelled)
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Timed cases that the candidate has no modelled time of, though the baseline has: it may hide slow ones there.
+        """Timed cases with a modelled time for the baseline and none for the candidate: it may hide slow calls there.
 
-        A P over the others is none. Runs from before this was held to have one all the same.
+        A P over the other cases does not count. Runs from before this rule have one all the same.
         """
         return tuple(case.label for case in self.cases if case.lacks_model)
 
@@ -310,11 +310,11 @@ class Verdict:
 
 
 class ProfileMode(StrEnum):
-    """What agents are told of the hardware: the CUDAMaster paper's three configurations (table 5), and CudaForge's."""
+    """What agents see of the hardware: the CUDAMaster paper's three configurations (table 5), and CudaForge's."""
 
     FILTERED = "filtered"  # the metrics that matter for the class
     FULL = "full"  # all of table 6
-    CUDAFORGE24 = "cudaforge24"  # the 24 metrics of CudaForge's Judge, of no class
+    CUDAFORGE24 = "cudaforge24"  # the 24 metrics of CudaForge's Judge, without a class
     NONE = "none"
 
 
@@ -330,9 +330,10 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """All kernels of a candidate at one case, the dominating one first. `source` says what measured it.
+    """All kernels of a candidate at one case, the dominant one first. `source` says what measured it.
 
-    Where it is of a model, `modelled` is that, and `breakdown` says where the time of a call goes, in microseconds.
+    For a modelled profile, `modelled` is the model, and `breakdown` says where the time of a call goes, in
+    microseconds.
     """
 
     candidate: str
@@ -359,11 +360,11 @@ class Findings:
     """What the filter kept of a profile, for one candidate (paper table 2).
 
     Without a profile `bottleneck` is None and `note` says why; `metrics` then holds what needs no counters, with its
-    units, if anything. An absent metric is absent, never zero. `metrics` is what an agent is shown; `measured` is
-    everything that was measured of that kernel, by the paper's names, and `thresholds` what the class was told by.
-    `units` and `meanings` are those of metrics whose names do not tell them. Where the filter is off, `reports` are
-    what an agent is shown instead: all kernels, at every case that was profiled. Of a modelled profile `modelled` is
-    the model, and `breakdown` says where the time of a call goes, in microseconds.
+    units, if anything. A missing metric is absent, never zero. An agent sees `metrics`; `measured` is everything
+    measured about that kernel, by the paper's names, and `thresholds` are those that decided the class. `units` and
+    `meanings` are for metrics whose names do not say them. If the filter is off, agents see `reports` instead: all
+    kernels, at every profiled case. For a modelled profile, `modelled` is the model, and `breakdown` says where the
+    time of a call goes, in microseconds.
     """
 
     candidate: str
@@ -391,7 +392,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25)."""
+    """The result of a plan: the scheme as the next Planner call sees it (algorithm 1, lines 20 to 25)."""
 
     round: int
     plan: Plan
@@ -403,7 +404,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device in words and figures, as prompts and `doctor` show it; the model of a GPU where its times are that."""
+    """The device in words and figures, as prompts and `doctor` show it; `modelled` is the model of its times."""
 
     name: str
     figures: Mapping[str, str]

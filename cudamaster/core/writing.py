@@ -1,4 +1,4 @@
-"""Files that a command writes: whole, or not there. What stood in their place stays until then."""
+"""Files that a command writes: complete, or not at all. An older file in their place stays until then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cudamaster.core.errors import unwritable
 def whole(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to, with its suffix; it is renamed at the end, or removed.
 
-    What is no file, a pipe or /dev/stdout, is written to as it is. Raises what writing raises, OSError for a full disk.
+    A path that is not a file, such as a pipe or /dev/stdout, is written to directly. Raises whatever writing raises,
+    OSError for a full disk.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -33,7 +34,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def must_be_writable(path: Path, fix: str) -> None:
-    """Raise UsageError or DeviceError where a file can't be written: told now, and not after hours of work for it."""
+    """Raise UsageError or DeviceError if a file cannot be written: now, and not after hours of work for it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():

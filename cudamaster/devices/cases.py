@@ -1,6 +1,6 @@
-"""How far the judges of this process are, read from the reports that they write while they run.
+"""The progress of this process's judges, read from the reports that they write while they run.
 
-A slow kernel takes minutes on the CPU device. Whoever watches is told how many of how many cases each judge has done.
+A slow kernel takes minutes on the CPU device, so progress shows how many of how many cases each judge has done.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Judge:
 
     def read_on(self) -> None:
         """Count what was written since."""
-        with suppress(OSError), self.report.open("rb") as file:  # it is not there yet, or gone again
+        with suppress(OSError), self.report.open("rb") as file:  # it does not exist yet, or no longer
             self.started = True
             file.seek(self.place)
             text = file.read()
@@ -64,7 +64,7 @@ _board = _Board()
 
 @contextmanager
 def judging(doing: str, report: Path, total: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Inside the block a judge writes `report`, on so many cases. It is not told of until it is `wanted`."""
+    """Inside the block a judge writes `report`, on that many cases. It is not shown until it is `wanted`."""
     judge = _Judge(doing, report, total, wanted)
     with _board.lock:
         _board.judges.append(judge)
@@ -76,7 +76,7 @@ def judging(doing: str, report: Path, total: int, wanted: Callable[[], bool] = l
 
 
 def progress() -> str | None:
-    """What the judges of this process do, and how far they are; None where none is at work."""
+    """What the judges of this process do, and how far they are; None if none is running."""
     with _board.lock:
         at_work = [judge for judge in _board.judges if judge.wanted()]
         for judge in at_work:
@@ -85,13 +85,13 @@ def progress() -> str | None:
 
 
 def shown() -> None:
-    """Note that somebody shows `progress`, and will again in a moment: no lines are needed."""
+    """Note that a spinner shows `progress` and will do so again in a moment, so no lines are needed."""
     _board.shown = time.monotonic()
 
 
 @contextmanager
 def telling(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block `tell` gets a line now and then, of how far `what` is; none while a first build has its own."""
+    """Inside the block `tell` gets a line now and then on how far `what` is; none while a first build has its own."""
     began, over = time.monotonic(), threading.Event()
 
     def now_and_then() -> None:

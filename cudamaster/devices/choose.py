@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from cudamaster.core import resources
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, find_gpu, find_gpus, find_nvcc
+from cudamaster.devices.cuda import CudaDevice, find_gpu, find_gpus
+from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.devices.protocol import Device
 
 
-def choose(name: str = "auto", unit: str | None = None) -> Device:
-    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
+@dataclass(frozen=True)
+class _Kind:
+    """The devices of a name: why there is none on this machine, None where there is; their units; the device of one."""
 
-    Of several GPUs the one whose UUID is `unit`, else the first.
-    """
-    resources.cache()
-    if _is_cuda(name):
-        return CudaDevice(next((gpu for gpu in find_gpus() if gpu.uuid == unit), None))
-    return CpuDevice()
-
-
-def units(name: str = "auto") -> tuple[str, ...]:
-    """All that `choose` can be asked for by `unit`: the UUIDs of the GPUs, or the one CPU device."""
-    return tuple(gpu.uuid for gpu in find_gpus()) if _is_cuda(name) else (CpuDevice.unit,)
-
-
-def _is_cuda(name: str) -> bool:
-    return name == "cuda" or (name == "auto" and why_not_cuda() is None)
+    why_not: Callable[[], str | None]
+    units: Callable[[], tuple[str, ...]]
+    make: Callable[[str | None], Device]
 
 
 def why_not_cuda() -> str | None:
@@ -35,3 +28,34 @@ def why_not_cuda() -> str | None:
     if find_nvcc() is None:
         return "there is a GPU but no nvcc"
     return None
+
+
+# By the names in devices.NAMES. `auto` takes the first that is there; the last one always is.
+_KINDS: Mapping[str, _Kind] = {
+    "cuda": _Kind(
+        why_not=lambda: why_not_cuda(),
+        units=lambda: tuple(gpu.uuid for gpu in find_gpus()),
+        make=lambda unit: CudaDevice(next((gpu for gpu in find_gpus() if gpu.uuid == unit), None)),
+    ),
+    "cpu": _Kind(why_not=lambda: None, units=lambda: (CpuDevice.unit,), make=lambda unit: CpuDevice()),
+}
+
+
+def choose(name: str = "auto", unit: str | None = None) -> Device:
+    """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
+
+    Of several GPUs the one whose UUID is `unit`, else the first.
+    """
+    resources.cache()
+    return _kind(name).make(unit)
+
+
+def units(name: str = "auto") -> tuple[str, ...]:
+    """All that `choose` can be asked for by `unit`: the UUIDs of the GPUs, or the one CPU device."""
+    return _kind(name).units()
+
+
+def _kind(name: str) -> _Kind:
+    if name != "auto":
+        return _KINDS[name]
+    return next(kind for kind in _KINDS.values() if kind.why_not() is None)

@@ -1,19 +1,16 @@
 """The cuda device: nvcc and a local GPU.
 
-Kernels are built for the architecture of the GPU found. One process at a time measures on a GPU, held by an flock
-that the kernel frees when its holder dies. Clocks are read, never set.
+Kernels are built for the architecture of the GPU found. One process at a time measures on a GPU; it holds an flock,
+which the system frees if the process dies. Clocks are read, never set.
 """
 
 from __future__ import annotations
 
 import fcntl
 import functools
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,8 +21,10 @@ from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Hardware, Hold, Profile, content_hash
 from cudamaster.devices import ncu, smi
+from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.ncu import NoProfile
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
@@ -33,14 +32,16 @@ from cudamaster.devices.protocol import (
     Compiled,
     MeasuringProtocol,
     ObjectRules,
+    Preprocessor,
     Ran,
     baseline_alone,
     linker_options,
 )
+from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.preprocess import NVCC_DEFINES
+from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, CUDA_STATE
 
-_COMPILE_LIMIT_S = 300.0
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
 _TENSOR_MAP = b"cuTensorMap"  # as a symbol's name begins
@@ -51,7 +52,7 @@ _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or u
 
 @dataclass(frozen=True)
 class Gpu:
-    """What nvidia-smi says of one GPU, the `index`-th. Clocks in MHz, power in W, memory in MiB, as printed."""
+    """What nvidia-smi says about one GPU, the `index`-th. Clocks in MHz, power in W, memory in MiB, as printed."""
 
     index: int
     name: str
@@ -67,44 +68,6 @@ class Gpu:
     def architecture(self) -> str:
         """Target of nvcc, e.g. "sm_90"."""
         return "sm_" + self.compute_capability.replace(".", "")
-
-
-@functools.cache
-def find_nvcc() -> Path | None:
-    """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
-    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
-
-
-def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
-    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
-    nvcc = find_nvcc()
-    if nvcc is None:
-        return ""
-    if any("sm_90a" in flag for flag in flags):
-        architecture = "sm_90a"
-    kept = [flag for flag in flags if not flag.startswith(("-arch=", "-gencode="))]
-    with tempfile.TemporaryDirectory(dir=folder) as building:
-        (Path(building) / f"{name}.cu").write_text(source, encoding="utf-8")
-        command = [
-            str(nvcc),
-            *kept,
-            f"-arch={architecture}",
-            "-Xptxas=-v",
-            "-cubin",
-            f"{name}.cu",
-            "-o",
-            f"{name}.cubin",
-        ]
-        ran = run_limited(command, _COMPILE_LIMIT_S, folder=Path(building))
-    return ran.stderr if ran.exit_code == 0 else ""
-
-
-def _packaged_nvcc() -> str | None:
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = sorted(path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
-    return str(found[-1]) if found else None
 
 
 def find_gpu() -> Gpu | None:
@@ -126,7 +89,7 @@ def _listed_gpus() -> tuple[Gpu, ...]:
 def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
     """The GPUs that $CUDA_VISIBLE_DEVICES, by number or by a UUID's beginning, lets a program see.
 
-    As CUDA has it, the first name that is none hides all behind it.
+    As in CUDA, the first invalid name hides all names after it.
     """
     if wanted is None:
         return tuple(gpus)
@@ -196,7 +159,7 @@ class CudaDevice:
 
     @functools.cached_property
     def _own_node(self) -> list[str]:
-        """What leaves a judge its GPU alone where there are others."""
+        """The option that shows a judge only its own GPU, if there are others."""
         node = device_node(self.gpu.uuid) if self.shares_driver else None
         return [] if node is None else ["--gpu-node", node]
 
@@ -231,16 +194,25 @@ class CudaDevice:
 
     @functools.cached_property
     def _searched(self) -> tuple[Path, ...]:
-        """Where nvcc says that it looks for headers: what the PATH names may be a script that starts it."""
+        """The header folder that nvcc reports: the nvcc on the PATH may be a script that starts the real one."""
         command = [str(self.nvcc), "--dryrun", "-c", "any.cu"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=keys.for_tools())
         rows = re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=(.*)$", done.stderr, re.MULTILINE)
         named = [Path(folder).resolve() for row in rows for folder in re.findall(r'"(?:-I)?(/[^"]+)"', row)]
         return tuple(dict.fromkeys(folder for folder in named if folder.is_dir()))
 
-    def predefined(self) -> tuple[str, ...]:
-        """What nvcc defines in its host pass."""
-        return NVCC_DEFINES
+    def preprocessor(self) -> Preprocessor:
+        """The host's compiler, which is told that it is nvcc in its host pass."""
+        return Preprocessor(toolchain.working_compiler(), self.include_folders(), NVCC_DEFINES, ("cuda_runtime.h",))
+
+    def parse_command(self, command: str) -> Flags | Refusal:
+        """The flags of an nvcc command."""
+        return parse_command(command)
+
+    def limits_flags(self) -> tuple[str, ...]:
+        """wgmma is in a build for sm_90a alone; other GPUs get the device's own target."""
+        target = ("-gencode=arch=compute_90a,code=sm_90a",) if self.gpu.compute_capability == "9.0" else ()
+        return ("-O2", "-std=c++17", *target)
 
     def object_rules(self) -> ObjectRules:
         """The CUDA runtime, memory and math functions, and what nvcc itself puts into an object."""
@@ -264,7 +236,7 @@ class CudaDevice:
         """Link with the static CUDA runtime."""
         folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
         shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
-        # The runtime finds the driver by itself. Only a candidate that makes tensor maps calls it by name.
+        # The runtime finds the driver by itself. Only a candidate that makes tensor maps calls the driver directly.
         if any(_TENSOR_MAP in path.read_bytes() for path in objects):
             shared.append("-lcuda")
         # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
@@ -285,8 +257,8 @@ class CudaDevice:
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
-        After a run that ended badly the GPU is tried first: what it does not survive is the machine's trouble, and no
-        fault of the next candidate. DeviceError when it does not answer.
+        After a run that ended badly the GPU is tested first: a broken GPU is the machine's trouble and not the next
+        candidate's. Raises DeviceError if it does not answer.
         """
         try:
             with self._held_for(gate, alone=alone, quiet=quiet) as (locks, goes_on):
@@ -304,7 +276,7 @@ class CudaDevice:
         return ran
 
     def _cores_of(self, command: Sequence[str], *, alone: bool) -> tuple[list[str], Sequence[int]]:
-        """A judge's options that say which cores it runs on where it measures, and those of another one as a whole."""
+        """A judge's options for its cores if it measures; otherwise the cores of the whole run."""
         if not alone or "--baseline" not in command:
             return [], self._other_cores
         own = measuring_cores(_usable_cores(), self.gpu.index)
@@ -323,7 +295,7 @@ class CudaDevice:
         return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
 
     def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
-        """A judge without cases: contexts of two processes, memory that they share, a launch."""
+        """A judge without cases, as a test: contexts of two processes, memory that they share, a launch."""
         for wait_s in (1, 5, 20, None):
             ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, locks)
             if ran.exit_code == 0:
@@ -346,8 +318,8 @@ class CudaDevice:
     def held(self, *, alone: bool = True, quiet: bool = False, waits: bool = True) -> Iterator[tuple[int, ...]]:
         """Hold the GPU against other measuring processes of this machine; gives the descriptors of the locks.
 
-        With `quiet` against all that is run on any GPU of the machine. Unless it `waits`, BlockingIOError where others
-        hold what it takes.
+        With `quiet`, also against runs on all GPUs of the machine. Unless it `waits`, raises BlockingIOError if others
+        hold a lock.
         """
         started: float | None = None
         try:
@@ -363,9 +335,9 @@ class CudaDevice:
     def _held_for(
         self, gate: Gate | None, *, alone: bool, quiet: bool
     ) -> Iterator[tuple[tuple[int, ...], Callable[[], bool] | None]]:
-        """Holds the GPU for a judge; gives what tells it to go on, where it is ahead of its candidate.
+        """Holds the GPU for a judge; gives the function that lets it continue, if it started early.
 
-        It is so on a GPU that is free: one that others use is not kept from the next of them by a compiler. Raises
+        Judges start early only on a free GPU: a compiler must not keep others from a GPU that they wait for. Raises
         NeverNeeded.
         """
         with ExitStack() as stack:
@@ -383,9 +355,9 @@ class CudaDevice:
     def _call(self, command: list[str], folder: Path, product: Path) -> Compiled:
         started = time.monotonic()
         product.unlink(missing_ok=True)
-        ran = run_limited(command, _COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
+        ran = run_limited(command, COMPILE_LIMIT_S, folder=folder, cores=self._other_cores)
         require_room(ran)
-        log = f"nvcc was stopped after {_COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
+        log = f"nvcc was stopped after {COMPILE_LIMIT_S:g} s" if ran.expired else ran.stderr
         return Compiled(
             object=product if ran.exit_code == 0 and product.is_file() else None,
             command=" ".join(command),
@@ -396,14 +368,14 @@ class CudaDevice:
 
 @contextmanager
 def _locked(name: str, *, alone: bool, waits: bool = True) -> Iterator[int]:
-    """Holds a lock of this machine, which the system frees when its holders die. Gives its descriptor."""
+    """Holds a lock of this machine, which the system frees if its holders die. Gives its descriptor."""
     path = _LOCKS / f"cudamaster-{name}.lock"
     try:
         try:
-            descriptor = os.open(path, os.O_RDONLY)  # another user's too: a lock needs no more
+            descriptor = os.open(path, os.O_RDONLY)  # also for another user's file: a lock needs no more
         except FileNotFoundError:
             descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
-            with suppress(PermissionError):  # somebody else made it meanwhile
+            with suppress(PermissionError):  # another process made it meanwhile
                 os.fchmod(descriptor, 0o644)  # a umask may have hidden it from others
     except OSError as error:
         raise DeviceError(
@@ -420,7 +392,7 @@ def _locked(name: str, *, alone: bool, waits: bool = True) -> Iterator[int]:
 
 @contextmanager
 def _machine(*, quiet: bool, waits: bool = True) -> Iterator[int]:
-    """Shares the machine with runs on its other GPUs, or has it `quiet`. Who waits for that lets nobody pass."""
+    """Shares the machine with runs on its other GPUs, or has it `quiet`. While one waits for that, no other starts."""
     with ExitStack() as held:
         with _locked("turn", alone=True, waits=waits):
             machine = held.enter_context(_locked("machine", alone=quiet, waits=waits))
@@ -428,10 +400,10 @@ def _machine(*, quiet: bool, waits: bool = True) -> Iterator[int]:
 
 
 def _goes_on(gate: Gate, machine: int) -> bool:
-    """Whether a judge that was started ahead goes on; where it is to be quiet, the machine is its own then."""
+    """Whether a judge that was started early continues; if it has to be quiet, it then has the machine to itself."""
     opened = gate.wait()
     if opened and gate.quiet:
-        # Who waits for the machine already may wait for us.
+        # A process that already waits for the machine may be waiting for us.
         fcntl.flock(machine, fcntl.LOCK_UN)
         with _locked("turn", alone=True):
             fcntl.flock(machine, fcntl.LOCK_EX)
@@ -439,13 +411,13 @@ def _goes_on(gate: Gate, machine: int) -> bool:
 
 
 def _environment(gpu: Gpu) -> dict[str, str]:
-    """What a judge and its workers see: no key of a model, and the one GPU that is held."""
+    """The environment of a judge and its workers: without a model's key, and with only the GPU that is held."""
     kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
     return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
 
 
 def device_node(uuid: str, gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
-    """The device node of a GPU, e.g. "/dev/nvidia2", as the driver tells it; None where it does not."""
+    """The device node of a GPU, e.g. "/dev/nvidia2", as the driver reports it; None if it does not."""
     for told in gpus.glob("*/information"):
         fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", told.read_text(encoding="utf-8"), re.MULTILINE))
         if fields.get("GPU UUID") == uuid and fields.get("Device Minor", "").isdecimal():
@@ -454,23 +426,23 @@ def device_node(uuid: str, gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str
 
 
 def _usable_cores() -> list[int]:
-    """The processor cores that this process may use; none where the system does not say."""
+    """The processor cores that this process may use; none if the system does not say."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def measuring_cores(usable: Sequence[int], gpu: int) -> list[int]:
     """The cores of the judge and of the workers of a run that measures on the `gpu`-th GPU of the machine.
 
-    They are two of that GPU's own, where there are enough of them, and the last ones: the first serve interrupts.
+    They are two of that GPU's own cores if there are enough, and the last ones, because the first serve interrupts.
     """
     free = sorted(usable, reverse=True)[2 * gpu :]
     return [free[1], free[0]] if len(free) >= _LEAST_CORES else []
 
 
 def other_cores(usable: Sequence[int], gpus: int) -> list[int]:
-    """Where all else runs, compilers above all: a call that waits for one's core looks slower than it is.
+    """The cores for everything else, compilers above all: a call that has to wait for a core looks slower than it is.
 
-    None, for any core, where no half of them would be left.
+    None, meaning any core, if less than half of them would be left.
     """
     own = {core for gpu in range(gpus) for core in measuring_cores(usable, gpu)}
     left = [core for core in usable if core not in own]

@@ -1,4 +1,4 @@
-"""Between whoever builds a candidate and the judge that is started ahead of it."""
+"""Connects the build of a candidate with the judge that starts before the build has ended."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 
 
 class NeverNeeded(Exception):
-    """What was waited for is no longer needed."""
+    """Raised when a judge's candidate will never come."""
 
 
 class Gate:
-    """Opened once the candidate is there, or closed where there will be none; which of the two cannot change.
+    """Opened when the candidate is built, or closed if there will be none. It changes only once.
 
-    `quiet` says of an open one that nothing else of ours may be on any device of the machine (Device.run).
+    `quiet`, for an open gate, means that nothing else of ours may run on any device of the machine (Device.run).
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Gate:
         self._deciding = threading.Lock()
 
     def open(self, *, quiet: bool = False) -> None:
-        """The candidate is there."""
+        """The candidate is built."""
         with self._deciding:
             if not self._known.is_set():
                 self.opened, self.quiet = True, quiet
@@ -39,11 +39,11 @@ class Gate:
         return self._known.is_set() and not self.opened
 
     def wait(self) -> bool:
-        """Whether the candidate is there, once that is known."""
+        """Whether the candidate is built, once that is known."""
         self._known.wait()
         return self.opened
 
     def wait_open(self) -> None:
-        """Wait for the candidate; raises NeverNeeded where there is none."""
+        """Wait for the candidate; raises NeverNeeded if there will be none."""
         if not self.wait():
             raise NeverNeeded

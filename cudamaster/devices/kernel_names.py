@@ -1,7 +1,7 @@
-"""Kernels by the names that tools print: the plain name in a mangled one, and which machine code a GPU runs.
+"""Kernels by the names that tools print: the plain name in a mangled one, and the machine code that a GPU runs.
 
-A candidate's kernels may have any name. Those of the harness that run in its process are told by theirs, which no
-candidate can have (guards).
+A candidate's kernels may have any name. The harness's kernels in the same process are recognised by their names, which
+no candidate can have (guards).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_of_harness(symbol: str) -> bool:
 
 
 def architecture_for(compute_capability: tuple[int, int], built: Iterable[str]) -> str | None:
-    """Of the architectures that there is machine code for, e.g. "sm_90a", the one that a GPU runs; None: it runs none.
+    """Of the architectures with machine code, e.g. "sm_90a", the one that a GPU runs; None if it runs none.
 
     That is the newest of its generation that is not newer than it; code with "a" behind its number runs on that very
     one alone. Code that the driver compiles from PTX at load time is not among them.

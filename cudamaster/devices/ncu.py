@@ -42,7 +42,7 @@ _CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a figure lo
 class NoProfile:
     """Why there is no profile: a clause that names the cause and, where there is one, the fix.
 
-    `of_machine` holds where it is no matter of this candidate: none has a profile here.
+    `of_machine` is true if the cause is the machine and not this candidate: no candidate has a profile here.
     """
 
     reason: str
@@ -58,7 +58,7 @@ def find_ncu() -> Path | None:
 def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
     """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case.
 
-    A call takes many times as long there, since every launch is replayed: only the limit of the whole holds.
+    A call takes many times as long there, since every launch is replayed, so only the limit of the whole run applies.
     """
     return ("--cases", "none", "--case", case, "--profile", str(calls), "--call-limit", f"{LIMIT_S:g}")
 
@@ -104,7 +104,7 @@ def profile(
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")
-    # Some failures are told on the terminal alone.
+    # Some failures appear only on the terminal.
     found = parse(f"{text}\n{ran.stderr}", candidate=candidate, case=case, metrics=metrics, calls=calls)
     if isinstance(found, NoProfile) and not text and ran.exit_code != 0:
         return replace(found, reason=f"{found.reason}; the judge that asked for calls ended with {ran.exit_code}")
@@ -116,10 +116,10 @@ def parse(
 ) -> Profile | NoProfile:
     """What Nsight Compute wrote, as the profile of a candidate, its dominating kernel first.
 
-    Launches of one kernel are put together: durations and counts (`.sum`) are added and given per wrapper call, what
-    a launch was made with (`launch__`) is that of the longest one, everything else is averaged, weighted by the time of
-    the launches. Of `metrics`, what this chip does not have is left out; without them all that are there are taken.
-    `calls` is how many wrapper calls were profiled.
+    Launches of one kernel are combined: durations and counts (`.sum`) are added and given per wrapper call; the launch
+    configuration (`launch__`) is that of the longest one; everything else is averaged, weighted by the launches' time.
+    `metrics` that this chip does not have are left out; without `metrics`, all that exist are taken. `calls` is how
+    many wrapper calls were profiled.
     """
     if failed := _failure(text):
         return NoProfile(failed, of_machine=_PERMISSION in text)

@@ -1,7 +1,7 @@
-"""What is built once and kept in the cache, and how far that is: the first build of all takes a while.
+"""Builds what is needed once and kept in the cache, and reports progress: the first build takes a while.
 
-Whoever needs such parts hands them over here. Those that are missing are built side by side, and whoever watches is
-told which, how many of how many are done, and how long it has taken so far.
+Callers pass the parts that they need. Missing ones are built side by side. Progress says which, how many of how many
+are done, and how long it has taken so far.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_AT_ONCE = 8  # a compiler takes up to 400 MB
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that is built once, by its name in a sentence. `make` does nothing where it is there."""
+    """One thing that is built once, with its name in a sentence. `make` does nothing if it exists."""
 
     name: str
     there: Callable[[], bool]
@@ -39,8 +39,8 @@ class Part:
 class Progress:
     """How far this process's builds of parts are.
 
-    `now` are the names of those that are at work here, `elsewhere` of what another run builds and is waited for: that
-    may be no part of ours, so that there is no `total`.
+    `now` names the parts being built here, `elsewhere` those that another run builds and we wait for. These may not be
+    among our parts, so there is no `total` for them.
     """
 
     done: int
@@ -101,7 +101,7 @@ def progress() -> Progress | None:
 
 
 def shown() -> None:
-    """Note that somebody shows `progress`, and will again in a moment: no lines are needed."""
+    """Note that a spinner shows `progress` and will do so again in a moment, so no lines are needed."""
     _board.shown = time.monotonic()
 
 
@@ -166,7 +166,7 @@ def whole(built: Path) -> bool:
 
 @contextmanager
 def workshop(target: Path) -> Iterator[Path]:
-    """A folder beside `target` to make it in, for who holds its lock: what a killed process left there is removed."""
+    """A folder beside `target` to make it in, for the holder of its lock. Removes what a killed process left there."""
     prefix = f"{target.name}-making-"
     for left in target.parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -195,7 +195,7 @@ def _waiting_for(what: str) -> Iterator[None]:
 
 
 def _at_once() -> int:
-    """One more than there are cores: now and then one waits for what another builds."""
+    """One more than the number of cores, because now and then a build waits for another."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores + 1, _MOST_AT_ONCE)
 

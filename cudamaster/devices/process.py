@@ -42,14 +42,14 @@ def run_limited(
 ) -> Ran:
     """Run `command` for at most `limit_s` seconds; `stderr` of the result holds both streams, cut in the middle.
 
-    Output goes to a file rather than a pipe, so that a program that prints without end cannot fill our memory; a
-    limit on file size bounds that, and with it the memory that processes share. `held` are descriptors that stay open
-    in the child: a lock held through one is held for as long as the child lives, even when we are killed. Without an
-    `environment` it gets that of tools (keys.py). It runs on `cores` alone, where any are given. DeviceError where the
-    program cannot be started.
+    Output goes to a file rather than a pipe, so a program that prints without end cannot fill our memory. A limit on
+    file size bounds the file, and the memory that processes share. `held` are descriptors that stay open in the child:
+    a lock held through one lasts as long as the child lives, even if we are killed. Without an `environment` the child
+    gets that of tools (keys.py). If `cores` are given, it runs only on them. Raises DeviceError if the program cannot
+    be started.
 
-    `goes_on`, which may take its time, says whether a program that was started ahead is to go on: then it is sent a
-    line, and its seconds count from there; else it is killed.
+    `goes_on` is for a program that was started early. It may take its time and returns whether the program continues:
+    then the program gets a line, and its seconds count from there; otherwise it is killed.
     """
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -84,7 +84,7 @@ def run_limited(
         except subprocess.TimeoutExpired:
             expired = True
         finally:
-            # Also when it ended by itself: what it started must not outlive it.
+            # Also if it ended by itself: its children must not outlive it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             _running.discard(process.pid)
@@ -104,9 +104,9 @@ def run_limited(
 
 
 def require_room(ran: Ran) -> None:
-    """Raise OSError where a compiler failed because a disk is full: that says nothing of what it compiled.
+    """Raise OSError if a compiler failed because a disk is full, which is not the fault of what it compiled.
 
-    Its words alone prove nothing, since a source can have them said; and there are none where they found no room.
+    Its message alone proves nothing, since a source can make it print that; and on a full disk there may be no message.
     """
     if ran.exit_code == 0 or ran.expired or (ran.stderr.strip() and _FULL not in ran.stderr):
         return
@@ -117,7 +117,7 @@ def require_room(ran: Ran) -> None:
 
 
 def _tell(process: subprocess.Popen[bytes], goes_on: bool) -> None:
-    """Send a program that waits on standard input on its way, or kill it."""
+    """Let a program that waits on standard input continue, or kill it."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):  # it has ended, which its exit code tells
         if goes_on:
@@ -128,9 +128,9 @@ def _tell(process: subprocess.Popen[bytes], goes_on: bool) -> None:
 
 
 def end_all() -> None:
-    """Kill what other threads run, when this process is about to end; what they start from now on is killed as well.
+    """Kill the programs of all other threads, because this process is about to end; later ones are killed as well.
 
-    Who waits for a program then waits for ever: that it was killed says nothing of it.
+    A thread that waits for such a program never returns: a program killed by us must not look like one that failed.
     """
     _ending.set()
     for group in tuple(_running):
@@ -155,7 +155,7 @@ def threads(most: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def ends(output: BinaryIO) -> str:
-    """Start and end of a file: a checker's report begins with what matters, a crash ends with it."""
+    """The start and end of a file: a checker's report begins with what matters, a crash ends with it."""
     size = output.seek(0, os.SEEK_END)
     output.seek(0)
     text = output.read(2 * _KEPT_BYTES if size <= 2 * _KEPT_BYTES else _KEPT_BYTES)

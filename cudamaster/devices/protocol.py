@@ -1,4 +1,4 @@
-"""What every device can do. Guards, verdicts and strategies know devices by this alone."""
+"""What every device can do. Guards, verdicts and strategies know devices only through this."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from cudamaster.devices.parts import Part
 
 if TYPE_CHECKING:
     from cudamaster.devices.ncu import NoProfile
+    from cudamaster.guards.flags import Flags
+    from cudamaster.guards.refusal import Refusal
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Result of one compiler call. `object` is None when it failed, and `log` then says why.
+    """Result of one compiler call. `object` is None if it failed, and `log` then says why.
 
     `unsupported` is set when the source is beyond what this device can execute: the construct and its line.
     """
@@ -34,8 +36,8 @@ class Compiled:
 class Ran:
     """A finished harness process. `signal` is set when it was killed by one; `expired` by our own limit.
 
-    `seconds` are those from when its candidate was there; `ahead` it ran before that, and `waited` is how long whoever
-    asked for it waited beside that, for a device that others held above all.
+    `seconds` count from when its candidate was built; `ahead` is how long it ran before that, and `waited` how long its
+    caller waited besides, mainly for a device that others held.
     """
 
     exit_code: int | None
@@ -55,7 +57,7 @@ NEVER_RUN = Ran(exit_code=None, signal=None, expired=False, stderr="", seconds=0
 class MeasuringProtocol:
     """The measuring protocol of a device: how many calls by how many pairs of processes, and what is too long for it.
 
-    `work_limit` is the largest card weight T of a timed case that is run beside the lightest one, None for no limit. A
+    `work_limit` is the largest card weight T of the timed cases that run besides the lightest one, None for no limit. A
     single call is stopped after `call_limit_s`, or a thousand times the baseline's time if that is longer.
     """
 
@@ -76,11 +78,22 @@ class ObjectRules:
     state: frozenset[str] | None
 
 
-def linker_options(libraries: Sequence[Path]) -> list[str]:
-    """The linker's options for shared libraries, by their paths: it finds them there again when it is run.
+@dataclass(frozen=True)
+class Preprocessor:
+    """How the source guard sees a region: a compiler of the host, its folders of headers, what the device's compiler
+    predefines (NAME or NAME=VALUE), and the headers that it includes first."""
 
-    Whatever order the compiler passes them in, they are linked; and the old kind of tag counts for libraries of
-    libraries too.
+    compiler: str
+    folders: tuple[Path, ...]
+    defines: tuple[str, ...]
+    first: tuple[str, ...]
+
+
+def linker_options(libraries: Sequence[Path]) -> list[str]:
+    """The linker's options for shared libraries, by their paths, where the executable finds them again when it runs.
+
+    They are linked in whatever order the compiler passes them. The old kind of tag also applies to libraries of
+    libraries.
     """
     folders = dict.fromkeys(f"-rpath={library.parent}" for library in libraries)
     return ["--no-as-needed", *map(str, libraries), "--disable-new-dtags", *folders] if libraries else []
@@ -96,16 +109,16 @@ def baseline_alone(words: Sequence[str]) -> list[str]:
     return worker_words("baseline", [word for option, word in pairwise(words) if option == "--baseline"])
 
 
-# Who looks on in an observed build: `trace` counts what a kernel does, `check` finds what is wrong with it.
+# The observer of an observed build: `trace` counts what a kernel does, `check` finds faults.
 Observer = Literal["trace", "check"]
 
 
 @runtime_checkable
 class Observing(Protocol):
-    """A device that can look on while it executes: the CPU device."""
+    """A device that can observe what it executes: the CPU device."""
 
     def observer_fingerprint(self, observer: Observer) -> str:
-        """Hash of what observed builds have beside the device's fingerprint."""
+        """Hash of what observed builds have in addition to the device's fingerprint."""
         ...
 
     def flags_of_builds(self, flags: Sequence[str]) -> Sequence[Sequence[str]]:
@@ -123,7 +136,35 @@ class Observing(Protocol):
         ...
 
     def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a linked harness; what the observer has to say goes to `notes`, which it may read first."""
+        """Run a linked harness; the observer writes to `notes`, which it may read first."""
+        ...
+
+
+class Unit(Protocol):
+    """One GPU, as far as what is measured of it has to be known again."""
+
+    @property
+    def uuid(self) -> str:
+        """Names it among all GPUs."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """Version of the driver."""
+        ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A device whose limits can be measured by bench/harness/limits.cu: a GPU. Others have no floor under a time."""
+
+    @property
+    def gpu(self) -> Unit:
+        """The GPU that the limits are of."""
+        ...
+
+    def limits_flags(self) -> tuple[str, ...]:
+        """Flags that limits.cu is compiled with."""
         ...
 
 
@@ -147,17 +188,17 @@ class Device(Protocol):
 
     @property
     def emulated(self) -> bool:
-        """Whether its times are no measurement of a GPU."""
+        """Whether its times are not measured on a GPU."""
         ...
 
     @property
     def shares_driver(self) -> bool:
-        """Whether what is run on other devices of the machine may hold up calls that ask the driver for memory."""
+        """Whether runs on other devices of the machine may delay calls that allocate through the driver."""
         ...
 
     @property
     def default_command(self) -> str:
-        """The compile command that a candidate has when no agent chose one; it builds candidate.cu to candidate.o."""
+        """The compile command of a candidate if no agent chose one; it builds candidate.cu to candidate.o."""
         ...
 
     @property
@@ -179,7 +220,7 @@ class Device(Protocol):
 
         `flags` were checked by the flag guard. Includes of `mskb/...` and `reference/...` resolve to bench/.
         `debug` asks for the memory-checking build where the device has one (AddressSanitizer on the CPU).
-        A compiler that says no is a Compiled without object; DeviceError is for a compiler that is not there.
+        If compiling fails, the Compiled has no object; DeviceError is for a missing compiler.
         """
         ...
 
@@ -189,15 +230,19 @@ class Device(Protocol):
         ...
 
     def parts(self) -> Sequence[Part]:
-        """What is built once for the device, whatever the task, the longest first; it may be built at any time."""
+        """What is built once for the device, for all tasks, longest first; it may be built at any time."""
         ...
 
     def include_folders(self) -> tuple[Path, ...]:
-        """Folders of the CUDA headers that candidates see, for the preprocessing of the source guard."""
+        """Folders of the headers that candidates see beside the host's own."""
         ...
 
-    def predefined(self) -> tuple[str, ...]:
-        """Macros, as NAME or NAME=VALUE, that the device's compiler predefines beyond a host compiler's."""
+    def preprocessor(self) -> Preprocessor:
+        """What expands a region for the source guard. Raises DeviceError where that does not run: no region's fault."""
+        ...
+
+    def parse_command(self, command: str) -> Flags | Refusal:
+        """The flags of a candidate's compile command that are allowed here, or why it is refused. Raises nothing."""
         ...
 
     def object_rules(self) -> ObjectRules:
@@ -209,7 +254,7 @@ class Device(Protocol):
     ) -> Compiled:
         """Link harness and candidate objects with the device's runtime; `object` is the executable.
 
-        `libraries` are shared ones, which the executable finds again where they lie.
+        `libraries` are shared ones, which the executable finds again at the same path.
         """
         ...
 
@@ -226,18 +271,18 @@ class Device(Protocol):
     ) -> Ran:
         """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile.
 
-        What measures runs `alone` on the device; checks may share it with each other. With `quiet` no run of ours is on
-        another device of the machine either: calls that ask the driver for memory wait for all that it does.
+        A measurement runs `alone` on the device; checks may share it. With `quiet` no run of ours uses another device
+        of the machine either: calls that allocate through the driver wait for everything that it does.
 
-        A judge with a `gate` is started ahead of its candidate and waits for it there; the gate then says what is to be
-        quiet. Where it closes the judge is ended, and what this gives says nothing.
+        A judge with a `gate` starts before its candidate is built and waits for it there; the gate then says whether to
+        be quiet. If the gate closes, the judge is ended, and the result means nothing.
         """
         ...
 
     def profile(
         self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
-        """Profile one call of a candidate's worker at the case with that label; why there is no profile, otherwise.
+        """Profile one call of a candidate's worker at the case with that label, or say why there is no profile.
 
         `judge` is the judge's command without the candidate.
         """

@@ -1,6 +1,6 @@
-"""What nvidia-smi says of the GPUs of this machine.
+"""What nvidia-smi says about the GPUs of this machine.
 
-It takes up to a second, as the driver comes up: a command may ask `ahead`, while Python loads its modules.
+It takes up to a second while the driver starts, so a command may ask `ahead`, while Python loads its modules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ahead() -> None:
 
 def gpus() -> tuple[tuple[str, ...], ...]:
     """Of each GPU: name, UUID, compute capability, driver, memory, largest clocks of SM and memory, power limit."""
-    with _asking:  # whoever comes second finds the answer
+    with _asking:  # the second caller finds the answer
         return _answer()
 
 

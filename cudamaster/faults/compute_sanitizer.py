@@ -225,7 +225,7 @@ def _failure(words: Sequence[str], started: int, ended: int, unprinted: int) -> 
 
 
 def _records(text: str) -> Iterator[list[str]]:
-    """What stands behind the prefix, as records: a title, and the lines that are indented below it."""
+    """The log without its prefix, as records: a title, and the lines indented below it."""
     record: list[str] = []
     for line in text.splitlines():
         if not line.startswith("========="):

@@ -26,7 +26,7 @@ _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
 @dataclass(frozen=True)
 class Looked:
-    """What a run of the build that looks for faults came to, and what was found."""
+    """The result of a run of the build that looks for faults, and what it found."""
 
     judgement: Judgement
     reports: tuple[SanitizerReport, ...]
@@ -89,7 +89,7 @@ class FaultFinder:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
         of its own, what that says.
 
-        Raises DeviceError where there is no such tool, and UsageError for a candidate that does not build.
+        Raises DeviceError if there is no such tool, and UsageError for a candidate that does not build.
         """
         path = compute_sanitizer.find()
         looks = isinstance(self._device, Observing)
@@ -119,7 +119,7 @@ class FaultFinder:
                 return tuple(pool.map(lambda tool: self._sanitize_with(path, tool, worker, seed), tools))
 
     def sanitized(self, verdict: Verdict, candidate: Candidate) -> Verdict:
-        """The verdict on a new best, once compute-sanitizer has looked at it too, where it is there."""
+        """The verdict on a new best after compute-sanitizer has checked it too, if that is installed."""
         if self._device.emulated:
             return verdict
         if compute_sanitizer.find() is None:
@@ -137,7 +137,7 @@ class FaultFinder:
         return replace(verdict, status=Status.FAULT, detail=detail, log=log, score=None, speed=None)
 
     def explained(self, verdict: Verdict, candidate: Candidate) -> Verdict:
-        """A fault on a GPU with what memcheck says of it, where that is there: a CUDA error names no line."""
+        """A fault on a GPU with memcheck's findings, if it is installed: a CUDA error names no line."""
         if verdict.status is not Status.FAULT or self._device.emulated or compute_sanitizer.find() is None:
             return verdict
         (report,) = self.sanitize(candidate, (Tool.MEMCHECK,))

@@ -1,7 +1,7 @@
 """The flag guard: the agent's compile command is read, never run.
 
-Only flags that change how the candidate's own kernels are compiled are allowed. What could add code, files or
-programs to the build (-include, -I, -l, -rdc, -ccbin, @file) is refused by not being listed.
+Only flags that change how the candidate's own kernels are compiled are allowed. Flags that could add code, files or
+programs to the build (-include, -I, -l, -rdc, -ccbin, @file) are refused because they are not listed.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _gencode(value: str) -> list[str] | Refusal:
 
 
 def _consistent(flags: Flags) -> Flags | Refusal:
-    """Targets given twice make nvcc stop, or build what nobody asked for."""
+    """A target given twice makes nvcc stop or build something else."""
     arches = [flag for flag in flags.arguments if flag.startswith("-arch=")]
     gencodes = [flag for flag in flags.arguments if flag.startswith("-gencode=")]
     if len(arches) > 1 or (arches and gencodes):

@@ -1,8 +1,8 @@
 """A parsed view of the region in which CUDA's own syntax is plain C++ again.
 
-The CUDA grammar stumbles over `struct __align__(16) V`, `__cluster_dims__`, launches of templates and more, so
-qualifiers, attributes, asm statements and launch configurations are blanked before parsing and remembered by
-their place. Blanks keep every offset and every line as it was.
+The CUDA grammar fails on `struct __align__(16) V`, `__cluster_dims__`, launches of templates and more. So qualifiers,
+attributes, asm statements and launch configurations are blanked before parsing and remembered by their position. Blanks
+keep every offset and every line.
 """
 
 from __future__ import annotations

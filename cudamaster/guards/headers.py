@@ -1,4 +1,4 @@
-"""Headers that a region may include. What is not listed is refused: libraries that do the task, and the system."""
+"""Headers that a region may include. All others are refused, such as libraries that do the task, and the system's."""
 
 _CUDA = """
     builtin_types.h channel_descriptor.h cooperative_groups.h cooperative_groups/memcpy_async.h

@@ -1,8 +1,8 @@
 """Preprocessing tokens of C++ text, with the line each one came from.
 
-The guards need what no parser gives them: directives in branches that are not taken, tokens that a grammar
-stumbles over, and the certainty of seeing strings and comments where the compiler sees them. Nothing here
-judges; a comment or raw string without an end is one token of kind BAD, as it is for the compiler.
+The guards need what no parser gives them: directives in branches that are not taken, tokens that a grammar does not
+know, and strings and comments exactly where the compiler sees them. This module does not judge. A comment or raw string
+without an end is one token of kind BAD, as it is for the compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names that a region may not use, and what to say about each. Linking is held by the object guard's own list."""
+"""Names that a region may not use, and the message for each. For linking, the object guard has a list of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONDITION_MACROS = re.compile(
     r"|__CUDACC_RTC__|__INTELLISENSE__|_MSC_VER|_WIN32|_WIN64|__HIPCC__|__HIP__|__HIP_PLATFORM_AMD__|__HIP_DEVICE_COMPILE__"
 )
 
-# Of the harness, and of the CPU device: a kernel that knew in which of its builds it is could do less in one of them.
+# Names of the harness and of the CPU device: a kernel that recognised its build could do less in one of them.
 # Nothing of a region has "mskb" anywhere in its name: tools tell the harness's own kernels from others by that.
 HARNESS = re.compile(r".*mskb.*|_*MSKB\w*|_*cudamaster\w*|_*CUDAMASTER\w*", re.ASCII)
 
@@ -126,8 +126,8 @@ _WORDS = words(
 _FORBIDDEN = tuple((re.compile(pattern), what, fix) for pattern, what, fix in _FORBIDDEN_GROUPS)
 
 
-# Of these, names that a region may give to functions of its own: whatever else it calls by them the object guard sees,
-# all but exit.
+# Those of them that a region may give to its own functions. Any other call by such a name is seen by the object guard,
+# except for exit.
 OWN_WORDS = _WORDS - {"exit"}
 
 

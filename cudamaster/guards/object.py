@@ -1,8 +1,7 @@
-"""The object guard: what the compiler made of the candidate, and its preparation for linking.
+"""The object guard checks what the compiler made of the candidate, and prepares it for linking.
 
-This guard does not depend on the source guard having understood everything. It sees every call out of the
-candidate, every constructor, and every variable that outlives a call. It does not see what code does with
-pointers.
+It does not depend on the source guard having understood everything. It sees every call out of the candidate, every
+constructor, and every variable that outlives a call. It does not see what code does with pointers.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def preprocess(
 ) -> str | Refusal:
     """`compiler -E` over the region, with line markers, or a Refusal with the preprocessor's own complaint.
 
-    `defines` are NAME or NAME=VALUE: what the compile command defines and what the real compiler predefines
+    `defines` are NAME or NAME=VALUE: the compile command's definitions, and those that the real compiler predefines
     (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). Files that a region
     may not open are not read here either. `flags` are others of the compiler's, on which its own macros depend. An
     OSError for a compiler that cannot be started is the caller's to explain.

@@ -1,4 +1,4 @@
-"""The answer of a guard that says no."""
+"""A guard's refusal."""
 
 from dataclasses import dataclass
 

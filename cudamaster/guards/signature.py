@@ -1,7 +1,7 @@
-"""The wrapper's parameter list, compared as C linkage compares it: by number and types, whatever is const.
+"""The wrapper's parameter list, compared as C linkage does: by number and types, ignoring const.
 
-Text decides where it can. What it cannot tell, such as a type that a template makes, is put to the compiler, in
-assertions behind the region.
+The text decides if it can. What it does not show, such as a type made by a template, the compiler checks through
+assertions after the region.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The source guard: may this region be compiled and run?
 
-It judges the region after preprocessing, so that a macro hides nothing, and its directives and names before, so
-that an untaken branch hides nothing either. What it lets through knowingly: whatever a call does with memory in
-device buffers, which the harness meets with fresh inputs, and host code that reads or writes through wild
-pointers, which only a process of its own could stop.
+It judges the region after preprocessing, so that a macro hides nothing, and its directives and names before, so that an
+untaken branch hides nothing either. Two things pass on purpose: whatever a call does with memory in device buffers,
+which fresh inputs defeat, and host code that reads or writes through wild pointers, which the worker's own process
+contains.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the host side would keep between calls: variables of static storage, and device variables used as such."""
+"""Finds what the host side would keep between calls: variables of static storage, and device variables used as such."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYMBOL_CALLS = words(
 )
 _UNEVALUATED = frozenset({"sizeof_expression", "decltype", "alignof_expression"})
 _CONSTANT_CALLS = frozenset({"dim3", "sizeof", "make_float2", "make_float4", "make_int2", "make_int4"})
-# What compilers compute themselves, as long as the region means nothing of its own by these names.
+# Functions that compilers evaluate themselves, unless the region gives these names a meaning of its own.
 _FOLDED = re.compile(
     r"__builtin_(?:(?:inf|nan|huge_val)[fl]?|(?:clz|ctz|ffs|popcount)l{0,2})"
     r"|(?:::)?(?P<limits>(?:cuda::)?std::numeric_limits)<[\w:]+>::\w+"

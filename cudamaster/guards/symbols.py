@@ -1,7 +1,7 @@
 """Which undefined symbols, constructors and variables a real nvcc object of a candidate may carry.
 
-Allow-lists, one line per group with its reason. What is missing is refused: getenv, open, dlopen, fork, printf,
-time, pthread_create, cublas and everything that nobody thought of.
+Allow-lists, one line per group with its reason. Everything else is refused: getenv, open, dlopen, fork, printf, time,
+pthread_create, cublas and whatever nobody thought of.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HOST_SYMBOLS = frozenset(
     }
 )
 
-# Functions that ask the driver for something, in a machine where all GPUs have one driver: such a call takes a hundred
-# times as long while processes on another GPU start, end or are profiled.
+# Functions that call the driver, which all GPUs of a machine share: such a call takes a hundred times as long while
+# processes on another GPU start, end or are profiled.
 CUDA_OF_THE_DRIVER = frozenset(
     {
         r"cuda(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool|MemGetInfo|Stream(?:Create|Destroy)"

@@ -1,1 +1,1 @@
-"""How the judge is run, and what its report says of a candidate."""
+"""Runs the judge, and reads what its report says about a candidate."""

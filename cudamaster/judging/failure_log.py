@@ -1,7 +1,7 @@
 """What is wrong with a kernel, in the words of the log that a person and the Debug agent read.
 
-First how many cases failed and which sizes tell them from those that passed, then the failing cases: which elements,
-what they are and what they should be. Judging is not done here.
+First it says how many cases failed and which sizes distinguish them from those that passed. Then come the failing
+cases: which elements, what they are and what they should be. This module does not judge.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from cudamaster.core.values import CaseVerdict, OutputCheck, Status
 
 _SHOWN_WITH_ELEMENTS, _SHOWN, _LISTED = 2, 6, 12
 _LONGEST_LABEL = 80
-# How seldom a rule may tell cases apart by accident, were the failing ones drawn by lot: there are many rules.
+# The chance with which a rule may separate randomly chosen failing cases. It is small because there are many rules.
 _ACCIDENT = 1 / 50
 
 
 def most_telling(failed: Sequence[CaseVerdict]) -> list[CaseVerdict]:
-    """Failing cases, those first in which some elements are right: there it shows which ones are not."""
+    """Failing cases. Those with some right elements come first, because they show which elements are wrong."""
     return sorted(failed, key=lambda v: not any(0 < o.mismatches < o.elements for o in v.outputs))
 
 
 def explain(verdicts: Sequence[CaseVerdict], sizes: Mapping[str, Mapping[str, Number]]) -> str:
-    """The log of cases of which some failed.
+    """The log of cases, some of which failed.
 
     `sizes` are the values of every size by the case's label.
     """
@@ -55,9 +55,9 @@ def telling_sizes(
     names: Sequence[str],
     usual: Mapping[str, Number],
 ) -> list[str]:
-    """Sentences on what one of the sizes `names` has to do with which cases fail.
+    """Sentences on how one of the sizes `names` relates to which cases fail.
 
-    `usual` are the values of sizes that most cases leave as they are. Nothing is said where cases are too few to tell.
+    `usual` are the values of sizes that most cases keep. There are no sentences if there are too few cases to tell.
     """
     if len(passed) < 2 or not failed:
         return []
@@ -104,7 +104,7 @@ def _powers_of_two(largest: int) -> Iterator[int]:
 
 
 def _usual(untouched: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
-    """Sizes that have the same value wherever a case does not set them."""
+    """Sizes that have the same value in every case that does not set them."""
     values: dict[str, set[Number]] = {}
     for sizes in untouched:
         for name, value in sizes.items():

@@ -1,7 +1,6 @@
 """How the judge is run: which workers, cases and options its command names, and its report judged.
 
-Evaluations, contests and the search for faults differ in what they ask of the judge; what each of its runs has in
-common is here.
+Evaluations, contests and the search for faults ask the judge different things; what all its runs share is here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from cudamaster.tasks.cards import Case, TaskCard
 CHECK_LIMIT_S = 600.0
 _FAILED = {"fault": 70, "timeout": 75}  # the judge's exit codes where a line of this kind ends a run
 _NOT_UP = "failed at its start"  # the error of a worker that made no call (mskb/workers.h)
-CHUNK_BYTES = 2 << 20  # memory in larger pieces is asked of the driver, call by call (mskb/used_process.h)
+CHUNK_BYTES = 2 << 20  # larger allocations go to the driver in every call (mskb/used_process.h)
 VERIFY = ("--cases", "verify", "--calls", "0")
 
 Reported = tuple[list[Line], Ran]
@@ -50,7 +49,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class _Ahead:
-    """A run that was started ahead of its candidate: the judge's command, and what comes of it."""
+    """A run that started before its candidate was built: the judge's command, and its result."""
 
     gate: Gate = field(default_factory=Gate)
     command: Future[list[str]] = field(default_factory=Future)
@@ -132,17 +131,17 @@ class Trials:
     ) -> Judgement:
         """The judgement on those cases, by the judge run with those options.
 
-        `trusted` is a candidate that is the baseline itself, which has no reason to lie about its times. Where others'
-        times are refused for what the judge's own clock says, all is measured once more: a program that keeps
-        the processor busy makes an honest process look like that, but not twice, and who lies does so again.
+        `trusted` is a candidate that is the baseline itself, which has no reason to lie about its times. If the judge's
+        own clock contradicts another candidate's times, everything is measured once more: a busy processor makes an
+        honest process look like a liar once but not twice, and a liar lies again.
 
-        Where the judge itself fails beside a candidate, as one that takes all of a GPU's memory makes it fail, the
-        baseline is run alone, and then both again: a judge that fails only with the candidate is that one's doing.
-        BaselineError where it is not.
+        If the judge itself fails next to a candidate, for example one that takes all of a GPU's memory, the baseline
+        runs alone, and then both run again. If the judge fails only with the candidate, the candidate is to blame;
+        otherwise this raises BaselineError.
 
-        Calls that ask the driver for large pieces of memory wait for what it does for the machine's other GPUs. Where
-        that is seen, all is measured again, and from then on, while nothing of ours is run on those; with `quiet` at
-        once. What was told of it `together` with others counts all the same where no such piece was asked for.
+        Calls that allocate large memory through the driver wait for what it does for the machine's other GPUs. If that
+        is seen, everything is measured again, from then on while nothing of ours runs on those GPUs; with `quiet` from
+        the start. Results from a run `together` with others still count if no such allocation was made.
         """
 
         quiet = quiet or (self._quiet and tuple(self._command(workers, cases, options, seed)) not in self._told)
@@ -207,9 +206,9 @@ class Trials:
         quiet: bool = False,
         doing: str | None = None,
     ) -> Reported:
-        """What the judge reported, not judged yet, and what became of its process; `doing` is for who waits.
+        """What the judge reported, not judged yet, and how its process ended. `doing` is shown to whoever waits.
 
-        A run that was started `ahead` goes on; one of a batch has ended (`together`).
+        A run that was started `ahead` continues; one of a batch has ended (`together`).
         """
         command = self._command(workers, cases, options, seed)
         if not quiet and (told := self._told.pop(tuple(command), None)) is not None:
@@ -228,11 +227,11 @@ class Trials:
 
     @contextmanager
     def together(self, trials: Sequence[Trial]) -> Iterator[None]:
-        """Runs trials of candidates that are there by one judge, which keeps its own process and the baseline's.
+        """Runs trials of built candidates by one judge, which keeps its own process and the baseline's.
 
-        Inside the block `report`, asked for one of them, gives what became of it, once. One that came to no end, as
-        where the judge itself failed or was stopped, is run by a judge of its own then, and so is one whose process
-        did not come up. All of them time calls, or none does.
+        Inside the block, `report` gives each trial's result once. A trial without an end, because the judge itself
+        failed or was stopped, is then run by a judge of its own, and so is one whose process did not start. Either all
+        of them time calls, or none does.
         """
         commands = [self._command(self.workers(t.candidate), t.cases, t.options, t.seed) for t in trials]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
@@ -253,10 +252,10 @@ class Trials:
 
     @contextmanager
     def ahead(self) -> Iterator[Callable[[Trial], None]]:
-        """Gives what starts a run of the judge ahead of its candidate, once.
+        """Gives a function that starts a run of the judge before its candidate is built, once.
 
-        The judge, the baseline's process and the reference of the first case are ready when the candidate is; `report`,
-        asked for the same run, has it go on. Where nobody asks it is ended when the block is left.
+        The judge, the baseline's process and the reference of the first case are ready when the candidate is. `report`
+        for the same run lets it continue. If `report` is not called, the run ends with the block.
         """
         ahead = _Ahead()
         with threads(1) as pool:
@@ -336,7 +335,7 @@ class Trials:
         return command
 
     def large(self, seed: int) -> list[Case]:
-        """Large held-out cases; on a device with a work limit those no heavier than a timed case that is run."""
+        """Large held-out cases; on a device with a work limit, only those no heavier than a timed case that runs."""
         drawn, limit = list(held_out.draw(self._card, seed, largest=True)), self._work_limit()
         if limit is None:
             return drawn
@@ -344,7 +343,7 @@ class Trials:
         return [case for case in drawn if case.weight <= heaviest]
 
     def _work_limit(self) -> float | None:
-        """Weight of the heaviest timed case that is run: the lightest one is in any case, so that there is a score."""
+        """Weight of the heaviest timed case that runs. The lightest one always runs, so that there is a score."""
         limit = self._protocol.work_limit
         lightest = min(case.weight for case in self._card.cases if case.sweep)
         return None if limit is None else max(limit, lightest)
@@ -357,14 +356,14 @@ def _alone(command: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class _RunOfBatch:
-    """One of the runs of a judge: the command that it stands for, and the folder for its report and its output."""
+    """One of a judge's runs: the command that it stands for, and the folder for its report and output."""
 
     command: Sequence[str]
     folder: Path
 
     @property
     def options(self) -> str:
-        """What the batch's file says of it: a word each line, and an empty line. The baseline is that of all runs."""
+        """Its part of the batch's file: one word per line, then an empty line. All runs share the baseline."""
         own = self.command[1 + len(baseline_alone(self.command)) :]
         words = [*own, "--report", str(self._report), "--output", str(self._log)]
         return "".join(f"{word}\n" for word in words) + "\n"
@@ -378,13 +377,13 @@ class _RunOfBatch:
         return self.folder / "log"
 
     def told(self) -> Reported | None:
-        """What the judge reported of it, where it came to an end that the candidate has to answer for."""
+        """What the judge reported about it, if it came to an end for which the candidate is responsible."""
         lines = parse(self._report.read_text("utf-8", "replace")) if self._report.is_file() else []
         last = lines[-1] if lines else None
         if isinstance(last, End):
             code = 0 if last.ok else 1
         elif isinstance(last, Fault) and last.error == _NOT_UP:
-            return None  # those before it may have left the device in no state to begin with
+            return None  # earlier ones may have left the device in a bad state
         elif isinstance(last, Fault | Timeout) and last.who == "candidate":
             code = _FAILED[last.event]
         else:

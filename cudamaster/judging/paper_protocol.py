@@ -1,12 +1,12 @@
-"""What the paper's own protocol says of a kernel, to be read beside our verdict (paper section 3.3).
+"""What the paper's own protocol says about a kernel, beside our verdict (paper section 3.3).
 
-After warm-ups, which leave the caches hot, calls are made one behind the other on the same inputs, first of the
-baseline, then of the candidate; S is the ratio of their means, and outputs within 1e-5 of the baseline's are right.
-None of it is part of a verdict: a result that is kept from the call before is as good as a computed one here, and 1e-5
-is less than a large sum rounds by and more than many a small value is.
+After warm-up calls, which leave the caches warm, calls follow each other on the same inputs, first the baseline's, then
+the candidate's. S is the ratio of their means, and outputs within 1e-5 of the baseline's are right. None of this is
+part of a verdict: here a result kept from the previous call is as good as a computed one, and 1e-5 is less than the
+rounding of a large sum and more than many a small value.
 
-Kernels that were published for the listed sizes are asked at those alone: whether they are right there, by our own
-checks, is told beside our verdict, which odd sizes and held-out ones are part of.
+Kernels that were published for the listed sizes run only at those. Whether our own checks find them right there is
+reported beside our verdict, which includes odd and held-out sizes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PaperScore:
-    """What became of a candidate; `cases` are those that were timed.
+    """A candidate's result; `cases` are those that were timed.
 
-    `status` and `detail` are what our own checks say of it by the listed sizes alone.
+    `status` and `detail` are what our own checks say about it at the listed sizes alone.
     """
 
     status: Status
@@ -55,7 +55,7 @@ class PaperScore:
 
     @property
     def score(self) -> float | None:
-        """P of paper eq. 2; None where the kernel failed or nothing was timed."""
+        """P of paper eq. 2; None if the kernel failed or nothing was timed."""
         weight = sum(case.weight for case in self.cases)
         if not self.correct or weight == 0:
             return None
@@ -63,7 +63,7 @@ class PaperScore:
 
     @property
     def within(self) -> bool:
-        """Whether all outputs were seen to be within `ALLOWED` of the baseline's; where there is no score, none was."""
+        """Whether all outputs were within `ALLOWED` of the baseline's; False if there is no score."""
         return self.score is not None and all(case.largest_difference <= ALLOWED for case in self.cases)
 
 

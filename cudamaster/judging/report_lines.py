@@ -1,4 +1,4 @@
-"""Lines of a harness's report (bench/include/mskb) as values: what has none of these forms is no line of the report.
+"""Lines of a harness's report (bench/include/mskb) as values. Only these forms are lines of the report.
 
 Fields that nobody here reads may come and go. Judging is not done here.
 """

@@ -1,7 +1,7 @@
-"""Turns what a harness process reported into a verdict. Reads nothing and runs nothing: lines in, Verdict out.
+"""Turns what a harness process reported into a verdict. It reads and runs nothing: lines in, Verdict out.
 
-Report lines are those of bench/include/mskb/harness.h. A kernel that fails is a status; when the baseline or the
-harness itself fails, that is our fault or the machine's, and a BaselineError.
+Report lines are those of bench/include/mskb/harness.h. A kernel that fails gets a status. If the baseline or the
+harness itself fails, we or the machine are to blame, and BaselineError is raised.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the ker
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a report amounts to: the overall status with a line for a person and a log for the Debug agent."""
+    """The meaning of a report: the overall status, with a line for a person and a log for the Debug agent."""
 
     status: Status
     detail: str
@@ -65,7 +65,7 @@ class Judgement:
 
     @property
     def score(self) -> float | None:
-        """P of paper eq. 2 over the timed cases; None unless every case that ran was right and one was timed."""
+        """P of paper eq. 2 over the timed cases; None unless every case that ran was right and any was timed."""
         return None if self.speed is None else self.speed.speedup
 
     @property
@@ -78,14 +78,14 @@ class Judgement:
 
     @property
     def complete(self) -> bool:
-        """Whether no case of the sweep was skipped, or timed without one call that counts."""
+        """Whether no case of the sweep was skipped or timed without a single valid call."""
         return not any(
             case.sweep and (case.skipped or (case.empty_us is not None and case.timing is None)) for case in self.cases
         )
 
 
 def parse(report: str) -> list[Line]:
-    """Lines of a report up to the first that is no whole line: a kill may have cut it, or something wrote over it."""
+    """Lines of a report up to the first incomplete one: a kill may have cut it, or something overwrote it."""
     lines: list[Line] = []
     for text in report.removesuffix("\n").split("\n"):
         line = report_lines.read(text)
@@ -100,11 +100,11 @@ def judge(
 ) -> Judgement:
     """The judgement on one harness process.
 
-    `cases` are those the process was asked to run, in order; what `doubted` processes say of their times has to fit
-    what the harness saw: the candidate's, and the rival's where one was timed in the baseline's place. Raises
-    BaselineError when the harness or the baseline failed before the candidate had run at all.
+    `cases` are those that the process was asked to run, in order. The times reported by `doubted` processes have to
+    agree with what the harness saw: the candidate's, and the rival's if one was timed in the baseline's place. Raises
+    BaselineError if the harness or the baseline failed before the candidate ran.
     """
-    # A line on a case that there is not is no line of this report, nor is what follows.
+    # A line on an unknown case does not belong to this report, nor does anything after it.
     known = list(itertools.takewhile(lambda line: not isinstance(line, OfCase) or line.index < len(cases), lines))
     lines = known if len(known) == len(lines) else _broken_off(known)
     begin = _begun(lines, ran, cases)
@@ -116,7 +116,7 @@ def judge(
     if status is Status.CORRECT and (gap := _gap(lines, ran, by_index, cases)):
         status, detail, log = Status.FAULT, gap, _tail(ran)
     if status is not Status.CORRECT and not any(v.status not in (None, Status.CORRECT) for v in verdicts) and verdicts:
-        # The process ended within a case: that case is the one that failed.
+        # The process ended during a case, so that case failed.
         verdicts = (*verdicts[:-1], replace(verdicts[-1], status=status, detail=detail))
     hardware, times = begin.device, of(Time, lines)
     for isolation in of(Isolation, lines):
@@ -141,7 +141,7 @@ def judge(
 
 
 def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
-    """What a reader of the times has to know of the GPU meanwhile."""
+    """What a reader of the times has to know about the GPU at that time."""
     times = of(Time, lines)
     turns = sum(len(time.baseline_us) + time.hot for time in times)
     others = sorted({other for time in times for other in time.others})
@@ -159,12 +159,12 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
 
 
 def _broken_off(lines: Sequence[Line]) -> list[Line]:
-    """What is left of a report before a line that is none: its end comes last, so one that came before is no end."""
+    """What remains of a report before an invalid line. The end comes last, so an earlier one is not the end."""
     return [line for line in lines if not isinstance(line, End)]
 
 
 def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
-    """The report's first line. BaselineError where what failed is not the candidate's doing."""
+    """The report's first line. Raises BaselineError for a failure that is not the candidate's doing."""
     tail, begin = _tail(ran), first(Begin, lines)
     if ran.exit_code == _HARNESS_FAILED or begin is None:
         raise BaselineError(
@@ -202,7 +202,7 @@ def _overall(
         return Status.TIMEOUT, f"stopped{where}: a call{whose} took longer than its limit{limit}", _tail(ran)
     if fault is not None:
         detail = f"{fault.error}{where}: {fault.detail}"
-        if fault.gone:  # what it said last is more telling than how it ended
+        if fault.gone:  # its last output says more than how it ended
             detail = f"{_fault_line(ran) or fault.detail}{where}"
         if fault.who != "candidate":
             detail = f"after the candidate ran, a call{_WHOSE[fault.who]} failed: {detail}"
@@ -222,7 +222,7 @@ def _overall(
 
 
 def _gap(lines: Sequence[Line], ran: Ran, by_index: Mapping[int, Sequence[Line]], cases: Sequence[Case]) -> str | None:
-    """What is missing in a report without a fault: a candidate is right only where each case was seen to be."""
+    """What is missing in a report without a fault: a candidate is right only if each case was checked."""
     if ran.exit_code != 0 or not all(end.ok for end in of(End, lines)):
         return f"the harness ended with exit code {ran.exit_code}, and no line of its report says why"
     wanted = Check if of(Check, lines) else Reference  # the baseline alone is not checked
@@ -267,7 +267,7 @@ def _case(case: Case, lines: Sequence[Line], doubted: Collection[str]) -> CaseVe
 
 
 def _timing(times: Time) -> Timing | None:
-    """The calls' times, unless there is none or one of them is no time."""
+    """The calls' times, unless there are none or one of them is not a time."""
     if not all(min(calls, default=0) > 0 for calls in (times.baseline_us, times.candidate_us)):
         return None
     whole = tuple(times.baseline_us), tuple(times.candidate_us)
@@ -275,10 +275,10 @@ def _timing(times: Time) -> Timing | None:
 
 
 def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
-    """What is wrong where a process says that calls took less time than the harness saw them take.
+    """The error if a process reports that calls took less time than the harness saw.
 
-    Its own clock is nearer to the call; the harness's includes a message each way, as it does for the other side. Where
-    a call takes milliseconds its messages are slower too.
+    The process's own clock is nearer to the call; the harness's includes a message each way, as it does for the other
+    side. If a call takes milliseconds, its messages are slower too.
     """
     said = {"candidate": times.candidate_us, "rival": times.baseline_us}
     for who, calls in said.items():
@@ -302,7 +302,7 @@ def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
 
 
 def _when(checks: Sequence[Check]) -> str:
-    """Which of the calls of a case were wrong, where not all were: each has inputs of its own."""
+    """Which of the calls of a case were wrong, if not all were. Each call has inputs of its own."""
     wrong = [number for number, check in enumerate(checks, 1) if not check.ok]
     if len(wrong) == len(checks):
         return ""
@@ -338,7 +338,7 @@ def _seconds(lines: Sequence[Line], ran: Ran) -> Seconds:
 
 
 def _fault_line(ran: Ran) -> str | None:
-    """The line of the output that names the fault, where a checker or the CPU device wrote one."""
+    """The line of the output that names the fault, if a checker or the CPU device wrote one."""
     marks = ("ERROR: AddressSanitizer", "cuda device fault")
     log = readable(ran.stderr)
     line = next((line.strip() for line in log.splitlines() if any(mark in line for mark in marks)), None)

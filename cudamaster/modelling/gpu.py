@@ -94,12 +94,12 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """The name that modelled times are told by, with the file's where it is the user's own."""
+        """The name beside modelled times, including the file's name if it is the user's own."""
         return f"{self.name} ({self.key}.yaml)" if self.own else self.name
 
     @property
     def limits(self) -> SmLimits:
-        """What an SM holds, as the calculation of occupancy takes it."""
+        """What an SM holds, in the form that the calculation of occupancy takes."""
         figures = self.figures
         return SmLimits(
             compute_capability=self.compute_capability,

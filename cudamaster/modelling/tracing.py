@@ -206,7 +206,7 @@ def _uneven(lines: Sequence[_Launch | _Event]) -> str | None:
 
 @dataclass(frozen=True)
 class _Call:
-    """Lines of a call; `reason` where it did not come to its end."""
+    """Lines of a call; `reason` says why it did not finish, if so."""
 
     lines: tuple[_Launch | _Event, ...]
     reason: str | None

@@ -111,7 +111,7 @@ class Modeller:
             yield
 
     def profile(self, candidate: Candidate, label: str) -> Profile | NoProfile:
-        """The modelled profile of a candidate's kernels at a timed case; why there is none, otherwise."""
+        """The modelled profile of a candidate's kernels at a timed case, or why there is none."""
         counts = self.counts(candidate, [label])[label]
         if isinstance(counts, str):
             return NoProfile(f"the call could not be modelled: {counts}")

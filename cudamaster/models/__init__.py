@@ -1,1 +1,1 @@
-"""What answers the four roles: any model that LiteLLM reaches, or the built-in playbook."""
+"""The models that answer the roles: any that LiteLLM reaches, or the built-in playbook."""

@@ -15,7 +15,7 @@ from cudamaster.models.protocol import REPLY_SECONDS, Model, Sampling
 
 @dataclass(frozen=True)
 class Choice:
-    """The name of the model for each role, the address of a server of one's own, and how all of them answer."""
+    """The name of each role's model, the address of the user's own server, and sampling options for all models."""
 
     names: Mapping[Role, str]
     base_url: str | None = None
@@ -37,8 +37,8 @@ def choose(
 ) -> Choice:
     """Resolve names: the role's own option, --model, $CUDAMASTER_<ROLE>_MODEL, $CUDAMASTER_MODEL, "playbook".
 
-    `roles` are those that the strategy asks. The base URL is `base_url`, else $CUDAMASTER_BASE_URL. Raises UsageError
-    for an empty name, and for an address that may hold a key.
+    `roles` are those that the strategy asks. The base URL is `base_url`, otherwise $CUDAMASTER_BASE_URL. Raises
+    UsageError for an empty name, and for an address that may contain a key.
     """
     own = by_role or {}
     names = {
@@ -52,7 +52,7 @@ def choose(
     for role, name in names.items():
         if not name.strip() or name != name.strip() or any(c.isspace() for c in name):
             raise UsageError(
-                f"{name!r} is no model name for the {role.value}.",
+                f"{name!r} is not a model name for the {role.value}.",
                 "Give one as PROVIDER/NAME, or `playbook`.",
             )
     url = checked_url(base_url or environ.get("CUDAMASTER_BASE_URL") or None)
@@ -62,7 +62,7 @@ def choose(
 def build(choice: Choice, reply_seconds: float | None = REPLY_SECONDS) -> dict[Role, Model]:
     """One model object per name, shared by the roles that name it. Nothing is imported or reached yet.
 
-    A whole reply may take `reply_seconds`, None for ever.
+    A whole reply may take `reply_seconds`; None for no limit.
     """
     built: dict[str, Model] = {}
     for name in choice.names.values():
@@ -76,10 +76,10 @@ def build(choice: Choice, reply_seconds: float | None = REPLY_SECONDS) -> dict[R
 
 
 def must_be_usable(choice: Choice) -> None:
-    """Raise for what the first call would tell only after measurements.
+    """Raise early for errors that the first call would show only after measurements.
 
-    That is UsageError for a name without a provider, and ModelError where a key is missing. Imports LiteLLM where one
-    is named; no server is reached.
+    That is UsageError for a name without a provider, and ModelError for a missing key. Imports LiteLLM if a model is
+    named; contacts no server.
     """
     for model in dict.fromkeys(build(choice).values()):
         if isinstance(model, LiteLLMModel):
@@ -89,10 +89,10 @@ def must_be_usable(choice: Choice) -> None:
 
 
 def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...]:
-    """What was asked for that is not sent to which of `models`, in words.
+    """Which options are not sent to which of `models`, in words.
 
-    Where nothing was asked for nothing is looked up; else this imports LiteLLM, which takes seconds. No server is
-    reached.
+    If no option was given, nothing is looked up; otherwise this imports LiteLLM, which takes seconds. Contacts no
+    server.
     """
     if sampling == Sampling():
         return ()
@@ -101,11 +101,11 @@ def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...
         options = model.left_out() if isinstance(model, LiteLLMModel) else ()
         told += [f"{model.name} takes no {option.replace('_', ' ')}: it is left out." for option in options]
         if isinstance(model, PlaybookModel):
-            told.append("The playbook is no model: temperature and reasoning effort mean nothing to it.")
+            told.append("The playbook is not a model: temperature and reasoning effort have no effect on it.")
     return tuple(told)
 
 
 def unpriced(models: Mapping[Role, Model]) -> tuple[str, ...]:
-    """Names of those of `models` whose calls have no known price. Imports LiteLLM where one is a model of its."""
+    """Names of those `models` whose calls have no known price. Imports LiteLLM if one of them needs it."""
     asked = dict.fromkeys(models.values())
     return tuple(model.name for model in asked if isinstance(model, LiteLLMModel) and not model.priced)

@@ -1,4 +1,4 @@
-"""A call that may hang, held to a limit whatever it waits for: a server that sends a byte a second never times out."""
+"""A time limit for a call that may hang, whatever it waits for: a server that sends a byte a second never times out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LOOKED_EVERY_S = 0.1
-_STOPPED_S = 1.0  # a wait that took so much longer is one in which the process was stopped
+_STOPPED_S = 1.0  # if a wait took this much longer, the process was stopped meanwhile
 
 
 class OutOfTime(Exception):
@@ -20,17 +20,18 @@ class OutOfTime(Exception):
 
 
 class _Abandoned(SystemExit):
-    """Ends the thread of a call that nobody waits for any more. No `except Exception` on its way takes it, and nothing
-    is printed where it comes when the call has just ended.
+    """Ends the thread of a call that nobody waits for any more.
+
+    No `except Exception` catches it, and nothing is printed if the call has just ended.
     """
 
 
 def in_time(call: Callable[[], T], limit_s: float | None, look: Callable[[], None] | None = None) -> T:
-    """What `call` returns or raises, or OutOfTime when that takes longer than `limit_s`; None is no limit.
+    """What `call` returns or raises, or OutOfTime if that takes longer than `limit_s`; None is no limit.
 
-    `look` is called several times a second meanwhile; what it raises ends the wait. The call has a thread of its own.
-    One that is given up is ended at the next thing that happens to it, which closes its connection: a server that still
-    sends need not go on. What came while the whole process was stopped is taken before anything is given up.
+    Meanwhile `look` is called several times a second; an exception from it ends the wait. The call has a thread of its
+    own. A call that is given up ends at its next Python instruction, which closes its connection, so a server stops
+    sending. A reply that arrived while the whole process was stopped is taken before the call is given up.
     """
     future: Future[T] = Future()
 

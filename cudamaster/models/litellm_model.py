@@ -1,7 +1,7 @@
-"""Any hosted or local model, by way of LiteLLM. The only module that imports litellm, at the first call.
+"""Any hosted or local model, through LiteLLM. The only module that imports litellm, at the first call.
 
-Keys are read from the environment by LiteLLM itself; this module never holds one, and takes every value that
-looks like one out of the errors and replies that it passes on.
+LiteLLM itself reads keys from the environment. This module never holds one, and removes every value that looks like one
+from the errors and replies that it passes on.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MISSING_KEY = re.compile(
     r"missing (?:\w+ )?(?:api key|credentials)|api_key client option must be set|unable to locate credentials", re.I
 )
 
-# LiteLLM's words, and those of the JSON reader, for a reply that is none.
+# Messages of LiteLLM and of the JSON reader for something that is not a reply.
 _NO_REPLY = re.compile(
     r"Expecting value: line|invalid response from LLM endpoint|provider returned .*(?:no 'choices'|'choices' that is)"
     r"|Invalid response object|recursion depth exceeded while decoding"
 )
-# The HTTP client's, for what came over a connection that stood.
+# Messages of the HTTP client for errors on a connection that was established.
 _NO_HTTP = {"RemoteProtocolError", "TooManyRedirects", "UnsupportedProtocol"}
-# LiteLLM's errors that say nothing of the cause: of a connection, and of an error that came with status 200.
+# LiteLLM's errors that do not say the cause: of a connection, and of an error that came with status 200.
 _WORDLESS = re.compile(r"(?:Exception -|Connection error\.)\s*$")
 
-# What is worth another try: the server is busy, slow, or was gone for a moment.
+# Errors worth another attempt: the server is busy, slow, or was gone for a moment.
 _UNREACHABLE = "it cannot be reached"
 _FAILS = "its server fails"
 _PASSING = {
@@ -81,16 +81,16 @@ _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrout
 
 
 class _Endless(BaseException):
-    """A reply goes on beyond what any model writes. No `except Exception` takes it for a connection that failed."""
+    """A reply is longer than any model writes. No `except Exception` mistakes this for a failed connection."""
 
 
 class LiteLLMModel:
-    """One model under its LiteLLM name, e.g. "openai/o4-mini" or, with `base_url`, a server of one's own.
+    """One model under its LiteLLM name, e.g. "openai/o4-mini" or, with `base_url`, the user's own server.
 
-    A call is tried 1 + `retries` times, but no try begins later than `patience_s` after the first. Between tries it
-    waits for as long as the server asks, else 1, 2, 4 ... seconds, and up to half of that again by chance, so that
-    searches that met one limit together do not meet it again together; never longer than two minutes. `before_pause` is
-    told of each pause and its reason, `while_asking` is called while a try is out; both may raise, which ends the call.
+    A call gets 1 + `retries` attempts, none of which begins later than `patience_s` after the first. Between attempts
+    it waits as long as the server asks, otherwise 1, 2, 4 ... seconds plus up to half as much at random, so that
+    searches that hit a limit together do not hit it together again; never longer than two minutes. `before_pause` gets
+    each pause and its reason, and `while_asking` is called during an attempt. Both may raise, which ends the call.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LiteLLMModel:
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`timeout_s` is for the whole reply of one try, None for ever. Raises UsageError as `checked_url` does."""
+        """`timeout_s` is for the whole reply of one attempt; None for no limit. Raises as `checked_url` does."""
         self.before_pause: Callable[[float, str], None] | None = None
         self.while_asking: Callable[[], None] | None = None
         self._name = name
@@ -126,14 +126,14 @@ class LiteLLMModel:
 
     @property
     def known(self) -> bool:
-        """Whether LiteLLM has a provider for the name; what models a provider has is not looked up.
+        """Whether LiteLLM has a provider for the name. Does not look up which models a provider has.
 
         Imports LiteLLM; no server is reached.
         """
         litellm = _imported()
         provider, slash, model = self._name.partition("/")
         if slash and provider in litellm.provider_list:
-            return bool(model)  # asking LiteLLM further would make a provider that logs in by a browser do so
+            return bool(model)  # asking LiteLLM further would start the browser login of some providers
         try:
             litellm.get_llm_provider(self._name, api_base=self._base_url)
         except Exception:
@@ -141,9 +141,9 @@ class LiteLLMModel:
         return True
 
     def must_have_key(self) -> None:
-        """Raise ModelError where a call is sure to fail for want of a key. Imports LiteLLM; no server is reached.
+        """Raise ModelError if a call is certain to fail for lack of a key. Imports LiteLLM; contacts no server.
 
-        That is where LiteLLM itself calls nobody without one, and at a hosted provider's own address.
+        That is if LiteLLM itself makes no call without one, and at a hosted provider's own address.
         """
         provider = self._name.partition("/")[0]
         if provider not in _KEYS and "/" not in self._name and self.known:
@@ -211,8 +211,8 @@ class LiteLLMModel:
                     "Check the server and the base URL, or use another model; --resume goes on.",
                 ) from None
             except Exception as error:
-                # LiteLLM maps providers' errors to classes of its own, but not all of them: anything that it
-                # raises is an answer that cannot be had.
+                # LiteLLM maps many providers' errors to its own classes, but not all. Whatever it raises, there is no
+                # answer.
                 pause_s = self._pause_s(attempt, error)
                 too_late = time.monotonic() - started + pause_s > self._patience_s
                 if not _may_pass(error) or attempt == self._retries or too_late:
@@ -237,7 +237,7 @@ class LiteLLMModel:
         return {name: value for name, value in options.items() if value is not None}
 
     def _sent(self, litellm: Any) -> dict[str, Any]:
-        """The options that LiteLLM knows this model to take: all that were given, else one of them, else none."""
+        """The given options that this model takes according to LiteLLM: all of them, otherwise one, otherwise none."""
         if self._options is None:
             given = self._given()
             choices = [given, *({name: value} for name, value in given.items() if len(given) > 1), {}]
@@ -245,7 +245,7 @@ class LiteLLMModel:
         return self._options
 
     def _messages(self, litellm: Any, request: Request) -> list[dict[str, Any]]:
-        """The messages, the stable part in front marked for a provider that keeps what is marked."""
+        """The messages, with the stable beginning marked for a provider that caches what is marked."""
         stable = self._prefix.of(request)
         if not _is_marked(litellm, self._name):
             return [{"role": message.role, "content": message.content} for message in request.messages]
@@ -253,9 +253,9 @@ class LiteLLMModel:
         return [_marked(message, stable if message is first else "") for message in request.messages]
 
     def _dollars(self, litellm: Any, response: Any, prompt: int | None, completion: int | None) -> float | None:
-        """Price of a call, None where tokens or price are unknown; tokens that the provider had kept cost their price.
+        """Price of a call, None if tokens or price are unknown; cached tokens have their own price.
 
-        A server at an address of one's own may use any name, so the list price of that name is not its price.
+        The user's own server may use any name, so the list price of that name is not its price.
         A listed price of zero stands for "not known" as often as for "free", and is taken as unknown.
         """
         if prompt is None or completion is None or not self._is_listed(litellm):
@@ -267,7 +267,7 @@ class LiteLLMModel:
 
     @property
     def priced(self) -> bool:
-        """Whether a price is known by which its calls can be counted. Imports LiteLLM; no server is reached."""
+        """Whether the price of its calls is known. Imports LiteLLM; contacts no server."""
         return self._is_listed(_imported())
 
     def _is_listed(self, litellm: Any) -> bool:
@@ -285,18 +285,18 @@ def _imported() -> Any:
     """The litellm module, quiet and offline: no price list, no .env file, no telemetry, no chatter."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
-    # The client of OpenAI's protocol asks for the processor's name. The standard library would start `uname` for that,
+    # The client of OpenAI's protocol looks up the processor's name. For that the standard library would start `uname`
     # with every key in its environment.
     vars(platform.uname()).setdefault("processor", platform.machine())
     import litellm
 
-    # Of a reply out of form, which is then an error, or is read all the same.
+    # About a malformed reply, which then is an error, or is read all the same.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     _bound_replies()
     _mend_usage()
     litellm.telemetry = False
     litellm.suppress_debug_info = True
-    litellm.drop_params = False  # what a model does not take is left out by us, and said
+    litellm.drop_params = False  # we leave out what a model does not take, and report it
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return litellm
@@ -304,7 +304,7 @@ def _imported() -> Any:
 
 @functools.cache
 def _bound_replies() -> None:
-    """Have the HTTP client, which reads whole replies into memory, end one that could fill it within its time."""
+    """Make the HTTP client, which reads whole replies into memory, end one that could fill it."""
     import httpx
 
     read = httpx.Response.iter_bytes
@@ -322,9 +322,9 @@ def _bound_replies() -> None:
 
 @functools.cache
 def _mend_usage() -> None:
-    """Have the HTTP client read a reply's `usage` as what can be counted of it.
+    """Make the HTTP client keep only what can be counted of a reply's `usage`.
 
-    LiteLLM raises for a number of tokens that is none. The text beside it was paid for, and would be again.
+    LiteLLM raises for a token count that is not a number. The text beside it was paid for, and would be paid for again.
     """
     import httpx
 
@@ -340,7 +340,7 @@ def _mend_usage() -> None:
 
 
 def _countable(usage: object) -> dict[str, object]:
-    """A `usage` with None for each number of tokens that is no whole number; empty where it is no object at all."""
+    """A `usage` with None for each token count that is not a whole number; empty if it is not an object at all."""
     if not isinstance(usage, dict):
         return {}
     return {
@@ -357,7 +357,7 @@ def _whole(told: Any) -> int | None:
 
 
 def _takes(litellm: Any, name: str, options: Mapping[str, Any]) -> bool:
-    """Whether LiteLLM would send these options to a model; what it does not know it sends."""
+    """Whether LiteLLM would send these options to a model; it sends options that it does not know."""
     if not options:
         return True
     try:
@@ -378,7 +378,7 @@ def _is_marked(litellm: Any, name: str) -> bool:
 
 
 def _marked(message: Message, stable: str) -> dict[str, Any]:
-    """One message; the system's whole text, and `stable` in front of a user's, are for the provider to keep."""
+    """One message. The provider is to cache the system's whole text, and `stable` at the beginning of a user's."""
     if message.role == "system":
         stable = message.content
     if not stable:
@@ -390,9 +390,9 @@ def _marked(message: Message, stable: str) -> dict[str, Any]:
 
 
 def _retry_after_s(error: Exception) -> float | None:
-    """Seconds that the server asks to wait for, told as a number or as a date; None where it asks for none.
+    """Seconds that the server asks to wait, given as a number or a date; None if it asks for none.
 
-    None too for nothing or less, which a date comes to where a clock is off: all tries would be over in a moment.
+    Also None for zero or less, as a date gives if a clock is wrong: all attempts would be over in a moment.
     """
     headers = getattr(error, "litellm_response_headers", None) or getattr(
         getattr(error, "response", None), "headers", None
@@ -417,7 +417,7 @@ def _text(response: Any) -> str | None:
 
 
 def _cut(response: Any) -> str:
-    """Why the text is not the whole reply, as the server tells; empty where it says nothing of the kind."""
+    """Why the text is not the whole reply, according to the server; empty if it says nothing of the kind."""
     try:
         return _CUT_BY.get(response.choices[0].finish_reason, "")
     except (AttributeError, IndexError, TypeError):
@@ -425,7 +425,7 @@ def _cut(response: Any) -> str:
 
 
 def _tokens(response: Any) -> tuple[int | None, int | None]:
-    # LiteLLM fills in zeros where a server tells nothing; no call has an empty prompt, and no text is of no tokens.
+    # LiteLLM fills in zeros if a server reports nothing. No call has an empty prompt, and every text has tokens.
     usage = getattr(response, "usage", None)
     prompt, completion = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
     if not _is_count(prompt) or prompt == 0:
@@ -434,12 +434,12 @@ def _tokens(response: Any) -> tuple[int | None, int | None]:
 
 
 def _is_count(told: object) -> TypeGuard[int]:
-    """Whether a server's number can be one of tokens: one below zero would give a budget back what others spent."""
+    """Whether a server's number can be a token count: a negative one would refund a budget."""
     return isinstance(told, int) and 0 <= told < _MOST_TOKENS
 
 
 def _cached_tokens(response: Any, prompt: int | None) -> int | None:
-    """Prompt tokens that the provider had kept; None where it says nothing of them."""
+    """Prompt tokens that the provider had cached; None if it does not report them."""
     details = getattr(getattr(response, "usage", None), "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None)
     return cached if prompt is not None and _is_count(cached) and cached <= prompt else None
@@ -491,12 +491,12 @@ def _where(base_url: str | None) -> str:
 
 
 def _by_proxy(base_url: str | None) -> str:
-    """The environment's proxies, among which is the one that a call goes by; empty where it goes by none.
+    """The environment's proxies, one of which a call uses; empty if it uses none.
 
-    An address of a provider's own is reached by https. What a proxy's address holds may be a password, and is not told.
+    A provider's own address is reached by https. A proxy's address may contain a password, so it is not shown.
     """
     import urllib.parse
-    import urllib.request  # opens the way to sockets, which a replay does without
+    import urllib.request  # imports sockets, which a replay never needs
 
     address = urllib.parse.urlsplit(base_url or "https://")
     proxies = urllib.request.getproxies_environment()
@@ -508,9 +508,9 @@ def _by_proxy(base_url: str | None) -> str:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether another try may help. LiteLLM has no class of its own for some of a server's failures.
+    """Whether another attempt may help. LiteLLM has no class for some of a server's failures.
 
-    Such are 529, which says overloaded, and the 5xx of some providers: these are told by their number alone.
+    Examples are 529 (overloaded) and the 5xx of some providers, which are recognised by their number alone.
     """
     return _kind(error) in _PASSING and not _is_missing_key(error) and not _is_without_quota(error)
 
@@ -534,7 +534,7 @@ def _kind(error: Exception) -> str:
 
 
 def _is_without_quota(error: Exception) -> bool:
-    """Whether an account is out of money. Some say so by 402, OpenAI by a rate limit with a code of its own."""
+    """Whether an account is out of money. Some providers answer 402, OpenAI a rate limit with a code of its own."""
     status = getattr(error, "status_code", None)  # the code of an error that came with status 200
     return status in (402, _NO_QUOTA) or _NO_QUOTA in f"{error} {getattr(error, 'body', None)}"
 
@@ -561,7 +561,7 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def _chain(error: Exception) -> Iterator[BaseException]:
-    """An error, and what it came of."""
+    """An error and its causes."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -569,7 +569,7 @@ def _chain(error: Exception) -> Iterator[BaseException]:
 
 
 def _said(error: Exception) -> str:
-    """What an error says, without keys: where LiteLLM does not, in the words of what it came of."""
+    """An error's message, without keys; its cause's message if LiteLLM's does not say the cause."""
     said = str(error)
     if _WORDLESS.search(said):
         told = [str(getattr(each, "message", None) or each).strip() for each in _chain(error)]
@@ -583,6 +583,6 @@ def _first_line(text: str) -> str:
         "",
         text.strip().splitlines()[0] if text.strip() else "no reason given",
     )
-    # A reply out of OpenAI's form: LiteLLM says so, and its own traceback or objects follow.
+    # A reply that is not in OpenAI's form: LiteLLM's message is followed by its own traceback or objects.
     line = line.removesuffix(" Traceback (most recent call last):").partition(", Received response - <")[0]
     return line if len(line) <= 300 else f"{line[:300]}..."

@@ -25,12 +25,12 @@ class Meter:
     """Counts usage per role; `model` wraps a model so that its calls are counted."""
 
     def __init__(self, asking: Callable[[Role, str], None], roles: Iterable[Role]) -> None:
-        """`roles` are those that may be asked: each has its sum, also where it never is."""
+        """`roles` are those that may be asked. Each has its sum, even if it is never asked."""
         self._asking = asking
         self.usage: dict[Role, RoleUsage] = {role: RoleUsage() for role in roles}
 
     def model(self, inner: Model) -> Model:
-        """The same model, counted and announced before each call."""
+        """The same model, counted, and announced before each call."""
         return _Metered(inner, self)
 
     def ask(self, inner: Model, request: Request) -> Reply:

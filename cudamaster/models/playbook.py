@@ -1,6 +1,8 @@
-"""The built-in "model" that is none: it answers the roles of all strategies from a library of hand-written kernels.
+"""The built-in stand-in for a model: it answers the roles of all strategies from a library of hand-written kernels.
 
     cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
+
+For a user's own tasks it is the folder playbook/ beside theirs ($CUDAMASTER_TASKS), where there is one.
 
 Each file opens with a header of comments, and goes through the same pipeline as any model's code:
 
@@ -37,10 +39,12 @@ class Step:
 
 
 class PlaybookModel:
-    """Answers from the playbook in `library`, the shipped one by default."""
+    """Answers from the playbook in `library`; by default from the shipped one, and from that of a user's own tasks."""
 
     def __init__(self, library: Path | None = None) -> None:
-        self._library = library or resources.package() / "playbook"
+        own = resources.own_tasks() if library is None else None
+        shipped = library or resources.package() / "playbook"
+        self._libraries = [shipped, *([own / "playbook"] if own is not None else [])]
 
     @property
     def name(self) -> str:
@@ -50,7 +54,7 @@ class PlaybookModel:
     def ask(self, request: Request) -> Reply:
         """Answer one request from its facts; the messages are not read.
 
-        Raises UsageError when the playbook has nothing for the task, ModelError for a file out of form.
+        Raises UsageError if the playbook has nothing for the task, ModelError for a malformed file.
         """
         steps = self.steps(_fact(request, "task"), _fact(request, "precision"))
         if request.role is Role.PLANNER:
@@ -66,17 +70,19 @@ class PlaybookModel:
         elif request.role is Role.JUDGE:
             text = _judged(steps, request)
         else:
-            text = json.dumps({"diagnosis": "The playbook is no model and cannot debug.", "fix": ""})
+            text = json.dumps({"diagnosis": "The playbook is not a model and cannot debug.", "fix": ""})
         return Reply(text, NAME, Usage())
 
     def steps(self, task: str, precision: str) -> tuple[Step, ...]:
         """The steps for a task, in order of their numbers. Raises as `ask` does."""
-        folder = self._library / task / precision
+        folders = [library / task / precision for library in self._libraries]
+        folder = next((each for each in folders if each.is_dir()), folders[-1])
         paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
         if not paths:
             raise UsageError(
                 f"The built-in playbook has nothing for {task} in {precision}.",
-                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL.",
+                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. Of a task of your own, "
+                "kernels can be put in playbook/ beside it.",
             )
         paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
         steps = tuple(read_step(path) for path in paths)
@@ -110,12 +116,12 @@ def read_step(path: Path) -> Step:
 
 
 def merged(command: str, flags: str) -> str:
-    """The default command with `flags` put in, each taking the place of the same flag of the command."""
+    """The default command with `flags` added; each replaces the same flag of the command."""
     program, *rest = _grouped(shlex.split(command))
     added = _grouped(shlex.split(flags))
     replaced = {_key(flag) for flag in added}
     kept = [flag for flag in rest if _key(flag) not in replaced]
-    # Before the first thing that is no plain flag: the input, -c or -o.
+    # Before the first word that is not a plain flag: the input, -c or -o.
     place = next((i for i, flag in enumerate(kept) if flag[0] in ("-c", "-o") or flag[0][0] != "-"), len(kept))
     return shlex.join(token for flag in (program, *kept[:place], *added, *kept[place:]) for token in flag)
 
@@ -159,9 +165,9 @@ def _compared(steps: tuple[Step, ...], request: Request) -> str:
 
 
 def _judged(steps: tuple[Step, ...], request: Request) -> str:
-    """The step after the one at hand as CudaForge's Judge would put it; what fails it cannot mend."""
+    """The step after the current one, in the form of CudaForge's Judge; it cannot fix a failing kernel."""
     if "status" in request.facts:
-        issue = "The playbook is no model and finds no error."
+        issue = "The playbook is not a model and cannot find errors."
         return json.dumps({"critical_issue": issue, "why_it_matters": "", "minimal_fix_hint": ""})
     step = _following(steps, request)
     method, plan = (step.idea, step.why) if step else ("", "")
@@ -169,14 +175,14 @@ def _judged(steps: tuple[Step, ...], request: Request) -> str:
 
 
 def _unplanned(steps: tuple[Step, ...], request: Request) -> Step:
-    """The step of a shot's number, or the one after the step at hand; the last one where there is none."""
+    """The step with a shot's number, or the one after the current step; otherwise the last one."""
     if "shot" in request.facts:
         return steps[min(int(_fact(request, "shot")), len(steps)) - 1]
     return _following(steps, request) or steps[-1]
 
 
 def _following(steps: tuple[Step, ...], request: Request) -> Step | None:
-    """The step after the one whose code is at hand; None after the last."""
+    """The step after the one with the current code; None after the last."""
     code = _fact(request, "code")
     number = next((i for i, step in enumerate(steps) if step.code.strip() == code.strip()), -1)
     return steps[number + 1] if number + 1 < len(steps) else None
@@ -202,5 +208,5 @@ def _chosen(steps: tuple[Step, ...], request: Request) -> Step:
 def _fact(request: Request, name: str) -> str:
     value = request.facts.get(name)
     if not isinstance(value, str):
-        raise ModelError(f"The playbook was asked without {name!r}.", "Report this: it is a fault of the program.")
+        raise ModelError(f"The playbook was asked without {name!r}.", "Please report this: it is a bug of the program.")
     return value

@@ -1,7 +1,7 @@
-"""Where a prompt stops being the same from call to call: what a provider can keep from one to the next.
+"""Finds where a prompt stops being the same from call to call: the part that a provider can cache.
 
-Prompts begin with what stays (role, contract, device, task) and end with what changes. Where the one ends is seen
-from the requests themselves, so that no prompt has to mark it.
+Prompts begin with what stays (role, contract, device, task) and end with what changes. The requests themselves show
+where the one ends, so no prompt has to mark it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cudamaster.models.protocol import Request
 
 
 class StablePrefix:
-    """Remembers what all requests of a role about a task began with."""
+    """Remembers the common beginning of all requests of a role about a task."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], str] = {}
@@ -20,7 +20,7 @@ class StablePrefix:
     def of(self, request: Request) -> str:
         """The whole lines of the first user message that all such requests so far had in common.
 
-        Empty at the first request, of which nothing is known yet, and where the first line changes each time.
+        Empty at the first request, when nothing is known yet, and if the first line changes each time.
         """
         text = next((message.content for message in request.messages if message.role == "user"), "")
         key = (request.role, request.facts.get("task"), request.facts.get("precision"))

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from cudamaster.core.values import LATER, Role
 
-REPLY_SECONDS = 600.0  # that a whole reply may take, where nobody says otherwise
+REPLY_SECONDS = 600.0  # for a whole reply, by default
 # Characters. A model that writes 128,000 tokens stays below the first. What is longer is kept as its head; no part of a
 # reply that goes into other prompts may be longer than that, and no more goes back of a reply that is asked for again.
 LONGEST_REPLY = 512 * 1024
@@ -25,10 +25,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """What an agent asks. A chat model reads `messages`; the playbook, which cannot read, reads `facts`.
+    """A request of an agent. A chat model reads `messages`; the playbook, which cannot read prose, reads `facts`.
 
     `facts` says in structured form what the messages say in words: task, precision, the ideas tried so far,
-    the plan at hand. It holds strings and lists of strings alone, so that it can be stored.
+    the current plan. It holds only strings and lists of strings, so it can be stored.
     """
 
     role: Role
@@ -38,10 +38,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Cost of one call. What a server does not tell is None, never 0; the playbook costs nothing.
+    """Cost of one call. What a server does not report is None, never 0; the playbook costs nothing.
 
-    `cached_tokens` are those of `prompt_tokens` that the provider had kept from an earlier call, and charges less for.
-    `seconds` is wall time, pauses before further tries included.
+    `cached_tokens` are those of `prompt_tokens` that the provider had cached from an earlier call and charges less for.
+    `seconds` is wall time, including pauses before further attempts.
     """
 
     prompt_tokens: int | None = 0
@@ -55,8 +55,8 @@ class Usage:
 class Reply:
     """What a model answered, which model it was, and what it cost.
 
-    `cut` says why `text` is not the whole reply, and is empty where it is; `digest` is then the SHA-256 of the whole,
-    where we had that and cut it here.
+    `cut` says why `text` is not the whole reply; it is empty if `text` is whole. If we had the whole reply and cut it
+    here, `digest` is its SHA-256.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a model is to answer; None leaves it to the model. `reasoning_effort` is a word that its provider knows."""
+    """Sampling options; None leaves an option to the model. `reasoning_effort` is a word that its provider knows."""
 
     temperature: float | None = None
     reasoning_effort: str | None = None
@@ -85,16 +85,16 @@ class Model(Protocol):
     def ask(self, request: Request) -> Reply:
         """Answer one request.
 
-        Raises ModelError when no answer can be had; the error names the model, the reason and the fix.
+        Raises ModelError if there is no answer; the error names the model, the reason and the fix.
         """
         ...
 
 
 @runtime_checkable
 class TriesAgain(Protocol):
-    """A model that waits for a server, and tries a failing call again after a pause.
+    """A model that waits for a server, and repeats a failing call after a pause.
 
-    It calls `while_asking` several times a second while a try is out, and `before_pause` with the seconds of each pause
+    It calls `while_asking` several times a second during an attempt, and `before_pause` with the seconds of each pause
     and the reason. Both may raise, which ends the call.
     """
 

@@ -133,7 +133,7 @@ class Table:
         self.path = path
 
     def read(self) -> list[Point]:
-        """All points, the last one of a name counts; none where there is no file. Raises UsageError."""
+        """All points; of several with one name the last counts. Empty without a file. Raises UsageError."""
         if not self.path.exists():
             return []
         try:

@@ -50,7 +50,7 @@ class Configuration:
 
 
 def configuration(metrics: Mapping[str, float], usage: Usage | None = None) -> Configuration:
-    """The configuration in a kernel's metrics, by Nsight Compute's names; `usage` is what ptxas says of it."""
+    """The configuration in a kernel's metrics, by Nsight Compute's names; `usage` is from ptxas."""
 
     def whole(name: str) -> int | None:
         return round(metrics[name]) if name in metrics else None

@@ -109,7 +109,7 @@ def _absent(profile: Profile, names: Sequence[str]) -> str:
 
 
 def _nothing_in(profile: Profile) -> str | None:
-    """Why nothing can be said of a profile; None where something can."""
+    """Why a profile says nothing; None if it does say something."""
     if not profile.kernels:
         return "the candidate launched no kernel"
     if not sum(kernel.duration_us for kernel in profile.kernels) > 0:

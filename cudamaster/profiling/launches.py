@@ -91,7 +91,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class CallLaunches:
-    """The launches of one call, in the order of each shape's first; `total` counts those that are not told, too."""
+    """The launches of one call, ordered by each shape's first launch; `total` includes launches that are not listed."""
 
     launches: tuple[Launch, ...]
     total: int
@@ -195,7 +195,7 @@ class _Line(BaseModel):
 
 
 def parse(text: str) -> CallLaunches | NoLaunches:
-    """The launches in what a judge and its workers printed. Lines that are none of these are passed over."""
+    """The launches in the output of a judge and its workers. Other lines are ignored."""
     lines = []
     for line in text.splitlines():
         if line.startswith(_PREFIX):

@@ -40,7 +40,7 @@ class Migration:
 
 
 def migration(before: Findings, after: Findings, thresholds: Thresholds) -> Migration | None:
-    """What changed between two findings; None where one has no class, or they were told by other thresholds."""
+    """What changed between two findings; None if one has no class, or if their thresholds differ."""
     if before.bottleneck is None or after.bottleneck is None or before.thresholds != after.thresholds:
         return None
     changes = {

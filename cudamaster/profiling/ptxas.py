@@ -1,4 +1,4 @@
-"""What ptxas says of each kernel in a compile log (`-Xptxas=-v`): registers, spills, stack, shared memory."""
+"""What ptxas says about each kernel in a compile log (`-Xptxas=-v`): registers, spills, stack, shared memory."""
 
 from __future__ import annotations
 

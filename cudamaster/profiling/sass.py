@@ -122,7 +122,7 @@ class InstructionMix:
 
     @property
     def total(self) -> int:
-        """All instructions that are there to be executed."""
+        """All instructions that can be executed."""
         return sum(self.counts.values())
 
 

@@ -62,7 +62,7 @@ class Task:
 
 
 class Fate(StrEnum):
-    """What became of a metric in one task."""
+    """What happened to a metric in one task."""
 
     TOP = "top"
     BELOW = "below the top"
@@ -116,7 +116,7 @@ class TaskChoice:
 
 
 class Outcome(StrEnum):
-    """What became of a metric across tasks."""
+    """What happened to a metric across tasks."""
 
     CHOSEN = "chosen"
     TOO_FEW = "in too few tasks"

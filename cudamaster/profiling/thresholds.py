@@ -49,7 +49,7 @@ class Metric(_Strict):
 
 
 class Thresholds(_Strict):
-    """All that the filter goes by. Metrics are keyed by their names in the paper."""
+    """Everything that the filter uses. Metrics are keyed by their names in the paper."""
 
     thresholds: Limits
     axes: Axes

@@ -153,7 +153,7 @@ def _device(baselines: Path) -> str:
 
 
 def disagreements(found: Sequence[Committed], texts: _Texts | None = None) -> tuple[Disagreement, ...]:
-    """Kernels of which two times are further apart than they may be, with the two that are it by the most."""
+    """Kernels with two times that disagree by more than allowed, with the two that disagree most."""
     known = texts or _Texts()
     by_kernel: dict[tuple[str, str, str], dict[str, list[Committed]]] = defaultdict(lambda: defaultdict(list))
     for time in found:
@@ -167,7 +167,7 @@ def disagreements(found: Sequence[Committed], texts: _Texts | None = None) -> tu
 
 
 def _apart(cases: Mapping[str, Sequence[Committed]], texts: _Texts) -> list[tuple[Committed, Committed]]:
-    """Of each case whose times disagree the two that are furthest apart, the shorter time first."""
+    """For each case whose times disagree, the two that are furthest apart, the shorter first."""
     told = []
     for times in cases.values():
         pairs = [sorted(pair, key=lambda time: time.us) for pair in combinations(times, 2)]

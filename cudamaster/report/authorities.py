@@ -12,7 +12,7 @@ FILE_NAME = "vendor.json"  # what is looked for in folders; a file that is named
 
 
 def load(path: Path) -> tuple[Authority, ...]:
-    """The authorities of a saved measurement, emulated ones left out. Raises UsageError for what is none."""
+    """The vendor contests of a saved measurement, without emulated ones. Raises UsageError if it is not one."""
     saved = read(path)
     if saved.emulated:
         return ()

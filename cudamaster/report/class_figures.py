@@ -1,4 +1,4 @@
-"""Figures of bottlenecks: the classes' plane, classes by category, migration, and what became of the metrics."""
+"""Figures of bottlenecks: the classes' plane, classes by category, migration, and changes of the metrics."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Step:
-    """A task on both sides. `ratio` is P of B over P of A with its interval, None where nothing can be said."""
+    """A task on both sides. `ratio` is P of B over P of A with its interval, None if it is unknown."""
 
     task: str
     precision: Precision
@@ -74,7 +74,7 @@ class Steps:
     notes: tuple[str, ...]
 
     def count(self, change: Change) -> int:
-        """How many tasks came to that."""
+        """How many tasks have that result."""
         return sum(step.change is change for step in self.steps)
 
 
@@ -205,7 +205,7 @@ def _margin(first: TaskResult, second: TaskResult) -> float:
 
 
 def _between_processes(run: TaskResult) -> float:
-    """A run's margin, as `speed` weighs those of its sizes; that of a kept baseline, which is 1 for sure, is none."""
+    """A run's margin, weighed over its sizes as `speed` does; 0 for a kept baseline, whose P is exactly 1."""
     parts = [
         (case.weight * case.speedup, MARGIN + BETWEEN_PROCESSES_US / min(case.baseline_us, case.candidate_us))
         for case in run.cases

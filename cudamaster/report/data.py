@@ -144,7 +144,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """One round: the idea, what became of its last candidate, and P of the best after it (1 for the baseline)."""
+    """One round: the idea, the result of its last candidate, and P of the best after it (1 for the baseline)."""
 
     number: int
     idea: str | None

@@ -169,7 +169,7 @@ def _missing(one: Missing) -> dict[str, object]:
 
 
 def _cell(value: object) -> object:
-    """What is unknown is empty, truth is a word, and text from models is no formula."""
+    """A CSV cell: empty if unknown, a word for a truth value, and never a formula for text from models."""
     if value is None:
         return ""
     if isinstance(value, bool):

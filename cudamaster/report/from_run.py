@@ -61,7 +61,7 @@ def category(task: str) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """What the benchmark says of a task. `remarks` name what is unusual about it."""
+    """What the benchmark says about a task. `remarks` name what is unusual about it."""
 
     title: str
     category: str
@@ -69,7 +69,7 @@ class About:
 
 
 def about(task: str, card_hash: str | None) -> About:
-    """What the benchmark says of a task whose card had that hash when it was run."""
+    """What the benchmark says about a task whose card had that hash when it ran."""
     from cudamaster.tasks import cards
 
     try:
@@ -138,7 +138,7 @@ def sizes(label: str) -> Mapping[str, float]:
 
 
 def _judged(account: RunAccount) -> Iterator[tuple[RoundAccount, AttemptAccount, Judgement]]:
-    """The run's own kernels with their verdicts, in order. The baseline given back is none."""
+    """The run's own kernels with their verdicts, in order. The baseline, returned as it is, does not count."""
     for told in account.rounds:
         for attempt in told.attempts:
             if attempt.judgement is not None and attempt.candidate != account.baseline:

@@ -1,4 +1,4 @@
-"""What a profile said of a kernel, as a report shows it: class, throughputs and the limits that it was told by."""
+"""A kernel's profile, as a report shows it: class, throughputs and the limits that decided the class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def view(findings: Findings, thresholds: Thresholds) -> HardwareView:
 
 
 def limits(described: str) -> ClassLimits | None:
-    """The limits that a run was told by, out of its words for them; None for other words."""
+    """The limits that a run used, parsed from its words for them; None for other words."""
     found = _LIMITS.fullmatch(described.strip())
     if found is None:
         return None

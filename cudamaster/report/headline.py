@@ -1,4 +1,4 @@
-"""What results came to, in a few sentences: what a person reads first."""
+"""The results in a few sentences, which a person reads first."""
 
 from __future__ import annotations
 

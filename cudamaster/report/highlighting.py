@@ -68,7 +68,7 @@ def lines(text: str) -> list[Markup]:
 
 
 class _Text:
-    """A text that a diff goes through; `at` is the line that comes next, from 0."""
+    """A text that a diff walks through; `at` is the next line, from 0."""
 
     def __init__(self, text: str) -> None:
         self._plain: Sequence[str] = shown(text).split("\n")

@@ -33,7 +33,7 @@ _EXPONENT = re.compile(r"\b\d(?:\.\d+)?e[+-]?\d+\b")
 
 @dataclass(frozen=True)
 class _Bound:
-    """What binds a kernel, or that nobody profiled it; the throughputs that it was told by, and where they are from."""
+    """What bounds a kernel, or that it was not profiled; the throughputs that decided it, and their source."""
 
     kernel: str
     told: str
@@ -145,7 +145,7 @@ def _entry(result: TaskResult, whys: _Whys) -> _Entry:
 
 
 def _bound(kernel: str, view: HardwareView | None) -> _Bound:
-    """The class with the throughputs that it was told by: those that reach their limit count as high."""
+    """The class with the throughputs that decided it: those that reach their limit count as high."""
     if view is None or view.bottleneck is None:
         return _Bound(kernel, NOT_PROFILED, plain(view.note) if view is not None else "")
     shares: Sequence[tuple[str, float]] = ()
@@ -181,7 +181,7 @@ class _Whys:
         self._known: dict[tuple[str, Precision], dict[str, str]] = {}
 
     def of(self, result: TaskResult, told: RoundResult) -> str:
-        """Why the idea of a round should help; empty where it is none of the playbook's, or no longer there."""
+        """Why a round's idea should help; empty if the idea is not from the playbook, or no longer in it."""
         key = (result.task, result.precision)
         if PLAYBOOK not in result.models.values():
             return ""

@@ -80,6 +80,7 @@ class _Reading:
         self.disagreements: list[Disagreement] = []
         self.found = 0
         self._seen: set[Path] = set()
+        self._benchmark = benchmark()
         self._runs: dict[tuple[str, str, str, str], _Place] = {}
 
     def problem(self, path: Path, what: str, fix: str, *, serious: bool = True) -> None:
@@ -140,6 +141,8 @@ class _Reading:
                 "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
+        if told.task not in self._benchmark:
+            told = _told_apart(told)
         self._keep(told, live=told.source != "kept")
         return told
 
@@ -169,7 +172,7 @@ class _Reading:
             self.problem(path, error.reason, error.fix)
             return
         if not told:
-            self.problem(path, f"{path} is emulated or empty: it says nothing of a library.", "", serious=False)
+            self.problem(path, f"{path} is emulated or empty, so it says nothing about a library.", "", serious=False)
         self._measured(told)
 
     def _tables(self, path: Path) -> None:
@@ -193,7 +196,7 @@ class _Reading:
         self.problems += [problem for problem in report.problems if problem.serious]
 
     def _measured(self, found: Sequence[Authority]) -> None:
-        """Libraries' measurements, unless they are there already: a report holds those of a vendor.json beside it."""
+        """Libraries' measurements, unless already read: a saved report includes those of the vendor.json beside it."""
         self.authorities += [one for one in found if one not in self.authorities]
 
     def _suite(self, path: Path) -> None:
@@ -229,7 +232,7 @@ def _which(result: TaskResult) -> tuple[str, str, str, str]:
 
 
 def _read(path: Path, source: str) -> TaskResult | Missing:
-    """A folder by what it is: a run of this format, or something to be read leniently."""
+    """Read a folder by its kind: a run of this format, or something to read leniently."""
     if not (path / "run.json").is_file():
         raise UsageError(f"{path} is damaged: its run.json is missing.", "Restore it from a copy, or leave it out.")
     run = read_json(path / "run.json")
@@ -240,7 +243,7 @@ def _read(path: Path, source: str) -> TaskResult | Missing:
 
 
 def _emulated(suite: Suite) -> bool | None:
-    """Whether a suite's tasks are measured on the CPU device, as far as it tells."""
+    """Whether a suite's tasks are measured on the CPU device, as far as it says so."""
     if suite.settings.device in ("cpu", "cuda"):
         return suite.settings.device == "cpu"
     judged = [entry.emulated for entry in suite.entries if entry.score is not None]
@@ -266,6 +269,12 @@ def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) ->
         if not any((one.name, kind) in there for kind in kinds):
             told.setdefault((one.name, one.emulated), one)
     return tuple(sorted(told.values(), key=lambda one: one.name))
+
+
+def _told_apart(result: TaskResult) -> TaskResult:
+    """The result of a user's own task as one of another configuration: it has no part in the benchmark's numbers."""
+    described = f"{result.configuration.described}, tasks of one's own"
+    return changed(result, configuration=changed(result.configuration, described=described))
 
 
 def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:

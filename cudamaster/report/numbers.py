@@ -62,7 +62,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Average:
-    """A cost per run: mean and sum over the `known` of `of` runs. Both are None where it is known of none."""
+    """A cost per run: mean and sum over the `known` of `of` runs. Both are None if it is known for no run."""
 
     mean: float | None
     total: float | None
@@ -113,7 +113,8 @@ class Classes:
 class Group:
     """Results of one model, configuration, GPU and precision (None for both together), and the numbers over them.
 
-    `missing` are expected tasks without a result; `of_benchmark` is how many the benchmark has in these precisions.
+    `missing` are expected tasks without a result; `of_benchmark` is how many the benchmark has in these precisions, of
+    tasks that are none of it how many there are.
     `partial` counts tasks whose runs did not finish, which stand as far as they got, `incomplete` those of which a size
     was skipped. An emulated group has success at 0 alone, and no curve and no spread: its times say nothing of a GPU.
     """
@@ -170,7 +171,7 @@ def by_task(results: Sequence[TaskResult]) -> dict[str, tuple[TaskResult, ...]]:
 
 
 def exceeds(result: TaskResult, tau: float) -> bool:
-    """Whether a result counts as a success at tau. Written so that a score that is no number does not."""
+    """Whether a result counts as a success at tau. Written so that a NaN score does not."""
     if not result.correct:
         return False
     return tau <= 0 or (result.score is not None and result.score > tau)
@@ -292,9 +293,14 @@ def _summary(kind: Bottleneck, metric: str, changes: Sequence[MetricChange]) -> 
 def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision | None) -> Group:
     first = results[0]
     tasks = by_task(results)
-    expected = {one.name: one for one in report.missing if one.emulated in (None, first.emulated)}
+    own = _is_own(report, first.task)
+    expected = {
+        one.name: one
+        for one in report.missing
+        if one.emulated in (None, first.emulated) and _is_own(report, one.task) == own
+    }
     for other in report.results:
-        if other.emulated == first.emulated:
+        if other.emulated == first.emulated and _is_own(report, other.task) == own:
             why = "not run with this model and configuration"
             expected.setdefault(other.name, Missing(other.task, other.precision, other.category, why))
     wanted = {result.precision for result in report.results} | {one.precision for one in report.missing}
@@ -307,7 +313,7 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
         precision=precision,
         results=results,
         missing=tuple(missing),
-        of_benchmark=len(report.benchmark) * len(wanted),
+        of_benchmark=len(tasks) if own else len(report.benchmark) * len(wanted),
         tasks=len(tasks),
         repetitions=max(len(runs) for runs in tasks.values()),
         partial=sum(any(run.progress is not Progress.FINISHED for run in runs) for runs in tasks.values()),
@@ -318,3 +324,8 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
         costs=costs(results),
         classes=classes(results),
     )
+
+
+def _is_own(report: Report, task: str) -> bool:
+    """Whether a task is a user's own. A report without a benchmark cannot tell."""
+    return bool(report.benchmark) and task not in report.benchmark

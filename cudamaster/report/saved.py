@@ -15,13 +15,13 @@ _FIX = "Make it again from its runs: cudamaster report RUNS --json."
 
 
 def is_report(path: Path) -> bool:
-    """Whether a JSON file is a saved report, of whatever format. Raises RunFolderError where it is no JSON."""
+    """Whether a JSON file is a saved report, of any format. Raises RunFolderError if it is not JSON."""
     raw = read_json(path)
     return isinstance(raw, dict) and "results" in raw and "benchmark" in raw
 
 
 def read(path: Path) -> Report:
-    """The saved report. Raises UsageError for another format or a damaged one, RunFolderError for what is no JSON."""
+    """The saved report. Raises UsageError if it is damaged or has another format, RunFolderError if it is not JSON."""
     raw = read_json(path)
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         form = raw.get("format") if isinstance(raw, dict) else None

@@ -1,4 +1,4 @@
-"""Ways of searching, told apart in words: groups that share all but the precision, and a title for all of them."""
+"""Titles for groups of results: what distinguishes groups that share all but the precision, and a title for all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudamaster.report.numbers import Group, by_task, groups
 
 
 def names(settings: Sequence[Group]) -> list[str]:
-    """Each group's model, configuration and GPU, as far as that tells them apart; empty where nothing differs."""
+    """Each group's model, configuration and GPU, as far as these differ; empty if nothing differs."""
     parts = [(group.model, group.configuration.described, group.hardware.name) for group in settings]
     telling = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
     return [", ".join(part for part, tells in zip(one, telling, strict=True) if tells) for one in parts]
@@ -31,7 +31,7 @@ def halves(report: Report) -> list[list[Group]]:
 
 
 def title(report: Report) -> str:
-    """What the report comes to in one sentence; of several settings the one with the most speedups speaks."""
+    """The report in one sentence; with several settings, the one with the most speedups."""
     if measured := halves(report):
         best = max(measured, key=lambda setting: sum(group.success[1].exceeding for group in setting))
         sentence = _measured(best)

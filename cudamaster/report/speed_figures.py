@@ -69,7 +69,7 @@ def cumulative_success(groups: Sequence[tuple[str, Group]]) -> Figure | None:
 
 
 def _series(name: str, group: Group) -> str:
-    """What a legend says of a group, on as many lines as that takes: settings may differ in their last word."""
+    """A group's text in a legend, on as many lines as it needs: settings may differ in their last word."""
     text = f"{str(group.precision or 'both').upper()} {name}".strip() + f" ({group.tasks} tasks)"
     return "\n".join(textwrap.wrap(text, 52))
 

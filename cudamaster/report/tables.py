@@ -308,7 +308,7 @@ def _metrics(group: Group) -> Table:
     columns = ("class before", "metric", "tasks", "mean", "deviation", "median", "quartiles")
     title = f"Relative changes of metrics, {_described(group)}"
     beyond = any(told.mean > TOLD_IN_PERCENT for told in group.classes.metrics)
-    note = "Beyond tenfold what was there before was next to nothing, so that no percentage is told" if beyond else ""
+    note = "Above tenfold, the value before was close to nothing, so no percentage is given" if beyond else ""
     return Table(title, note, columns, tuple(rows), columns[2:])
 
 

@@ -20,7 +20,7 @@ from cudamaster.workbench import evaluation
 def replayed_settings(record: Path, *, device: str, seed: int | None, models_only: bool, real_time: bool) -> Settings:
     """Settings of a run that replays `record`: those of the record.
 
-    `device` and `seed` of the inputs count where the models alone are replayed, and kernels are measured anew.
+    `device` and `seed` of the inputs apply if only the models are replayed and kernels are measured again.
     """
     replay = Replay(str(record.resolve()), models_only, real_time)
     settings = changed(read_manifest(record).settings, replay=replay)
@@ -28,17 +28,17 @@ def replayed_settings(record: Path, *, device: str, seed: int | None, models_onl
 
 
 def record_of(settings: Settings) -> RunRecord | None:
-    """The record that a run replays, every file checked; None where it replays none. Raises RunFolderError."""
+    """The record that a run replays, with every file checked; None if it replays none. Raises RunFolderError."""
     return None if settings.replay is None else read_record(Path(settings.replay.record))
 
 
 def whole_record_of(settings: Settings) -> RunRecord | None:
-    """The record that verdicts too come from; None where kernels are measured, which takes a device."""
+    """The record that verdicts come from as well; None if kernels are measured, which takes a device."""
     return None if settings.replay is None or settings.replay.models_only else record_of(settings)
 
 
 def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: str | None = None) -> Workbench:
-    """What judges the candidates of a run: a device, of several GPUs the one with the UUID `unit`, or the run's record.
+    """What judges a run's candidates: a device (of several GPUs, the one with the UUID `unit`) or the run's record.
 
     Raises DeviceError, RunFolderError, and UsageError for thresholds that cannot be used.
     """
@@ -57,13 +57,13 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
 
 
 def models_must_be_usable(settings: Settings) -> None:
-    """Raise for what the first call of a run would tell only after measurements, as `choose.must_be_usable` does."""
+    """Raise early for errors that a first call would show after measurements, as `choose.must_be_usable` does."""
     if settings.replay is None:
         choose.must_be_usable(_choice(settings))
 
 
 def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[Role, Model]:
-    """A model per role that is asked, within `limits`; `run` is the run's own folder, which may hold replies already.
+    """A model for each role that is asked, within `limits`; `run` is the run's own folder, which may hold replies.
 
     Raises RunFolderError for a record that cannot be used, and UsageError.
     """

@@ -1,9 +1,9 @@
-"""Limits on what a search may spend, and the one account that holds it to them.
+"""Limits on what a search may spend, and the one object that enforces them.
 
-A limit is looked at before a model is asked, each time that is tried, and before a candidate is judged or profiled. In
-the middle of that the minutes alone are, and only while a model answers: the call that is out ends with them. Other
-limits are overrun by no more than what was under way when they were reached: one try of a call or one judgement, and in
-a suite one of each task that runs.
+Limits are checked before each attempt to ask a model, and before a candidate is judged or profiled. Only the minutes
+are also checked meanwhile, while a model answers: the call in progress ends with them. Other limits can be exceeded
+only by what was in progress when they were reached: one attempt of a call or one judgement; in a suite, one for each
+running task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cudamaster.models.protocol import REPLY_SECONDS, Usage
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that may be spent; None for no limit. Minutes are of wall time in which somebody worked on it.
+    """The most that may be spent; None for no limit. Minutes are wall time in which a process worked on it.
 
     Tokens are those of prompts and replies together. GPU seconds are those in which a GPU was held, alone or shared
     (the CPU device, where that is the device). `reply_seconds` are those of one whole reply of a model, whatever
@@ -61,9 +61,9 @@ class Spent:
 
 @dataclass(frozen=True)
 class Session:
-    """What one process did for a run or a suite: `seconds` of wall time until it last wrote something down.
+    """One process's work on a run or a suite: `seconds` of wall time until it last wrote to disk.
 
-    `ended` says how it ended; None while it works, and for ever where it was killed.
+    `ended` says how it ended. It is None while the process works, and stays None if it was killed.
     """
 
     started: str
@@ -86,12 +86,12 @@ def cost(usage: Usage) -> Spent:
 
 
 class Budget:
-    """Counts what is spent against limits; all tasks of a suite share one, from threads of their own."""
+    """Counts what is spent against limits. All tasks of a suite share one, each from its own thread."""
 
     def __init__(
         self, limits: Limits | None = None, before: Spent | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`before` is what earlier sessions spent. The clock runs from now on."""
+        """`before` is what earlier sessions spent. The clock starts now."""
         self.limits = limits or Limits()
         self._spent = before or Spent()
         self._clock = clock
@@ -102,7 +102,7 @@ class Budget:
 
     @property
     def spent(self) -> Spent:
-        """What was spent until now, by earlier sessions too."""
+        """What was spent so far, including earlier sessions."""
         with self._lock:
             return changed(self._spent, seconds=self._spent.seconds + self._clock() - self._since)
 
@@ -129,7 +129,7 @@ class Budget:
 
     @property
     def why_stopped(self) -> str | None:
-        """Why nothing more may begin; None while it may."""
+        """Why nothing more may begin; None if it may."""
         try:
             self.check()
         except BudgetSpent as spent:
@@ -145,7 +145,7 @@ class Budget:
             ("--max-tokens", limits.tokens, spent.tokens, "tokens", 0),
             ("--max-gpu-seconds", limits.gpu_seconds, spent.gpu_seconds, "GPU seconds", 1),
         ):
-            # Written so that a sum that is no number stops it.
+            # Written so that a sum that is NaN stops it.
             if limit is not None and not used < limit:
                 raise _is_spent(option, limit, used, unit, digits)
         for option, limit, unknown, what in (
@@ -154,14 +154,14 @@ class Budget:
         ):
             if limit is not None and unknown:
                 raise BudgetSpent(
-                    f"{option} {_figure(limit)} cannot be held: the {what} of {unknown} calls is unknown.",
-                    f"Go on with --resume, `{option} inf` and a limit that can be held.",
+                    f"{option} {_figure(limit)} cannot be kept: the {what} of {unknown} calls is unknown.",
+                    f"Continue with --resume, `{option} inf` and a limit that can be kept.",
                 )
 
     def check_time(self) -> None:
-        """Raise BudgetSpent when the minutes are over, or nothing more may begin: that ends a call that is out, too.
+        """Raise BudgetSpent when the minutes are over or nothing more may begin; this also ends a call in progress.
 
-        No other limit does: what the call costs is as good as spent, and may still be of use.
+        No other limit does: the call's cost is already spent, and its reply may still be useful.
         """
         if self._stopped is not None:
             raise BudgetSpent(self._stopped, "It goes on with --resume.")
@@ -170,7 +170,7 @@ class Budget:
             raise _is_spent("--max-minutes", minutes, spent_s / 60, "minutes", 2)
 
     def check_pause(self, pause_s: float) -> None:
-        """Raise BudgetSpent when nothing more may begin, or nothing after a pause: it would be spent on waiting."""
+        """Raise BudgetSpent if nothing more may begin now or after the pause: the rest would be spent on waiting."""
         self.check()
         minutes, spent_s = self.limits.minutes, self.spent.seconds
         if minutes is not None and not spent_s + pause_s < 60 * minutes:

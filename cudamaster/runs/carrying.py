@@ -1,7 +1,7 @@
-"""More rounds, or tries, for a run that exists: what it is given, and what it keeps.
+"""More rounds or tries for an existing run: what may change, and what stays.
 
-A run that is carried on is replayed like any that is resumed, and goes on where its record ends; so whatever the record
-rests on stays as it was. Rounds that are over keep the number of tries that they had.
+A continued run is replayed like any resumed one, and continues where its record ends. So everything that the record
+depends on stays as it was, and finished rounds keep the number of tries that they had.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudamaster.strategies import registry
 
 @dataclass(frozen=True)
 class More:
-    """What a run is given when it is carried on; None for what it has already."""
+    """What a continued run gets; None for what it keeps."""
 
     rounds: int | None = None
     debug_tries: int | None = None
@@ -31,17 +31,17 @@ class More:
 
 
 def settings_with(run: Path, more: More) -> Settings:
-    """The settings of a run that is carried on with `more`; the very same where it has that already.
+    """The settings of a run that continues with `more`; the same object if it already has that.
 
-    Raises UsageError for less than what was done, for what the run's strategy has not, and where more would change
-    nothing: the search ended by itself, or is one of a record.
+    Raises UsageError for less than what was done, for tries if the run's strategy has none, and if more would change
+    nothing: because the search ended by itself, or replays a record.
     """
     settings = read_manifest(run).settings
     wanted = raised(settings, more, str(run))
     if wanted == settings:
         return settings
     if settings.replay is not None:
-        raise UsageError(f"{run} is a replay: its rounds are those of its record.", "Carry on the recorded run.")
+        raise UsageError(f"{run} is a replay, which has the rounds of its record.", "Continue the recorded run.")
     note = ended_by_itself(run)
     if note is not None:
         raise UsageError(
@@ -57,7 +57,7 @@ def settings_with(run: Path, more: More) -> Settings:
 
 
 def as_in_suite(run: Path, settings: Settings) -> More:
-    """What a task's run is given to have what its suite has: nothing where it has more, or its search is over."""
+    """What a task's run gets to match its suite: nothing if it has more, or if its search is over."""
     record, own = read_record(run), read_manifest(run).settings
     if own.replay is not None or ended_by_itself(run) is not None:
         return More()
@@ -73,7 +73,7 @@ def _ended(run: Path) -> int:
 
 
 def raised(settings: Settings, more: More, of: str) -> Settings:
-    """The settings with more rounds and tries. Raises UsageError for fewer, and for tries that a strategy has not."""
+    """The settings with more rounds and tries. Raises UsageError for fewer, and for tries if the strategy has none."""
     tries = settings.debug_tries
     if more.debug_tries is not None:
         tries = registry.debug_tries_of(registry.find(settings.strategy), more.debug_tries)
@@ -91,7 +91,7 @@ def raised(settings: Settings, more: More, of: str) -> Settings:
 
 
 def ended_by_itself(run: Path) -> str | None:
-    """Why a finished search ended before its last round; None where it went through all of them or is not finished."""
+    """Why a finished search ended before its last round; None if it went through all of them or is not finished."""
     summary = read_record(run).summary
     note = summary.get("note") if summary is not None else None
     return note if isinstance(note, str) else None

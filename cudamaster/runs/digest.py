@@ -1,4 +1,4 @@
-"""From what a record holds to what a reader is told: differences, the part of a log that matters, medians, sums."""
+"""Condenses a record for a reader: differences, the part of a log that matters, medians, sums."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _ALONE = " alone"  # at the end of the name of a part (modelling.model.breakdown
 
 
 def difference(before: str, after: str) -> str:
-    """Unified diff of two texts, without the lines that name files; empty where nothing changed."""
-    # Not splitlines, which takes form feeds and the like for line ends.
+    """Unified diff of two texts, without the lines that name files; empty if nothing changed."""
+    # Not splitlines, which also splits at form feeds and the like.
     lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
     return "\n".join(list(lines)[2:])
 
 
 def telling_part(log: str) -> str:
-    """At most TELLING_LINES of a log: from the first error on where it names one, else from its start."""
+    """At most TELLING_LINES of a log: from the first error, or from the start if it names none."""
     lines = log.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
     return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
 
 
 def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
-    """A modelled call on two lines, as the sum that it is and then its parts, which overlap and add up to more."""
+    """A modelled call on two lines: its sum, then its parts, which overlap and so add up to more."""
     alone = {name.removesuffix(_ALONE): us for name, us in breakdown.items() if name.endswith(_ALONE)}
     whole, *rest = [f"{name} {plain(us)}" for name, us in breakdown.items() if not name.endswith(_ALONE)] or [""]
     parts = ", ".join(f"{name} {plain(us)}" for name, us in alone.items())
@@ -62,7 +62,7 @@ def judgement(verdict: Verdict) -> Judgement:
 
 
 def seconds(attempt: AttemptAccount) -> float:
-    """Seconds in which an attempt was built and run; none where its verdict was there already."""
+    """Seconds in which an attempt was built and run; 0 if its verdict already existed."""
     if attempt.judgement is None or attempt.judged_before:
         return 0.0
     spent = attempt.judgement.seconds
@@ -128,7 +128,7 @@ def _words(command: str) -> list[str]:
 
 
 def usage(calls: Sequence[CallAccount]) -> RoleUsage:
-    """Sum over calls; one with an unknown part is None, as everywhere."""
+    """Sum over calls; a sum with an unknown part is None, as everywhere."""
     prompt = [call.usage.prompt_tokens for call in calls]
     completion = [call.usage.completion_tokens for call in calls]
     dollars = [call.usage.dollars for call in calls]
@@ -144,12 +144,12 @@ def usage(calls: Sequence[CallAccount]) -> RoleUsage:
 
 
 def of_them_kept(usage: RoleUsage) -> str:
-    """How many of the prompt's tokens the providers had kept from earlier calls; empty where it is none or unknown."""
+    """How many of the prompt's tokens the providers had cached from earlier calls; empty if none or unknown."""
     return f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
 
 
 def origin(settings: Settings) -> str | None:
-    """What record a replay takes its answers from; None for a run that is none."""
+    """The record that a replay takes its answers from; None for a run that is not a replay."""
     replay = settings.replay
     if replay is None:
         return None
@@ -157,7 +157,7 @@ def origin(settings: Settings) -> str | None:
 
 
 def sampling(settings: Settings) -> str | None:
-    """How the models were asked to answer; None where that was left to them."""
+    """The sampling options of the models; None if they were left to the provider."""
     chosen = settings.sampling
     told = [] if chosen.temperature is None else [f"temperature {chosen.temperature:g}"]
     told += [] if chosen.reasoning_effort is None else [f"reasoning effort {chosen.reasoning_effort}"]
@@ -165,7 +165,7 @@ def sampling(settings: Settings) -> str | None:
 
 
 def without_secrets(url: str | None) -> str | None:
-    """Scheme, host, port and path of a server's address: names, passwords and keys stand in the rest."""
+    """Scheme, host, port and path of a server's address; the rest may contain names, passwords and keys."""
     if url is None:
         return None
     try:

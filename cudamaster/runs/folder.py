@@ -7,18 +7,18 @@
     candidates/<id>.cu           text of the region; the command is beside it in <id>.command
     builds/<id>.log              what compiler and linker said
     verdicts/<id>.json           status, checks and raw timings of a candidate
-    confirmations/<id>.json      the same of a second judgement, where the first had a score too good to be trusted
+    confirmations/<id>.json      the same for a second judgement, after a first score that was too good to be trusted
     findings/<id>.json           what the profile filter kept for a new best
     sessions.json                who worked on it: for how long, under which budget, and when it held a device
     best.cu, best.json           the best so far; the baseline at first
-    summary.json                 the result; there only when the run is finished
+    summary.json                 the result; exists only when the run is finished
 
-Each file is written beside its place, flushed to the disk and renamed, so a reader sees all of it or nothing,
-and a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears whole,
-with its run.json.
+Each file is written under a temporary name, flushed to the disk and renamed. So a reader sees all of it or nothing, and
+a kill leaves at most a hidden temporary file, which the next opening removes. A folder appears complete, with its
+run.json.
 
-Resume is replay: strategies do the same given the same replies and verdicts, so they run again from the start
-while `recording` hands out what is stored here. `record` is the way for those who look alone: it changes nothing.
+Resuming is replaying: strategies do the same given the same replies and verdicts, so they run again from the start
+while `recording` returns what is stored here. Use `record` to read a folder without changing it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def fresh_path(parent: Path, task: str, precision: Precision) -> Path:
         while path.exists():
             path = parent / f"{name}-{number}"
             number += 1
-    except OSError as error:  # nobody may look there
+    except OSError as error:  # no permission to look there
         raise unwritable(parent, error, "Choose another folder with --out.") from error
     return path
 
@@ -78,8 +78,8 @@ class RunFolder(RunRecord):
     def create(cls, path: Path, manifest: Manifest) -> RunFolder:
         """Make the folder of a fresh run.
 
-        Raises RunFolderError when something is there already (an empty folder is not), and UsageError or DeviceError
-        when nothing can be written there.
+        Raises RunFolderError if the path exists and is not an empty folder, and UsageError or DeviceError if nothing
+        can be written there.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +108,8 @@ class RunFolder(RunRecord):
     def open(cls, path: Path) -> RunFolder:
         """Open the folder of an earlier run, remove what a kill left half-written, and check every file.
 
-        Raises RunFolderError when there is no run, another process works on it, or a file is damaged; it
-        names the file.
+        Raises RunFolderError if there is no run, if another process works on it, or if a file is damaged, which it
+        names.
         """
         manifest = read_manifest(path)
         try:
@@ -145,7 +145,7 @@ class RunFolder(RunRecord):
         self.close()
 
     def carry_on(self, settings: Settings) -> None:
-        """Give the run settings with more to do. Its summary goes first: a kill in between leaves it unfinished."""
+        """Give the run settings with more to do. Removes the summary first: a kill in between leaves it unfinished."""
         (self.path / "summary.json").unlink(missing_ok=True)
         self.manifest = replace(self.manifest, settings=settings)
         write_record(self.path / "run.json", self.manifest)
@@ -178,11 +178,11 @@ class RunFolder(RunRecord):
         write_record(self.path / "findings" / f"{findings.candidate}.json", findings)
 
     def save_sessions(self, sessions: tuple[Session, ...]) -> None:
-        """Replace what is known of those who worked on the run."""
+        """Replace the sessions of the run."""
         write_record(self.path / "sessions.json", Sessions(sessions))
 
     def save_best(self, candidate: Candidate, verdict: Verdict, score: float) -> None:
-        """Replace best.cu and best.json by a new best. best.json names the candidate that it speaks of."""
+        """Replace best.cu and best.json by a new best. best.json names its candidate."""
         _write(self.path / "best.cu", candidate.code)
         best = {
             "candidate": candidate.id,
@@ -217,7 +217,7 @@ def _cannot_make(path: Path, error: OSError) -> CudaMasterError:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove staged folders that a kill left before they became `path`: those whose lock nobody holds."""
+    """Remove staged folders that a kill left before they became `path`: those whose lock is free."""
     for staged in path.parent.glob(f".{path.name}.new-*"):
         try:
             lock = locked(staged)
@@ -228,7 +228,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def write_record(path: Path, record: object) -> None:
-    """Write a dataclass with the hash that `record.decoded` holds it to."""
+    """Write a dataclass with the hash that `record.decoded` checks."""
     content = to_json(record)
     _write_json(path, {**content, "hash": hash_of(content)})
 
@@ -238,7 +238,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write beside the place, flush, rename, flush the folder: the rename outlives a power cut too."""
+    """Write under a temporary name, flush, rename, flush the folder, so that the rename survives a power cut."""
     staged = path.with_name(f".{path.name}.tmp")
     try:
         with staged.open("wb") as file:

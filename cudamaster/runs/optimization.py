@@ -1,4 +1,4 @@
-"""A recorded search, from its start or from where it was stopped to its end: what `optimize` calls."""
+"""A recorded search, from its start or from where it was stopped, to its end. `optimize` calls this."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def optimize(
     observer: Observer | None = None,
     budget: Budget | None = None,
 ) -> Result:
-    """Start a fresh run in the folder `path`, which must not exist, and carry it to its end, or to that of the budget.
+    """Start a fresh run in the folder `path`, which must not exist, and run it until it or its budget ends.
 
-    Raises RunFolderError, ModelError, DeviceError and UsageError, and BudgetSpent where not even the baseline could
-    be judged. What was done until then is in the folder, and `resume` goes on from there.
+    Raises RunFolderError, ModelError, DeviceError and UsageError, and BudgetSpent if not even the baseline could be
+    judged. What was done until then is in the folder, and `resume` continues from there.
     """
     registry.find(settings.strategy)
     manifest = _manifest(workbench, settings)
@@ -54,11 +54,11 @@ def resume(
     budget: Budget | None = None,
     more: More | None = None,
 ) -> Result:
-    """Carry an earlier run to its end, with the settings it was started with (`record.read_manifest`), and `more`.
+    """Continue an earlier run to its end, with its own settings (`record.read_manifest`) and `more`.
 
-    No model is asked what it answered before and no candidate is judged again; a finished run gives its
-    result, or with more to do goes on behind it. Raises RunFolderError when the folder is damaged or task, card, device
-    or models are not those of the run, and what `carrying.settings_with` and `optimize` raise.
+    No model is asked again for a stored reply, and no candidate is judged again. A finished run returns its result, or
+    continues if it has more to do. Raises RunFolderError if the folder is damaged, or if task, card, device or models
+    are not those of the run; and whatever `carrying.settings_with` and `optimize` raise.
     """
     with RunFolder.open(path) as folder:
         _must_belong(folder, workbench, models)
@@ -69,11 +69,11 @@ def resume(
 
 
 def must_make_sense(path: Path, result: Result) -> None:
-    """Raise ModelError where no round of the run in `path` came to a kernel. What was said is in the folder."""
+    """Raise ModelError if no round of the run in `path` produced a kernel. The replies are in the folder."""
     if result.senseless is not None:
         raise ModelError(
-            f"No round came to a kernel: {result.senseless.rstrip('.')}.",
-            f"What was answered is in {path / 'exchanges'}; start a fresh run with another model.",
+            f"No round produced a kernel: {result.senseless.rstrip('.')}.",
+            f"The replies are in {path / 'exchanges'}; start a fresh run with another model.",
         )
 
 
@@ -164,12 +164,12 @@ def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, 
         if then != now:
             raise RunFolderError(
                 f"{folder.path} belongs to another run: its {what} is {then}, not {now}.",
-                "Resume it with what it was started with, or start a fresh run.",
+                "Resume it with the settings that it was started with, or start a fresh run.",
             )
 
 
 class _KeepsBest:
-    """Passes every event on, keeps the best so far in the folder, and knows what a stopped search came to."""
+    """Passes every event on, keeps the best so far in the folder, and knows the result of a stopped search."""
 
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
@@ -189,7 +189,7 @@ class _KeepsBest:
         self._rounds: list[Round] = []
 
     def result(self, note: str, usage: Mapping[Role, RoleUsage]) -> Result | None:
-        """The best so far and the rounds that were ended; None before the baseline was judged."""
+        """The best so far and the finished rounds; None before the baseline was judged."""
         if self._baseline is None or self._best is None:
             return None
         baseline, best = self._baseline, self._best

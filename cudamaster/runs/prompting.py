@@ -1,7 +1,7 @@
-"""What a model would be asked: the messages of a role, overheard from the agents themselves and never written twice.
+"""What a model would be asked: the messages of a role, captured from the agents and never written twice.
 
-Either of a kernel at hand, or of a recorded run, where the search runs again on the record, with the prompts as they
-are now. No model is asked.
+They are about a given kernel, or from a recorded run. For the latter the search runs again on the record with today's
+prompts. No model is asked.
 """
 
 from __future__ import annotations
@@ -9,27 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cudamaster.agents import coder, compiler, contrast, debug, judge, lone_coder, planner, reviewer
+from cudamaster.agents import compiler, debug, judge, planner, reviewer
 from cudamaster.agents.brief import Brief
-from cudamaster.agents.contrast import Exemplar
-from cudamaster.agents.debug import Diagnosis
-from cudamaster.agents.judge import Correction, Optimization
 from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
-from cudamaster.core.values import Candidate, Findings, Plan, Role, Verdict
+from cudamaster.core.values import Candidate, Findings, Role, Verdict
 from cudamaster.models.protocol import Model, Reply, Request
 from cudamaster.runs import replaying, worked_examples
 from cudamaster.runs.record import RunRecord
-from cudamaster.strategies import contrastive, cudaforge, cudamaster, registry, sample
+from cudamaster.strategies import other_agents, registry
 from cudamaster.strategies.protocol import Silent
 from cudamaster.tasks.cards import TaskCard
 
 CHARACTERS_PER_TOKEN = 4  # of code and English, roughly; tokenizers differ by a fifth
-
-# What another agent would have said.
-_PLAN = Plan("<title of the Planner's idea>", "<the Planner's scheme>")
-_DIAGNOSIS = Diagnosis("<what the Debug agent found>", "<what the Debug agent says to change>")
-_CORRECTION = Correction("<the problem that the Judge names>", "<why it matters>", "<the smallest fix>")
-_OPTIMIZATION = Optimization("<the bottleneck that the Judge names>", "<its method>", "<its plan>")
 
 
 @dataclass(frozen=True)
@@ -53,12 +44,12 @@ def of_kernel(
     candidate: Candidate,
     verdict: Verdict,
     findings: Findings,
-    strategy: str = cudamaster.NAME,
+    strategy: str = "cudamaster",
 ) -> Request:
-    """What `role` would be asked about a candidate with that verdict, the first after the baseline or that itself.
+    """What `role` would be asked about a candidate with that verdict: the baseline, or the first one after it.
 
-    The Coder is that of `strategy`; the other roles are asked the same wherever they are asked.
-    Raises UsageError where the role is not asked about a candidate of that status.
+    The Coder is that of `strategy`; the other roles get the same prompts in every strategy. Raises UsageError if the
+    role is not asked about a candidate of that status.
     """
     if role is Role.PLANNER:
         if not verdict.correct:
@@ -68,17 +59,27 @@ def of_kernel(
             )
         return _overhear(lambda model: planner.propose(model, brief, candidate, verdict, findings, []))
     if role is Role.CODER:
-        return _overhear(lambda model: _ask_coder(model, strategy, brief, baseline, candidate, verdict))
+        ask_coder = registry.find(strategy).coder
+        if ask_coder is None:
+            raise UsageError(
+                f"What the strategy {strategy} asks its Coder cannot be told of a kernel alone.",
+                "Take a run of it with --run RUN.",
+            )
+        return _overhear(lambda model: ask_coder(model, brief, baseline, candidate, verdict))
     if role is Role.COMPILER:
-        return _overhear(lambda model: compiler.choose_command(model, brief, _PLAN, candidate.code))
+        return _overhear(lambda model: compiler.choose_command(model, brief, other_agents.PLAN, candidate.code))
     if role is Role.DEBUG:
         if verdict.correct:
             raise UsageError("The Debug agent sees failing kernels alone.", "Give one with --candidate FILE.")
-        return _overhear(lambda model: debug.diagnose(model, brief, _PLAN, candidate, verdict, []))
+        return _overhear(lambda model: debug.diagnose(model, brief, other_agents.PLAN, candidate, verdict, []))
     if role is Role.JUDGE:
         if verdict.correct:
             return _overhear(lambda model: judge.optimize(model, brief, baseline.code, candidate, findings))
         return _overhear(lambda model: judge.correct(model, brief, baseline.code, candidate, verdict))
+    if role is not Role.REVIEWER:
+        raise UsageError(
+            f"What the {role.value} agent is asked cannot be told of a kernel alone.", "Take a run with --run RUN."
+        )
     if not verdict.correct or verdict.score is None:
         raise UsageError(
             "The Reviewer sees kernels that are right and have a score alone.", "Give one with --candidate FILE."
@@ -86,30 +87,10 @@ def of_kernel(
     return _overhear(lambda model: reviewer.review(model, brief, baseline.code, candidate, verdict, 1.0))
 
 
-def _ask_coder(
-    model: Model, strategy: str, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict
-) -> object:
-    if strategy == contrastive.NAME:
-        shown = [Exemplar(baseline, verdict, 1.0, is_baseline=True)]
-        if candidate.id != baseline.id:
-            if not verdict.correct or verdict.score is None:
-                raise UsageError(f"The strategy {strategy} shows no kernel without a score.", "Take another kernel.")
-            shown.append(Exemplar(candidate, verdict, verdict.score))
-        return contrast.improve(model, brief, sorted(shown, key=lambda exemplar: exemplar.score), [])
-    if strategy == sample.NAME or (strategy == cudaforge.NAME and candidate.id == baseline.id):
-        return lone_coder.write(model, brief, baseline.code)
-    if strategy == cudaforge.NAME:
-        if verdict.correct:
-            return lone_coder.optimize(model, brief, candidate, verdict, _OPTIMIZATION, None)
-        return lone_coder.correct(model, brief, candidate, verdict, _CORRECTION)
-    if verdict.correct:
-        return coder.implement(model, brief, _PLAN, candidate.code)
-    return coder.repair(model, brief, _PLAN, _DIAGNOSIS, candidate.code)
-
-
 def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | None]:
-    """Every request of a recorded run in order, the one that has no reply yet too; and why they end, where they
-    end before the search did.
+    """Every request of a recorded run in order, and the reason if they end before the search does.
+
+    The last one may have no reply yet.
 
     Raises RunFolderError when the task card or the baseline are not those of the run.
     """
@@ -157,7 +138,7 @@ class _Passing:
 
 
 class _Heard(Exception):
-    """Carries a request out of an agent that waits for its reply."""
+    """Raised to carry a request out of an agent that waits for its reply."""
 
     def __init__(self, request: Request) -> None:
         super().__init__()

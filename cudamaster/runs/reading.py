@@ -37,7 +37,7 @@ _OTHERWISE = "Restore the folder from a copy, or read it with the version that w
 
 
 def read(path: Path) -> RunAccount:
-    """The account of a run, finished or not. Raises RunFolderError where there is none or it is damaged."""
+    """The account of a run, finished or not. Raises RunFolderError if there is no run or it is damaged."""
     record = read_record(path)
     strategy = record.manifest.settings.strategy
     if strategy not in registry.STRATEGIES:
@@ -46,7 +46,7 @@ def read(path: Path) -> RunAccount:
 
 
 class _RecordEnds(Exception):
-    """The record holds no more: `missing` is the file that the next step would have made while `doing` something."""
+    """The record ends here: `missing` is the file that the next step would have written while `doing` something."""
 
     def __init__(self, missing: str, doing: str) -> None:
         super().__init__(missing)
@@ -70,11 +70,11 @@ class _OpenRound:
 
 
 class _Replay(Silent):
-    """Watches the search as its observer, and hands it what the record holds."""
+    """Observes the search, and gives it what the record holds."""
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        # Taken first, so that what a working process adds meanwhile looks like no gap.
+        # Taken first, so that files added meanwhile by a working process do not look like a gap.
         self._finished = record.finished
         self._exchanges = sum(1 for _ in (record.path / "exchanges").glob("*.json"))
         self._asked = 0
@@ -135,13 +135,13 @@ class _Replay(Silent):
         return registry.run(bench, models, run.settings, self)
 
     def _with_why(self, doing: str) -> str:
-        """What it was doing, and why the last session ended before the run did: nothing where it was killed."""
+        """What it was doing, and why the last session ended before the run did; no reason if it was killed."""
         sessions = self.record.sessions
         why = sessions[-1].ended if sessions and not self.record.in_use else None
         return f"{doing}; {why}" if why and why != doing else doing
 
     def _must_agree(self, result: Result) -> None:
-        """The record is used up, and the summary says what the replay came to."""
+        """Check that the record is used up, and that the summary has the same result."""
         if self._exchanges > self._asked:
             raise RunFolderError(
                 f"Exchange {self._asked + 1} in {self.record.path} follows the end of the search.", _OTHERWISE
@@ -336,7 +336,7 @@ class _StoredModel:
 
 
 class _StoredCard:
-    """What prompts need of a task card. They are read by nobody here, so that no card has to exist any more."""
+    """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
     title = hash = ""
 

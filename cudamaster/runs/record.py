@@ -1,7 +1,7 @@
-"""What a run folder holds, read back: its formats, and the way for those who look alone. Nothing is changed here.
+"""What a run folder holds, read back: its formats, and reading without changing anything.
 
-The files are told in `folder`, which writes them. What is read carries a hash of itself (candidates: their id), so
-that a figure that changed since is damage and never a result.
+`folder`, which writes the files, describes them. Each file carries a hash of its content (candidates: their id), so a
+figure that changed since is reported as damage and never taken for a result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _AFRESH = "Restore the folder from a copy, or start a fresh run."
 class Replay:
     """The record that a run takes its replies from: `record` is an absolute path.
 
-    Verdicts and findings come from there too, unless `models_only`. With `real_time` a reply takes as long as then.
+    Verdicts and findings come from there too, unless `models_only`. With `real_time` a reply takes as long as it took
+    then.
     """
 
     record: str
@@ -51,7 +52,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a run had before it was carried on, at a time: its `rounds`, of which `ended` were over, and their tries."""
+    """What a run had at one time before it was continued: its `rounds`, of which `ended` were over, and their tries."""
 
     at: str
     ended: int
@@ -61,14 +62,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose for a run; a resumed run keeps it, but for more rounds and tries (carrying).
+    """What the user chose for a run. A resumed run keeps it, except for more rounds and tries (carrying).
 
-    `models` holds the roles that are asked. `profile` is a mode of values.ProfileMode, `thresholds` what the classes
-    are told by (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed
-    of its draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and
-    `jump_above` say which score is too good to be taken on trust (strategies/large_gains.py). `examples` is how many
-    kernels of other tasks the Coder is shown (worked_examples). A modelled score is a new best above the best so far by
-    more than `tie`, a part of 1; older runs have none. `earlier` is what it had each time it was carried on.
+    `models` holds the roles that are asked. `profile` is a mode of values.ProfileMode; `thresholds` decide the classes
+    (profiling.thresholds.choose). `options` are the strategy's own, all of them; `search_seed` is the seed of its
+    draws, while `seed` is that of the inputs, None where each evaluation draws its own. `jump_factor` and `jump_above`
+    say which score is too good to be taken on trust (strategies/large_gains.py). `examples` is how many kernels of
+    other tasks the Coder is shown (worked_examples). A modelled score is a new best above the best so far by more than
+    `tie`, a part of 1; older runs have none. `earlier` is what it had each time it was carried on.
     """
 
     strategy: str
@@ -91,13 +92,13 @@ class Settings:
     earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
 
     def tries_in(self, number: int) -> int:
-        """D of that round: rounds that were over before the run was given more keep what they had."""
+        """D of that round. Rounds that were over before the run got more keep what they had."""
         return next((stage.debug_tries for stage in self.earlier if number <= stage.ended), self.debug_tries)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """run.json: what the run is about, and what it must find again when it is resumed."""
+    """run.json: what the run is about, and what has to be the same when it is resumed."""
 
     format: int
     started: str
@@ -133,7 +134,7 @@ def request_hash(request: Request) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What a run folder says it is; nothing is locked or changed. Raises RunFolderError."""
+    """The manifest of a run folder; nothing is locked or changed. Raises RunFolderError."""
     if not (path / "run.json").is_file():
         raise RunFolderError(f"There is no run in {path}.", "Check the path; a run folder has a file run.json.")
     raw = read_json(path / "run.json")
@@ -146,9 +147,9 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_record(path: Path) -> RunRecord:
-    """What a run folder holds, every file checked; nothing is locked or changed, also where a process works on it.
+    """What a run folder holds, with every file checked. Nothing is locked or changed, even if a process works on it.
 
-    Raises RunFolderError when there is no run or a file is damaged; it names the file.
+    Raises RunFolderError if there is no run, or if a file is damaged, which it names.
     """
     record = RunRecord(path, read_manifest(path))
     try:
@@ -171,7 +172,7 @@ class RunRecord:
         return decoded(Exchange, found[0]) if found else None
 
     def candidate(self, candidate: str) -> Candidate | None:
-        """The stored candidate of that id; None unless code and command are both there."""
+        """The stored candidate with that id; None unless code and command both exist."""
         code = self.path / "candidates" / f"{candidate}.cu"
         command = code.with_suffix(".command")
         if not (code.exists() and command.exists()):
@@ -200,7 +201,7 @@ class RunRecord:
 
     @property
     def sessions(self) -> tuple[Session, ...]:
-        """Those that worked on the run, the earliest first."""
+        """The sessions of the run, earliest first."""
         path = self.path / "sessions.json"
         return decoded(Sessions, path).sessions if path.exists() else ()
 
@@ -254,7 +255,7 @@ class RunRecord:
             return
         text, command = _read_text(code), _read_text(code.with_suffix(".command"))
         if Candidate(self.manifest.task, self.manifest.precision, text, command).id != code.stem:
-            raise RunFolderError(f"{code} or its command was changed: they do not have its id.", _AFRESH)
+            raise RunFolderError(f"{code} or its command was changed: their hash is not its id.", _AFRESH)
 
 
 def _tied(value: T, candidate: str, path: Path) -> T:
@@ -275,7 +276,7 @@ def decoded(kind: type[T], path: Path) -> T:
 
 
 def hash_of(record: Mapping[str, Any]) -> str:
-    """The hash that a file carries, over what else is in it."""
+    """The hash that a file carries, over everything else in it."""
     return content_hash(json.dumps(record, sort_keys=True))
 
 

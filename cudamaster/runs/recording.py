@@ -1,8 +1,7 @@
 """Puts the run folder between a strategy and its models and workbench.
 
-What the folder holds is handed out, what it lacks is asked for and stored before the strategy sees it. A
-fresh run and a resumed one take the same path, and both get what was read back from the disk, so that the
-same record gives the same result.
+The folder's content is returned; what it lacks is asked for, and stored before the strategy sees it. Fresh and resumed
+runs take the same path, and both get what was read back from the disk. So the same record gives the same result.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Recorder:
     """Numbers the exchanges of one run across all roles."""
 
     def __init__(self, folder: RunFolder, spending: Spending, observer: Observer) -> None:
-        """`observer` is told of each pause before a failing call is tried again, and of replies of no use."""
+        """`observer` gets each pause before a failing call is repeated, and each reply that cannot be used."""
         self.folder = folder
         self._spending = spending
         self._observer = observer
         self._asked = 0
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
-        """The models, each answering from the record where it can, and waiting no longer than the budget lasts."""
+        """The models, each answering from the record if it can, and waiting no longer than the budget lasts."""
         return {role: RecordedModel(model, self) for role, model in models.items()}
 
     def ask(self, inner: Model, request: Request) -> Reply:
@@ -85,7 +84,7 @@ class RecordedModel:
 
 
 class RecordedWorkbench:
-    """A workbench that judges no candidate twice, in one run or across resumes."""
+    """A workbench that never judges a candidate twice, neither in one run nor after a resume."""
 
     def __init__(self, inner: Workbench, folder: RunFolder, spending: Spending) -> None:
         self._inner = inner
@@ -113,7 +112,7 @@ class RecordedWorkbench:
 
     @property
     def hardware(self) -> Hardware:
-        """The device as it was when the run began: its figures stand in prompts, which must not change."""
+        """The device as it was when the run began. Prompts contain its figures and must not change."""
         return self._folder.manifest.hardware
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
@@ -142,7 +141,7 @@ class RecordedWorkbench:
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """The stored findings, or new ones, stored."""
         if self._folder.findings(candidate.id) is None:
-            # Part of the judgement that was allowed: without its findings a new best would not count.
+            # Belongs to a judgement that the budget allowed: without its findings a new best would not count.
             self._folder.save_findings(self._inner.findings(candidate, verdict))
         stored = self._folder.findings(candidate.id)
         assert stored is not None
@@ -150,7 +149,7 @@ class RecordedWorkbench:
 
 
 def _kept(reply: Reply) -> Reply:
-    """A reply as the folder keeps it and the search reads it: of one that is too long the head, length and digest."""
+    """A reply as the folder keeps it and the search reads it: for one that is too long, its head, length and digest."""
     if len(reply.text) <= LONGEST_REPLY:
         return reply
     cut = f"it has {len(reply.text):,} characters, of which the first {LONGEST_PART:,} were read"
@@ -163,7 +162,7 @@ def _kept(reply: Reply) -> Reply:
 
 
 def _build_log(verdict: Verdict) -> str:
-    """Commands and logs of a build, from a workbench that tells them with the verdict alone."""
+    """Commands and logs of a build, from a workbench that gives them only with the verdict."""
     parts = dict(verdict.build)
     if verdict.status is Status.COMPILE_ERROR:
         parts.setdefault("compile log", verdict.log)
@@ -171,7 +170,7 @@ def _build_log(verdict: Verdict) -> str:
 
 
 def difference(stored: Exchange, now: Request) -> str:
-    """What differs first between a stored request and the one at hand, in a few words."""
+    """The first difference between a stored request and the current one, in a few words."""
     then = stored.request
     if then.role is not now.role:
         return f"it went to the {then.role.value}, now the {now.role.value} is asked"

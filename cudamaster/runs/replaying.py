@@ -1,11 +1,11 @@
 """A run folder as a record: its replies without a model, and its verdicts without a device.
 
-A whole replay takes everything from the record, needs no key, no network, no GPU and no compiler, and comes to the same
-result, or says where the search asks something else than then; that of a run which was stopped stops where it stopped.
-A replay of the models alone hands out the replies of each role in their order, whatever is asked, while kernels are
-measured anew; a prompt with other figures in it gets the reply that was given then.
+A full replay takes everything from the record, and needs no key, no network, no GPU and no compiler. It reaches the
+same result, or says where the search asks for something else than it did then; the replay of a stopped run stops at the
+same place. A replay of the models alone returns each role's replies in their order, whatever the prompt, while kernels
+are measured again; so a prompt with other figures in it gets the old reply.
 
-Nothing is written here: a replay is a run with a run folder of its own (optimization), and can be recorded and resumed.
+Nothing is written here. A replay is a run with a run folder of its own (optimization), and can be recorded and resumed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def folder_name(task: str, precision: Precision) -> str:
 def find(folder: Path, task: str | None = None, precision: Precision | None = None) -> Path:
     """The record meant by `folder`: the run folder itself, or the one for the task among its folders.
 
-    Without a task it is the only one there. Raises UsageError when there is none or another, naming what is there.
+    Without a task it has to be the only one. Raises UsageError if there is none or another, naming what is there.
     """
     if (folder / "run.json").is_file():
         return folder
@@ -46,7 +46,7 @@ def find(folder: Path, task: str | None = None, precision: Precision | None = No
         if [path.name for path in found] != [wanted]:
             raise UsageError(f"There is no record {wanted} in {folder}.", _what_is_there(found))
     if len(found) != 1:
-        raise UsageError(f"{folder} is no record of one run.", _what_is_there(found))
+        raise UsageError(f"{folder} is not the record of one run.", _what_is_there(found))
     return found[0]
 
 
@@ -57,7 +57,7 @@ def _what_is_there(found: list[Path]) -> str:
 
 
 def answered(run: RunRecord) -> Counter[Role]:
-    """How many replies of each role a run holds: a resumed replay goes on behind them."""
+    """How many replies of each role a run holds; a resumed replay continues after them."""
     return Counter(exchange.request.role for exchange in _exchanges(run))
 
 
@@ -69,10 +69,10 @@ def models(
     real_time: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[Role, Model]:
-    """The models of a record, each handing out its role's replies in their order, those behind the first `done`.
+    """The models of a record. Each returns its role's replies in their order, starting after the first `done`.
 
-    With `same_requests` each reply goes to the request that it was given to and to no other. With `real_time` each
-    takes as long as it took then, by `sleep`.
+    With `same_requests`, a reply only answers the request that it answered then. With `real_time`, each takes as long
+    as it took then, by `sleep`.
     """
     replies = _Replies(record, done or {}, same_requests=same_requests, sleep=sleep if real_time else None)
     return {role: _ReplayedModel(name, replies) for role, name in record.manifest.settings.models.items()}
@@ -116,7 +116,7 @@ class _Replies:
             goes_on = "The search goes on where the recorded one did not; "
             if self._same_requests:
                 raise RunFolderError(reason, goes_on + _OTHER)
-            # Kernels that are measured anew may be judged otherwise, so this is no fault of the record.
+            # Kernels that are measured again may get another verdict, so the record is not at fault.
             raise BudgetSpent(reason, goes_on + "use a model to search further.")
         stored = left.popleft()
         if self._same_requests and stored.request_hash != request_hash(request):
@@ -138,14 +138,14 @@ class _ReplayedModel:
     def ask(self, request: Request) -> Reply:
         """The next reply of the role.
 
-        Raises RunFolderError when the search asks otherwise than then, and BudgetSpent, which ends it with the best so
-        far, where the recorded run stopped, or where replies alone are replayed and the role has none left.
+        Raises RunFolderError if the search asks something else than it did then. Raises BudgetSpent, which ends it with
+        the best so far, where the recorded run stopped, or if only replies are replayed and the role has none left.
         """
         return self._replies.next(request)
 
 
 class ReplayedWorkbench:
-    """The workbench of a record: verdicts, findings and build logs as they were, on the device of then."""
+    """The workbench of a record: its verdicts, findings and build logs, on the recorded device."""
 
     def __init__(self, record: RunRecord, card: TaskCard) -> None:
         """Raises RunFolderError when card or baseline are not those of the record."""
@@ -155,14 +155,14 @@ class ReplayedWorkbench:
         stored = record.candidate(run.baseline)
         if stored is None:
             raise RunFolderError(f"The record {record.path} holds no baseline: it ended before that.", _OTHER)
-        # The default command is that of the device of then; the text is the one that is here.
+        # The default command is that of the recorded device; the text is today's.
         baseline = Candidate(card.name, run.precision, baseline_region(card, run.precision), stored.command)
         if baseline.id != stored.id:
             raise _differs(record, "baseline kernel", stored.id, baseline.id)
         self.card = card
         self.baseline = baseline
         self.precision = run.precision
-        # Told of each build log as it is handed out, so that the replay's own run folder holds it too.
+        # Called with each build log, so that the replay's own run folder holds it too.
         self.on_build: Callable[[str, str], None] | None = None
         self._record = record
 
@@ -174,7 +174,7 @@ class ReplayedWorkbench:
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         """The recorded verdict.
 
-        Raises RunFolderError for a candidate that was not judged then, and BudgetSpent where the run stopped at it.
+        Raises RunFolderError if the candidate was not judged then, and BudgetSpent if the run stopped at it.
         """
         verdict = self._record.verdict(candidate.id)
         if verdict is None:
@@ -216,7 +216,7 @@ class ReplayedWorkbench:
 
 
 def must_agree(record: RunRecord, result: Result) -> None:
-    """Hold a whole replay to the result of its record. Raises RunFolderError when it came to another one."""
+    """Check that a full replay has the result of its record. Raises RunFolderError if not."""
     summary = record.summary
     if summary is not None and (summary.get("best"), summary.get("score")) != (result.best.id, result.score):
         raise RunFolderError(
@@ -227,7 +227,7 @@ def must_agree(record: RunRecord, result: Result) -> None:
 
 
 def _must_be_finished(record: RunRecord) -> None:
-    """Raises BudgetSpent, which ends a search with the best so far, where the record is that of an unfinished run."""
+    """Raises BudgetSpent, which ends a search with the best so far, if the recorded run is unfinished."""
     if not record.finished:
         ended = next((session.ended for session in reversed(record.sessions) if session.ended), "it was stopped")
         raise BudgetSpent(

@@ -1,7 +1,7 @@
-"""What a run spends: allowed by a budget before it begins, and written down in the run folder the moment it is spent.
+"""What a run spends: a budget allows it before it begins, and the run folder records it the moment it is spent.
 
-Dollars and tokens of a run stand in its exchanges; how long it was worked on, and when it held a device, in
-sessions.json. Both together are what a resumed run, or the suite that it belongs to, has spent before.
+A run's exchanges hold its dollars and tokens; sessions.json holds how long it was worked on, and when it held a device.
+Both together are what a resumed run, or its suite, has already spent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def spent(record: RunRecord) -> Spent:
 
 
 def last_unit(sessions: Sequence[Session]) -> str | None:
-    """The device that a run held last: on it its other candidates were measured too."""
+    """The device that a run held last; its other candidates were measured there too."""
     held = [hold for session in sessions for hold in session.holds]
     return held[-1].unit if held else None
 
@@ -69,12 +69,12 @@ class Spending:
         self._write()
 
     def allow_pause(self, pause_s: float) -> None:
-        """Call before a model that failed is waited for. Raises BudgetSpent when the budget would be spent on that."""
+        """Call before a pause for a failing model. Raises BudgetSpent if the pause would use up the budget."""
         self._budget.check_pause(pause_s)
         self._write()
 
     def allow_waiting(self) -> None:
-        """Call while a model is waited for. Raises BudgetSpent when its time is up."""
+        """Call while waiting for a model. Raises BudgetSpent when the time is up."""
         self._budget.check_time()
 
     def asked(self, usage: Usage) -> None:

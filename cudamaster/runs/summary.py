@@ -31,7 +31,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class CallAccount:
-    """One call of a model. `refused` says why its reply was of no use, and then `reply` is how that began."""
+    """One call of a model. `refused` says why its reply could not be used; then `reply` is the beginning of it."""
 
     number: int
     role: Role

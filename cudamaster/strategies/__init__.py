@@ -1,1 +1,1 @@
-"""Search strategies, each one file that a reader can hold against its paper."""
+"""Search strategies, each in one file that a reader can compare with its paper."""

@@ -1,14 +1,14 @@
 """CUDA-L1 with fixed weights: in each round the model compares earlier kernels by their scores and writes a better one.
 
-The CUDA-L1 paper trains its model on this loop; what is left without training it calls "fixed-parameter solution
-optimization" (section 2.4), and "evolve" where it measures it (section 4.4). A round is:
+The CUDA-L1 paper trains its model on this loop. Without training it calls the loop "fixed-parameter solution
+optimization" (section 2.4), and "evolve" in its measurements (section 4.4). A round is:
 
     exemplars = N kernels out of distinct buckets of score    section 2.4.3, and exemplars.py
     analysis, algorithm, code = model(exemplars)              section 2.4.2, and agents/contrast.py
     verdict = build, check and time it
     a correct kernel joins the exemplars with its score       section 2.4
 
-What the paper leaves open is settled here:
+What the paper leaves open is decided here:
 - The exemplars start with the baseline, whose score is 1 by definition; the first round sees it alone.
 - What fails joins nothing: there is no debugging, and no later prompt tells of it. Its status and its log stay in the
   round's record. The same goes for a reply that does not fit its form when it is asked again either.
@@ -26,14 +26,16 @@ from random import Random
 
 from cudamaster.agents import contrast
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.agents.contrast import Exemplar, Improvement
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Plan, Role
+from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.exemplars import Islands, Pool, Selection
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "contrastive"
 ROLES = (Role.CODER, Role.COMPILER)
@@ -42,7 +44,7 @@ NO_PLAN = Plan("(no plan)", "The model gave no usable reply.")
 
 @dataclass(frozen=True)
 class Options:
-    """N, tau, and the factor between buckets, as in exemplars.Selection; and the islands, of which one is none.
+    """N, tau, and the factor between buckets, as in exemplars.Selection; and the number of islands (1: no islands).
 
     Every `migration_interval` rounds the inferior half of the islands is replaced by copies.
     """
@@ -78,7 +80,7 @@ def optimize(
     *,
     tie: float = 0.0,
 ) -> Result:
-    """Write one kernel in each of `rounds`; `seed` is that of the draws, and has nothing to do with the inputs' seed.
+    """Write one kernel in each of `rounds`; `seed` is for the draws, and is unrelated to the inputs' seed.
 
     Raises UsageError for fewer than one round, DeviceError when the baseline itself does not pass, and ModelError when
     a model cannot be reached. Given the same replies and verdicts it does the same, its draws included, which is what
@@ -129,3 +131,29 @@ def _try(
 
 def _senseless(name: str, value: float, wanted: str) -> UsageError:
     return UsageError(f"{name} is {value}, which makes no contrastive search.", f"Make it {wanted}.")
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    options = options_of(STRATEGY, settings.options)
+    return optimize(workbench, models, settings.rounds, options, settings.search_seed, observer, tie=settings.tie)
+
+
+def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> object:
+    shown = [Exemplar(baseline, verdict, 1.0, is_baseline=True)]
+    if candidate.id != baseline.id:
+        if not verdict.correct or verdict.score is None:
+            raise UsageError(f"The strategy {NAME} shows no kernel without a score.", "Take another kernel.")
+        shown.append(Exemplar(candidate, verdict, verdict.score))
+    return contrast.improve(model, brief, sorted(shown, key=lambda exemplar: exemplar.score), [])
+
+
+STRATEGY = Strategy(
+    NAME,
+    "CUDA-L1 with fixed weights: R kernels, each written from earlier ones and their scores",
+    ROLES,
+    _run,
+    rounds=10,
+    shows_profile=lambda options: False,
+    options=Options,
+    coder=_ask_coder,
+)

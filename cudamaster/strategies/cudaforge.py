@@ -8,12 +8,12 @@
                   Judge(device, baseline, kernel, metrics) -> one optimisation
                   kernel = Coder(device, kernel, optimisation)      appendix D.3, optimisation
 
-Every round goes on from the latest kernel, not from the best one; after N rounds the fastest correct one is taken. No
-agent is told of earlier rounds or of scores. The compile command is always the default one.
+Every round continues from the latest kernel, not from the best one; after N rounds the fastest correct one is taken. No
+agent sees earlier rounds or scores. The compile command is always the default one.
 
-The ablations of section 3.2 take the Judge's word away, all of it or in one of the two cases: `judge` says where it
-speaks. What the Coder sees without it stays as appendix D.3 has it, the log of a failure included. Only where there is
-no Judge at all (self-refinement) does the Coder get the metrics: "given hardware feedback", in the paper's words.
+The ablations of section 3.2 remove the Judge's advice, completely or in one of the two cases; `judge` says where there
+is advice. Without it the Coder still sees what appendix D.3 shows, including the log of a failure. Only without any
+Judge (self-refinement) does the Coder get the metrics: "given hardware feedback", in the paper's words.
 
 Here a Judge may say that nothing is left to gain, which ends the search, as an idle Planner does in algorithm 1.
 """
@@ -25,12 +25,15 @@ from dataclasses import dataclass
 
 from cudamaster.agents import judge, lone_coder
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Plan, Role, Verdict
+from cudamaster.core.values import Candidate, Plan, ProfileMode, Role, Verdict
 from cudamaster.models.protocol import Model
+from cudamaster.strategies import other_agents
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "cudaforge"
 ROLES = (Role.CODER, Role.JUDGE)
@@ -84,7 +87,7 @@ def optimize(
         try:
             code = advised.first(baseline) if latest is None else advised.next(baseline, latest)
         except ReplyMisfit as misfit:
-            # The next round goes on from the same kernel.
+            # The next round continues from the same kernel.
             frame.lost(number, advised.plan, attempts, str(misfit))
             continue
         if code is None:
@@ -147,3 +150,29 @@ class _Advised:
     def _planned(self, plan: Plan) -> None:
         self.plan = plan
         self._frame.observer.planned(self._number, plan)
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    options = options_of(STRATEGY, settings.options)
+    return optimize(workbench, models, settings.rounds, options, observer, tie=settings.tie)
+
+
+def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
+    if candidate.id == baseline.id:
+        return lone_coder.write(model, brief, baseline.code)
+    if verdict.correct:
+        return lone_coder.optimize(model, brief, candidate, verdict, other_agents.OPTIMIZATION, None)
+    return lone_coder.correct(model, brief, candidate, verdict, other_agents.CORRECTION)
+
+
+STRATEGY = Strategy(
+    NAME,
+    "CudaForge: Coder and Judge over R rounds, with 24 metrics",
+    ROLES,
+    _run,
+    rounds=10,
+    profile=ProfileMode.CUDAFORGE24,
+    shows_profile=lambda options: options.judge != CORRECTION,
+    options=Options,
+    coder=_ask_coder,
+)

@@ -5,7 +5,7 @@ Line numbers in comments are those of the paper's listing. It departs from the l
 line 10 hands the Debug agent C* and its profile, the paper's text (section 4.3, appendix B.4) hands it the
 failing kernel with its log, and so does this; a second try starts from the first try's code.
 
-A role that twice gives no usable reply costs the round, but the Compiler: the default command does its job.
+A role that twice gives no usable reply costs the round, except the Compiler: the default command replaces its own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 
 from cudamaster.agents import coder, debug, planner
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
+from cudamaster.strategies import other_agents
 from cudamaster.strategies.frame import Frame
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy
 
 NAME = "cudamaster"
 ROLES = (Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG)
@@ -94,3 +97,24 @@ def _write_and_debug(
         candidate = frame.candidate(written, frame.compile_command(number, plan, written))  # line 12
         verdict = frame.judge(number, candidate, attempts, debug_try=debug_try, diagnosis=fix)  # line 13
     return candidate, verdict
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    return optimize(workbench, models, settings.rounds, settings.tries_in, observer, tie=settings.tie)
+
+
+def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
+    if verdict.correct:
+        return coder.implement(model, brief, other_agents.PLAN, candidate.code)
+    return coder.repair(model, brief, other_agents.PLAN, other_agents.DIAGNOSIS, candidate.code)
+
+
+STRATEGY = Strategy(
+    NAME,
+    "algorithm 1: Planner, Coder, Compiler and Debug, R rounds of up to D debug tries",
+    ROLES,
+    _run,
+    rounds=3,
+    debug_tries=3,
+    coder=_ask_coder,
+)

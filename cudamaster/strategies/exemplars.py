@@ -1,17 +1,17 @@
-"""Which earlier kernels a model is shown: section 2.4.3 of the CUDA-L1 paper, and its islands (section 4.4).
+"""Chooses the earlier kernels that a model sees: section 2.4.3 of the CUDA-L1 paper, and its islands (section 4.4).
 
-Kernels lie in buckets by score. N distinct buckets are drawn, without putting any back, with probability proportional
-to exp((s_b - mean) / tau), and one kernel evenly out of each; s_b is a bucket's mean score, `mean` that of all s_b.
+Kernels are in buckets by score. N distinct buckets are drawn without replacement, with probability proportional to
+exp((s_b - mean) / tau), and one kernel uniformly from each; s_b is a bucket's mean score, `mean` that of all s_b.
 
-What the paper leaves open is settled here:
+What the paper leaves open is decided here:
 - It cuts scores into intervals and says no width. Here a bucket is a factor wide, not a step: from 2.0 to 2.2 is as
   much of a gain as from 1.0 to 1.1.
 - It says no tau.
 - With fewer buckets than N, one kernel of each is shown. Two kernels of one bucket never stand side by side: the
   difference between their scores would be noise.
 
-Only numbers of `Random.random` are used, which Python promises to keep the same for a seed; `choice` and `sample` it
-does not. A run that is resumed under a newer Python repeats its draws.
+Only `Random.random` is used, because Python promises the same numbers for a seed there, but not for `choice` and
+`sample`. So a run that is resumed under a newer Python repeats its draws.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Selection:
 
 
 class Pool:
-    """The correct kernels of a search, or of one of its islands, in the order in which they came."""
+    """The correct kernels of a search, or of one of its islands, in the order of arrival."""
 
     def __init__(self, members: Sequence[Exemplar] = ()) -> None:
         self.members: tuple[Exemplar, ...] = ()
@@ -45,7 +45,7 @@ class Pool:
             self.add(member)
 
     def add(self, exemplar: Exemplar) -> bool:
-        """Take an exemplar in, and say whether it was: one that is wrong, has no usable score or is there is not.
+        """Add an exemplar; returns whether it was added. A wrong one, one without a usable score or a copy is not.
 
         A second copy of a kernel would make it twice as likely to be drawn.
         """
@@ -72,7 +72,7 @@ class Pool:
 
 
 class Islands:
-    """Pools that grow apart: exemplars of a round come from one island, and its kernel goes back to that island.
+    """Pools that grow separately: a round's exemplars come from one island, and its kernel goes back there.
 
     The paper says that after a fixed number of iterations the inferior half of the islands loses its examples and gets
     copies of those of superior ones. Here islands take turns, are ranked by their best score (among equals the first is
@@ -109,10 +109,10 @@ def buckets(exemplars: Sequence[Exemplar], ratio: float) -> dict[int, list[Exemp
 
 
 def probabilities(scores: Sequence[float], temperature: float) -> list[float]:
-    """Equation 1 of the paper for the scores s_b of the buckets at hand.
+    """Equation 1 of the paper for the scores s_b of the given buckets.
 
-    The highest score is taken off where the equation takes off the mean. That is the same distribution, since what is
-    taken off all exponents cancels, and no exponential can overflow.
+    It subtracts the highest score where the equation subtracts the mean. The distribution is the same, since what is
+    subtracted from all exponents cancels, and no exponential can overflow.
     """
     highest = max(scores)
     weights = [math.exp((score - highest) / temperature) for score in scores]

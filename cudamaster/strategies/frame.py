@@ -1,7 +1,7 @@
-"""What all strategies share: the baseline, judging, the best so far, and the account of rounds.
+"""What all strategies share: the baseline, judging, the best so far, and the record of rounds.
 
-A strategy decides what is asked, and of whom; how a candidate is judged, when it is the new best and what observers are
-told is here, once.
+A strategy decides what to ask, and whom. How a candidate is judged, when it is the new best and what observers get is
+here, once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Frame:
     ) -> None:
         """`roles` are those that the strategy asks; `models` has to name a model for each.
 
-        A modelled score that is above the best so far by no more than `tie`, a part of 1, is no new best.
+        A modelled score that exceeds the best so far by at most the fraction `tie` is no new best.
         """
         self.workbench = workbench
         self.observer: Observer = observer or Silent()
@@ -71,11 +71,11 @@ class Frame:
 
     @property
     def history(self) -> list[Outcome]:
-        """What came of every round so far."""
+        """The result of every round so far."""
         return [done.outcome for done in self.rounds]
 
     def measure_baseline(self) -> Best:
-        """Judge the baseline, which is the best so far with P = 1. Raises DeviceError where it does not pass."""
+        """Judge the baseline, which is the best so far with P = 1. Raises DeviceError if it does not pass."""
         candidate = self.workbench.baseline
         self.observer.evaluating(candidate)
         verdict = self.workbench.evaluate(candidate)
@@ -91,13 +91,13 @@ class Frame:
         return self._baseline
 
     def candidate(self, code: str, command: str | None = None) -> Candidate:
-        """A candidate of this task, with the default command where no agent chose one."""
+        """A candidate of this task, with the default command if no agent chose one."""
         return Candidate(self.brief.task, self.brief.precision, code, command or self.brief.default_command)
 
     def compile_command(self, number: int, plan: Plan, code: str) -> str:
-        """The Compiler's command for the code of round `number`, or the default one where it gives no usable reply.
+        """The Compiler's command for the code of round `number`, or the default one if it gives no usable reply.
 
-        The code is worth more than its flags, so the round goes on.
+        The code is worth more than its flags, so the round continues.
         """
         try:
             return compiler.choose_command(self.models[Role.COMPILER], self.brief, plan, code)
@@ -117,8 +117,8 @@ class Frame:
     ) -> Verdict:
         """Judge a candidate of round `number`, and add it to the round's `attempts`, so that a later misfit loses none.
 
-        `source` is the candidate that it was written from, where that is neither the best so far nor, in a debug try,
-        the attempt before it.
+        `source` is the candidate that it was written from, unless that is the best so far or, in a debug try, the
+        previous attempt.
         """
         self.observer.written(number, debug_try, candidate, source.id if source else None)
         self.observer.evaluating(candidate)
@@ -130,9 +130,9 @@ class Frame:
     def settle(
         self, number: int, plan: Plan, attempts: Sequence[Attempt], candidate: Candidate, verdict: Verdict
     ) -> None:
-        """End a round with its last candidate: the new best where it is correct and faster, and else a failure."""
+        """End a round with its last candidate: the new best if it is correct and faster, otherwise a failure."""
         before = self.best
-        # Written so that a score of NaN is refused. A model has no noise, and says of no hair's breadth that it is one.
+        # Written so that a score of NaN is refused. A model has no noise, so it shows differences that mean nothing.
         to_beat = before.score if verdict.modelled is None else before.score * (1 + self._tie)
         accepted = verdict.correct and verdict.score is not None and verdict.score > to_beat
         if accepted:
@@ -149,7 +149,7 @@ class Frame:
         self._end(Outcome(number, plan, verdict.status, verdict.score, accepted, detail), attempts)
 
     def lost(self, number: int, plan: Plan, attempts: Sequence[Attempt], reason: str) -> None:
-        """End a round that came to nothing because a role gave no usable reply."""
+        """End a round without a result because a role gave no usable reply."""
         self._end(Outcome(number, plan, Status.REJECTED, None, False, reason), attempts)
 
     def _end(self, outcome: Outcome, attempts: Sequence[Attempt]) -> None:
@@ -157,7 +157,7 @@ class Frame:
         self.observer.round_ended(self.rounds[-1])
 
     def result(self, note: str | None = None) -> Result:
-        """What the search came to; `note` says why it ended before its last round."""
+        """The search's result; `note` says why it ended before its last round."""
         return Result(
             self.baseline.candidate,
             self.baseline.verdict,
@@ -172,7 +172,7 @@ class Frame:
 
 
 def brief_of(workbench: Workbench) -> Brief:
-    """What the agents are told about the task and the device of a workbench."""
+    """What the agents know about the task and the device of a workbench."""
     card, precision = workbench.card, workbench.precision
     return Brief(
         task=card.name,

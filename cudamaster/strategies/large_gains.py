@@ -1,14 +1,14 @@
-"""A score that looks too good is looked at again before it counts: for all strategies, in this one place.
+"""A score that looks too good is checked again before it counts. This is the one place for all strategies.
 
 Too good is a new best that is more than a factor above the best so far, or above a set score. The CUDA-L1 paper has
 both rules (section 2.4.4, "strict verification"), and takes such a score when a second measurement agrees. Here
-- it is measured again in fresh processes with fresh inputs, and the lower of both counts: what made the first one too
-  good is not in it. Where the two lie further apart than their intervals and AGREEMENT allow, a note says so. Times of
-  the CPU device are not looked at again: a model says the same of the same kernel, and emulated ones claim nothing.
+- it is measured again in fresh processes with fresh inputs, and the lower score counts, so an accident in the first one
+does not. If the two differ by more than their intervals and AGREEMENT allow, a note says so. Times of the CPU device
+are not checked again: a model gives the same kernel the same time, and emulated times claim nothing.
 - a reviewer, where one is named, is asked whether the kernel is a trick (section 3.2 there: a model that checks
   rewards, with known cases). A kernel that it calls one counts as rejected, with its reason.
 
-What was measured and what was said is kept either way; a kernel is scrutinised once.
+Measurements and opinions are kept either way; a kernel is checked once.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class JumpRule:
 
 
 class Scrutiny:
-    """A workbench that takes no jump on trust. `usage` is what its reviewer cost."""
+    """A workbench that checks every jump. `usage` is what its reviewer cost."""
 
     def __init__(self, inner: RemeasuringWorkbench, rule: JumpRule, model: Model | None, observer: Observer) -> None:
-        """`model` is the reviewer, None where none is to be asked."""
+        """`model` is the reviewer, None for no review."""
         self._inner = inner
         self._rule = rule
         self._observer = observer
@@ -100,11 +100,11 @@ class Scrutiny:
         return self._inner.hardware
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate."""
+        """What the profile filter says about a correct candidate."""
         return self._inner.findings(candidate, verdict)
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """The verdict that counts: the workbench's own, or what scrutiny made of it."""
+        """The verdict that counts: the workbench's own, or the one after the check of a jump."""
         if candidate.id not in self._told:
             verdict = self._inner.evaluate(candidate, to_beat=to_beat)
             if candidate.id != self._inner.baseline.id:
@@ -142,7 +142,7 @@ class Scrutiny:
 
 
 def agreed(first: Verdict, second: Verdict, why: str) -> Verdict:
-    """What two measurements of one candidate come to: the lower of them, or what is wrong with the second.
+    """The result of two measurements of one candidate: the lower score, or the second's failure.
 
     `why` says what made the second one necessary.
     """

@@ -1,4 +1,4 @@
-"""What a strategy needs from outside: a workbench that judges candidates, and someone who watches.
+"""What a strategy needs from outside: a workbench that judges candidates, and an observer.
 
 Strategies print nothing and write nothing. The command line watches as an `Observer`.
 """
@@ -71,47 +71,47 @@ class Workbench(Protocol):
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         """Build, check and time a candidate. A candidate that fails is a verdict, not an exception.
 
-        One whose score is above `to_beat`, a new best, is looked at harder where the device can do that.
+        A new best, with a score above `to_beat`, gets further checks if the device has them.
         """
         ...
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate."""
+        """What the profile filter says about a correct candidate."""
         ...
 
 
 @runtime_checkable
 class MeasuresAgain(Protocol):
-    """A workbench that tells a second judgement of a candidate from the first. Others judge anew at each `evaluate`."""
+    """A workbench that distinguishes a second judgement from the first. Others judge again at each `evaluate`."""
 
     def measure_again(self, candidate: Candidate) -> Verdict:
-        """Judge a candidate anew, whatever was found before."""
+        """Judge a candidate again, whatever the first judgement was."""
         ...
 
 
 @runtime_checkable
 class ReportsBuilds(Protocol):
-    """A workbench that hands over each build log the moment the build ends: on_build(candidate id, log)."""
+    """A workbench that passes on each build log the moment the build ends: on_build(candidate id, log)."""
 
     on_build: Callable[[str, str], None] | None
 
 
 @runtime_checkable
 class ReportsHolds(Protocol):
-    """A workbench that tells each time in which it held the device, once that is free again."""
+    """A workbench that reports each period in which it held the device, after it is free again."""
 
     on_hold: Callable[[Hold], None] | None
 
 
 class Observer(Protocol):
-    """Told of each step as it happens. `Silent` is the base to inherit from."""
+    """Gets each step as it happens. Inherit from `Silent`."""
 
     def asking(self, role: Role, model: str) -> None:
         """A model is about to be asked."""
         ...
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
-        """A call of a role failed, or its reply cannot be used, and it is asked again after a pause."""
+        """A role's call failed, or its reply cannot be used; it is asked again after a pause."""
         ...
 
     def evaluating(self, candidate: Candidate) -> None:
@@ -147,7 +147,7 @@ class Observer(Protocol):
         ...
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
-        """The Debug agent said how to mend the failing candidate."""
+        """The Debug agent said how to fix the failing candidate."""
         ...
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
@@ -207,6 +207,6 @@ class Silent:
 
 
 def asked_again(role: Role, pause_s: float, why: str) -> str:
-    """What people are told of a role that is asked again."""
+    """The line for people when a role is asked again."""
     when = f" in {pause_s:.0f} s" if pause_s >= 0.5 else ""
     return f"the {role.value} is asked again{when}: {why}"

@@ -24,7 +24,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: its outcome, the candidates it made, and the best score and candidate after it."""
+    """One round: its outcome, its candidates, and the best score and candidate after it."""
 
     outcome: Outcome
     attempts: tuple[Attempt, ...]
@@ -58,7 +58,7 @@ class Result:
 
     @property
     def senseless(self) -> str | None:
-        """Where the search came to its end and no round to a kernel: why the last did not. No reply was of use then."""
+        """If the search ended and no round produced a kernel, why the last one did not: no reply could be used."""
         if self.stopped or not self.rounds or any(done.attempts for done in self.rounds):
             return None
         return self.rounds[-1].outcome.detail

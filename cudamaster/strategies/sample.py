@@ -16,6 +16,7 @@ from cudamaster.models.protocol import Model
 from cudamaster.strategies.frame import Frame, must_have_rounds
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.strategy import SearchSettings, Strategy
 
 NAME = "sample"
 ROLES = (Role.CODER,)
@@ -47,3 +48,18 @@ def optimize(
         verdict = frame.judge(number, candidate, attempts, source=baseline)
         frame.settle(number, plan, attempts, candidate, verdict)
     return frame.result()
+
+
+def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+    return optimize(workbench, models, settings.rounds, observer, tie=settings.tie)
+
+
+STRATEGY = Strategy(
+    NAME,
+    "R independent single shots of the Coder, without any feedback",
+    ROLES,
+    _run,
+    rounds=10,
+    shows_profile=lambda options: False,
+    coder=lambda model, brief, baseline, candidate, verdict: lone_coder.write(model, brief, baseline.code),
+)

@@ -1,10 +1,11 @@
 """The folder of a suite: suite.json, and a run folder for each task and precision beside it.
 
-    suite.json                   what is run, how far each task is, and how much of the time each device was measuring
+    suite.json                   what runs, how far each task is, and how much of the time each device was measuring
     lock                         held by the one process that works on the suite
     <task>_<precision>/          a run folder (runs/folder.py), which can be shown, resumed and replayed by itself
 
-Each run keeps what it spent in its own folder; suite.json keeps the wall time of the whole, in which runs overlap.
+Each run keeps what it spent in its own folder. suite.json keeps the wall time of the whole suite, in which runs
+overlap.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One task of a suite: how far it is, and what it came to as far as that is known.
+    """One task of a suite: how far it is, and its result as far as that is known.
 
-    `unit` is the device that it is measured on. `score` is P of the best so far, 1 for the baseline. `seconds` are
-    those in which somebody worked on it. `error` is what made it fail, with the traceback where the fault is ours.
-    `modelled` is the model that P is by, where it is.
+    `unit` is the device that measures it. `score` is P of the best so far, 1 for the baseline. `seconds` are those in
+    which a process worked on it. `error` is what made it fail, with the traceback if the bug is ours. `modelled` is the
+    model behind a modelled P.
     """
 
     task: str
@@ -73,7 +74,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class UnitUse:
-    """For how many seconds of a session a device was held by anyone of the suite, and for how many it measured."""
+    """For how many seconds of a session the suite's processes held a device, and for how many it measured."""
 
     unit: str
     held_s: float
@@ -82,7 +83,7 @@ class UnitUse:
 
 @dataclass(frozen=True)
 class SuiteSession:
-    """What one process did for a suite: `seconds` of wall time until it last wrote something down."""
+    """One process's work on a suite: `seconds` of wall time until it last wrote to disk."""
 
     started: str
     limits: Limits

@@ -1,7 +1,8 @@
 """Task cards: the one place where a task is described, read from YAML and checked.
 
 A card holds what a task computes, the wrapper's parameters, the cases, how inputs are made and how outputs are
-checked. It holds no code: kernels and oracles are beside it in bench/.
+checked. It holds no code: two baselines and a reference are in the same folder as the card's, which is bench/ for the
+tasks of MSKernelBench and any other for a user's own (docs/adding.md).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cudamaster.core import resources
 from cudamaster.core.errors import CardError, UsageError, nearest
@@ -23,6 +24,7 @@ from cudamaster.core.expressions import ExpressionError, Number, call, evaluate,
 from cudamaster.core.values import Precision, content_hash
 from cudamaster.tasks.held_out import Block, check_blocks
 
+MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
 _T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster, where it is there
@@ -102,16 +104,16 @@ class Case(_Strict):
 
 
 class TaskCard(_Strict):
-    """One of the fifty tasks (paper table 7).
+    """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
-    `held_out` and `held_out_large` are how further cases are drawn for every evaluation: small ones, and such as are
-    near the largest timed one. tasks/held_out.py says how they are written.
+    `id` is its place in lists. `held_out` and `held_out_large` are how further cases are drawn for every evaluation:
+    small ones, and such as are near the largest timed one. tasks/held_out.py says how they are written.
     """
 
-    id: int = Field(ge=1, le=50)
+    id: int = Field(ge=1)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     title: _Line
-    category: Literal["dense", "sparse", "normalization", "activation", "loss", "llm", "tensor", "stencil", "algorithm"]
+    category: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     summary: str
     formula: _Line
     sizes: Mapping[_Name, Number | str | None]
@@ -124,6 +126,7 @@ class TaskCard(_Strict):
     held_out_large: tuple[Block, ...]
     weight: str
     floor: Floor
+    _folder: Path = PrivateAttr(default_factory=resources.bench)
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
@@ -267,17 +270,39 @@ class TaskCard(_Strict):
         parameters = ", ".join(f"{kind} {name}" for kind, name in self.signature(precision))
         return f'extern "C" void {self.wrapper(precision, optimized=optimized)}({parameters})'
 
+    @property
+    def folder(self) -> Path:
+        """Where its baselines and its reference lie: bench/, or a user's folder of the same form."""
+        return self._folder
+
+    @property
+    def of_benchmark(self) -> bool:
+        """Whether it is one of MSKernelBench's."""
+        return self.folder == resources.bench()
+
     def baseline_path(self, precision: Precision) -> Path:
         """The frozen baseline kernel."""
-        return resources.bench() / precision.value / f"{self.wrapper(precision)}.cu"
+        return self.folder / precision.value / f"{self.wrapper(precision)}.cu"
 
     def baseline(self, precision: Precision) -> str:
-        """Source of the baseline."""
+        """Source of the baseline. Raises CardError where there is none."""
+        return self._text(f"baseline ({precision})", self.baseline_path(precision))
+
+    @property
+    def reference_path(self) -> Path:
+        """The reference in double precision."""
+        return self.folder / "reference" / f"{self.name}.h"
+
+    def reference(self) -> str:
+        """Source of the reference. Raises CardError where there is none."""
+        return self._text("reference", self.reference_path)
+
+    def _text(self, what: str, path: Path) -> str:
         try:
-            return self.baseline_path(precision).read_text(encoding="utf-8")
-        except OSError as error:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
             raise CardError(
-                f"The baseline of {self.name} ({precision}) cannot be read: {error}.",
+                f"The {what} of {self.name} cannot be read: {_one_line(error)}.",
                 "Write it, or restore it from version control.",
             ) from error
 
@@ -314,8 +339,18 @@ class TaskCard(_Strict):
 
 
 def names() -> list[str]:
-    """Names of all tasks that have a card, in the order of their ids; those whose card cannot be used come last."""
-    stems = [path.stem for path in (resources.bench() / "tasks").glob("*.yaml")]
+    """Names of MSKernelBench's tasks, in the order of their ids; those whose card cannot be used come last."""
+    return _names_in(resources.bench())
+
+
+def own_names() -> list[str]:
+    """Names of a user's own tasks in the same order, none where there are none. Raises as `resources.own_tasks`."""
+    folder = resources.own_tasks()
+    return [] if folder is None else _names_in(folder)
+
+
+def _names_in(folder: Path) -> list[str]:
+    stems = [path.stem for path in (folder / "tasks").glob("*.yaml")]
     return sorted(stems, key=lambda name: (_id(name), name))
 
 
@@ -329,20 +364,41 @@ def _id(name: str) -> float:
 def load(name: str) -> TaskCard:
     """The card of a task, by name, or of a user's own card by path (…/card.yaml).
 
-    Raises UsageError for an unknown task, CardError for a card that cannot be used.
+    By name it is one of MSKernelBench's or one in $CUDAMASTER_TASKS. Raises UsageError for an unknown task, CardError
+    for a card that cannot be used.
     """
-    own = name.endswith(".yaml")
-    path = Path(name) if own else resources.bench() / "tasks" / f"{name}.yaml"
+    if name.endswith(".yaml"):
+        return _by_path(Path(name))
+    folders = [resources.bench()] + ([own] if (own := resources.own_tasks()) is not None else [])
+    found = [folder for folder in folders if _is_file(folder / "tasks" / f"{name}.yaml") and "/" not in name]
+    if not found:
+        known = sorted([*names(), *own_names()])
+        more = "" if own is not None else f" A folder of your own tasks is named by {resources.TASKS}."
+        raise UsageError(f"Unknown task {name!r}.", nearest(name, known, f"Choose one of: {', '.join(known)}.{more}"))
+    path = found[-1] / "tasks" / f"{name}.yaml"
+    fix = f"Give the file and the field `name` of {path} another name."
+    if len(found) > 1:
+        raise CardError(f"{path} has the name of a task of {MSKERNELBENCH}.", fix)
+    card = _read(path, path.stat().st_mtime_ns, found[0])
+    if card.name != name:
+        raise CardError(f"The card {path} has the name {card.name}, and its file another one.", "Make them the same.")
+    return card
+
+
+def _by_path(path: Path) -> TaskCard:
+    """A card by its path: with the baselines and the reference beside it where they are, else with the benchmark's."""
+    if not _is_file(path):
+        raise UsageError(f"There is no card {path}.", "Give the path of a file, or the name of a task without .yaml.")
+    folder = path.absolute().parent.parent
+    whole = path.absolute().parent.name == "tasks" and (folder / "reference").is_dir()
+    return _read(path, path.stat().st_mtime_ns, resources.task_folder(folder) if whole else resources.bench())
+
+
+def _is_file(path: Path) -> bool:
     try:
-        there = path.is_file() and (own or "/" not in name)  # ../tasks/relu is no name
+        return path.is_file()
     except OSError:  # a name too long for a file
-        there = False
-    if own and not there:
-        raise UsageError(f"There is no card {name}.", "Give the path of a file, or the name of a task without .yaml.")
-    if not there:
-        known = sorted(p.stem for p in (resources.bench() / "tasks").glob("*.yaml"))
-        raise UsageError(f"Unknown task {name!r}.", nearest(name, known, f"Choose one of: {', '.join(known)}."))
-    return _read(path, path.stat().st_mtime_ns)
+        return False
 
 
 @lru_cache(maxsize=1)
@@ -354,7 +410,7 @@ def generators() -> Mapping[str, tuple[int, int]]:
 
 
 @lru_cache(maxsize=128)
-def _read(path: Path, _changed: int) -> TaskCard:
+def _read(path: Path, _changed: int, folder: Path) -> TaskCard:
     fix = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
     try:
         with path.open(encoding="utf-8") as file:
@@ -364,13 +420,15 @@ def _read(path: Path, _changed: int) -> TaskCard:
     if not isinstance(content, dict):
         raise CardError(f"The card {path} is no mapping of fields.", fix)
     try:
-        return TaskCard.model_validate(content)
+        card = TaskCard.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "card"
         raise CardError(f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", fix) from error
     except (ExpressionError, ValueError) as error:
         raise CardError(f"The card {path} is wrong: {_one_line(error)}.", fix) from error
+    card._folder = folder
+    return card
 
 
 def _one_line(said: object, longest: int = 600) -> str:

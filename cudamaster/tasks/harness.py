@@ -14,7 +14,7 @@ import jinja2
 from cudamaster.core import resources
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
-from cudamaster.tasks.cards import Parameter, TaskCard
+from cudamaster.tasks.cards import MSKERNELBENCH, Parameter, TaskCard
 
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
@@ -41,6 +41,9 @@ def render(
     program = str(file.with_suffix("")) if file.suffix else f"{file}.out"
     return _template("test_harness.cu.j2").render(
         card=card,
+        card_file=_card_file(card),
+        task_set=MSKERNELBENCH if card.of_benchmark else "A task of one's own",
+        reference=f"reference/{card.name}.h" if card.of_benchmark else str(card.reference_path),
         precision=precision.value,
         bench=shlex.quote(str(bench)),
         file=shlex.quote(str(file)),
@@ -140,6 +143,11 @@ def row_width(length: str) -> str | None:
         case ast.BinOp(op=ast.Mult(), right=last):
             return ast.unparse(last)
     return None
+
+
+def _card_file(card: TaskCard) -> str:
+    """Where the card lies: in any checkout, or in a user's folder."""
+    return str((Path("bench") if card.of_benchmark else card.folder) / "tasks" / f"{card.name}.yaml")
 
 
 def _template(name: str) -> jinja2.Template:

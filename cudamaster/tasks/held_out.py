@@ -112,7 +112,7 @@ def _check_case(card: TaskCard, field: str, case: Case) -> None:
 
 
 def _passed(card: TaskCard, case: Case) -> tuple[Number, ...]:
-    """What the wrapper is told of a case."""
+    """The wrapper's arguments for a case."""
     return tuple(case.values[p.name] for p in card.parameters if p.role == "scalar")
 
 

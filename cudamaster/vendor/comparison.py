@@ -48,7 +48,7 @@ class VendorFile:
 
     @property
     def head(self) -> str:
-        """The comment that it opens with: what the call is, what it includes and what is left out."""
+        """The comment at its head: what the call is, what it includes and what is left out."""
         head = re.match(r"(?://[^\n]*\n)*", self.text)
         return "\n".join(re.sub(r"^// ?", "", line) for line in head[0].splitlines()) if head else ""
 
@@ -98,7 +98,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class VendorRecord:
-    """What became of one vendor file. `skipped` is a reason, and then nothing was run.
+    """The result of one vendor file. If it was not run, `skipped` is the reason.
 
     `vendor` is the library against the baseline, `ours` our best kernel against the baseline, `duel` our kernel against
     the library. `kernel` is the id of that kernel. `key` is the hash of what was built and how it was run; records
@@ -278,7 +278,7 @@ def saved(path: Path, about: Mapping[str, str]) -> tuple[VendorRecord, ...]:
 
 
 def read(path: Path) -> VendorReport:
-    """A saved measurement. Raises UsageError for what is none, or of another format."""
+    """A saved measurement. Raises UsageError if it is not one, or of another format."""
     fix = "Measure again with `cudamaster vendor --save FILE`."
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -290,7 +290,7 @@ def read(path: Path) -> VendorReport:
 
 
 def write(path: Path, report: VendorReport) -> None:
-    """Save a measurement, replacing what was there. Raises UsageError where that is not possible."""
+    """Save a measurement, replacing an older one. Raises UsageError if that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(to_json(report), indent=1) + "\n")

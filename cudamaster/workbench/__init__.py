@@ -1,1 +1,1 @@
-"""Where a candidate is evaluated and profiled: one task, one precision, one device."""
+"""Evaluates and profiles candidates: one task, one precision, one device."""

@@ -1,4 +1,4 @@
-"""Holding baselines to their references, timing them, and the table of their times over the floor."""
+"""Checks baselines against their references, times them, and makes the table of their times over the floor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BaselineCase:
 
 @dataclass(frozen=True)
 class BaselineRecord:
-    """What became of one baseline. `seconds` is the wall time of its checks and timing, without building."""
+    """The result for one baseline. `seconds` is the wall time of its checks and timing, without building."""
 
     task: str
     precision: Precision
@@ -57,7 +57,7 @@ class BaselineRecord:
 
 
 def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord:
-    """Hold a baseline against its reference and time `calls` calls per case where `limits` are known."""
+    """Check a baseline against its reference, and time `calls` calls per case if `limits` are known."""
     card, started = bench.card, monotonic()
     try:
         judged = bench.check_baseline(calls=calls)
@@ -94,7 +94,7 @@ def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord
 
 
 def naive(card: TaskCard, precision: Precision) -> str:
-    """The paragraph "Naive" of the baseline's header: what its time goes into."""
+    """The paragraph "Naive" of the baseline's header, which says where its time goes."""
     head = card.baseline(precision).split("\n#include", 1)[0]
     found = re.search(r"^//\s+Naive\s+(.*?)(?=^//\s+[A-Z][a-z]+\s{2,}|\Z)", head, re.MULTILINE | re.DOTALL)
     return " ".join(re.sub(r"^//", " ", found[1], flags=re.MULTILINE).split()) if found else ""

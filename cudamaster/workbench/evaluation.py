@@ -1,6 +1,6 @@
 """From a candidate to its verdict, and from a correct candidate to the findings of its profile.
 
-The workbench of one task, precision and device: it builds, runs the harness in a process of its own, and judges.
+The workbench of one task, precision and device builds, runs the harness in a process of its own, and judges.
 """
 
 from __future__ import annotations
@@ -67,12 +67,11 @@ class Workbench:
     ) -> None:
         """`seed` fixes the inputs of every evaluation; by default each one draws a fresh seed and records it.
 
-        `protocol` is the device's own by default, and `calls`, how many calls per case are timed, what it says.
-        `profile` and `thresholds`, named as `profiling.thresholds.choose` has it, are for `findings`. On a device that
-        only emulates, times are those of a model of a GPU (verdicts.py), unless `modelled` is off: then they are the
-        device's own.
-        `brief_baseline` times the baseline against itself by few calls of one pair of processes: where its P is 1 by
-        definition, as in a search, its times are for readers alone.
+        `protocol` is the device's own by default; `calls`, the number of timed calls per case, is the protocol's by
+        default. `profile` and `thresholds`, named as in `profiling.thresholds.choose`, are for `findings`. On a device
+        that only emulates, a model of a GPU gives the times (verdicts.py), unless `modelled` is off: then they are the
+        device's own. `brief_baseline` times the baseline against itself by few calls of one pair of processes. In a
+        search its P is 1 by definition, and its times are only for readers.
         """
         self.card = card
         self.precision = precision
@@ -98,7 +97,7 @@ class Workbench:
 
     @property
     def hardware(self) -> Hardware:
-        """The device in figures, with what was measured of a GPU, or the GPU that is modelled."""
+        """The device in figures, with a GPU's measured limits, or with the modelled GPU."""
         hardware, limits = self.device.hardware(), floors.limits(self.device)
         if self._modeller is not None:
             return self._modeller.hardware(hardware)
@@ -106,12 +105,12 @@ class Workbench:
 
     @property
     def profiled_gpu(self) -> str:
-        """Name of the GPU that profiles are of, the modelled one on a device that only emulates."""
+        """Name of the GPU that profiles describe: the modelled one on a device that only emulates."""
         return self.device.hardware().name if self._modeller is None else self._modeller.gpu_name
 
     @property
     def on_hold(self) -> Callable[[Hold], None] | None:
-        """Called each time the device was held for this workbench, once it is free again."""
+        """Called after each time that this workbench held the device, once the device is free again."""
         return self.device.on_hold
 
     @on_hold.setter
@@ -119,7 +118,7 @@ class Workbench:
         self.device.on_hold = call
 
     def key(self, candidate: Candidate) -> str:
-        """Hash of all that a verdict on the candidate depends on, but for the inputs' seed."""
+        """Hash of everything that a verdict on the candidate depends on, except the inputs' seed."""
         model = self._modeller.fingerprint if self._modeller is not None else ""
         return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint, model)
 
@@ -131,13 +130,13 @@ class Workbench:
         first_failure: bool = False,
         to_beat: float | None = None,
     ) -> Verdict:
-        """Build, check and time a candidate. A kernel that fails is a verdict; DeviceError is for our own faults.
+        """Build, check and time a candidate. A kernel that fails gets a verdict; DeviceError is for our own errors.
 
-        With `check_only` the verification cases alone are run and nothing is timed, so there is no score. Either way
-        it meets small cases drawn from the evaluation's seed, and in a full one large ones too (held_out.py). With
-        `first_failure` the cases behind the first that is not right are left out. With `to_beat`
-        compute-sanitizer looks too, where the device has it: a score above counts only where it finds
-        nothing, and of a fault it says more.
+        With `check_only` only the verification cases run and nothing is timed, so there is no score. Either way the
+        candidate meets small cases drawn from the evaluation's seed, and in a full evaluation large ones too
+        (held_out.py). With `first_failure` the cases after the first wrong one are left out. With `to_beat`
+        compute-sanitizer runs too, if the device has it: a score above `to_beat` only counts if it finds nothing, and
+        it explains a fault.
         """
         began = monotonic()
         seed = self._trials.draw_seed()
@@ -158,13 +157,13 @@ class Workbench:
     def evaluate_all(
         self, candidates: Sequence[Candidate], *, check_only: bool = False, first_failure: bool = False
     ) -> list[Verdict]:
-        """What `evaluate` says of each of them, in less time where a process on the device takes long to start.
+        """What `evaluate` says about each of them, in less time if a process on the device takes long to start.
 
-        They are built first, and then judged one after the other by one judge beside one process of the baseline; each
-        has a process of its own, and a seed. Where that is fixed, each has a judge of its own, too: what one leaves in
-        the memory that all share with their judge would be what the next is asked for.
+        They are built first. Then one judge, with one process of the baseline, judges them one after another; each has
+        its own process and seed. If the seed is fixed, each also has its own judge: what one candidate leaves in the
+        memory shared with the judge would be the right answer for the next.
         """
-        # The runs of a device with a debug build are others, and its processes start at once.
+        # A device with a debug build runs differently, and its processes start quickly.
         if self.device.has_debug_build or self._trials.seed_is_fixed:
             return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
         stop = ["--first-failure"] if first_failure else []
@@ -243,7 +242,7 @@ class Workbench:
         """The verdict on a candidate that was built, filled in."""
         with threads(1) as pool:
             looks = self.device.has_debug_build
-            # Who wants the first failure alone is told no more than that.
+            # Whoever asks for only the first failure gets no more than that.
             looking = pool.submit(self._faults.look, candidate, seed, stop) if looks and not stop else None
             checked = None if build.debug is None else self._trials.run_trial(self._memory_trial(candidate, seed, stop))
             right = checked is None or checked.status is Status.CORRECT
@@ -251,9 +250,9 @@ class Workbench:
                 looking = pool.submit(self._faults.look, candidate, seed, stop)
             looked = None if looking is None else looking.result()
         if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
-            # It is a hundred times as slow as the device: that says nothing of the kernel.
+            # The checker is a hundred times as slow as the device, so its time limit says nothing about the kernel.
             verdict = replace(
-                verdict, notes=(*verdict.notes, f"not wholly checked for races: {looked.judgement.detail}")
+                verdict, notes=(*verdict.notes, f"not checked for races to the end: {looked.judgement.detail}")
             )
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
             return with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
@@ -272,16 +271,16 @@ class Workbench:
         return self._with_floors(self._told(verdict, judgement))
 
     def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
-        """What the checker finds in one call of a candidate at a case of any size. It says nothing of the result.
+        """What the checker finds in one call of a candidate at a case of any size. It does not check the result.
 
-        The guards need not have seen the candidate. DeviceError where the call cannot be looked at.
+        The guards need not have seen the candidate. Raises DeviceError if the call cannot be checked.
         """
         with self._builder.using(candidate):
             self._builder.build_shared()
             return self._faults.found_in_call(candidate, case, self._trials.draw_seed())
 
     def check_faults(self, candidate: Candidate) -> Verdict:
-        """What the checker of races and other faults alone says of a candidate that the guards need not see.
+        """What only the checker of races and other faults says about a candidate, which the guards need not have seen.
 
         DeviceError where the device has none.
         """
@@ -297,7 +296,7 @@ class Workbench:
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
 
-        Where one is not right, the other's verdict holds as far as it got, and nothing is timed.
+        If one is wrong, the other's verdict holds as far as it got, and nothing is timed.
         """
         with self._builder.using(first), self._builder.using(second):
             checked = [self.evaluate(candidate, check_only=True) for candidate in (first, second)]
@@ -320,9 +319,9 @@ class Workbench:
             return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:
-        """What the paper's protocol says of a candidate, and our own checks at the listed sizes alone.
+        """What the paper's protocol says about a candidate, and our own checks at the listed sizes alone.
 
-        It need not be right elsewhere. On a device that only emulates its times mean nothing.
+        It need not be right at other sizes. On a device that only emulates, its times mean nothing.
         """
         with self._builder.using(candidate):
             build = self._builder.build(candidate)
@@ -355,7 +354,7 @@ class Workbench:
         else:
             cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
             options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
-            # What a library asks of the driver is not known.
+            # It is unknown whether a library allocates through the driver.
             trial = Trial([str(worker)], cases, options, seed, _RUN_LIMIT_S)
             judgement = self._trials.run_trial(trial, quiet=True)
         verdict = Verdict(
@@ -372,7 +371,7 @@ class Workbench:
     def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
         """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.
 
-        The worker has to be known as right: what it makes here is not looked at.
+        The worker has to be known to be right: its outputs are not checked here.
         """
         with self._builder.using(candidate):
             build = self._builder.build(candidate)
@@ -389,7 +388,7 @@ class Workbench:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
         of its own, what that says.
 
-        Raises DeviceError where there is no such tool, and UsageError for a candidate that does not build.
+        Raises DeviceError if there is no such tool, and UsageError for a candidate that does not build.
         """
         return self._faults.sanitize(candidate, tools)
 
@@ -409,9 +408,9 @@ class Workbench:
         self._builder.build_shared(debug_baseline=self.device.has_debug_build)
 
     def check_baseline(self, *, calls: int = 0) -> Judgement:
-        """Hold the baseline against the reference, on every case that this device can run, and time `calls` calls.
+        """Check the baseline against the reference, on every case that this device can run, and time `calls` calls.
 
-        A device that only emulates runs the verification cases and small held-out ones alone, under its memory checker.
+        A device that only emulates runs only the verification cases and small held-out ones, under its memory checker.
         """
         debug = self.device.has_debug_build
         worker = [str(self._builder.baseline_worker(debug)), *(["--exact"] if debug else [])]
@@ -424,7 +423,7 @@ class Workbench:
         return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says of a correct candidate."""
+        """What the profile filter says about a correct candidate."""
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
     def _told(self, verdict: Verdict, judgement: Judgement) -> Verdict:
@@ -451,12 +450,12 @@ def _modeller(builder: Builder, device: Device, seed: int | None) -> Modeller:
 
 
 def _with_rest(verdict: Verdict, wall_s: float) -> Verdict:
-    """The verdict with what its seconds leave out of all that it took."""
+    """The verdict with the time that its seconds do not account for."""
     seconds = verdict.seconds
     return replace(verdict, seconds=replace(seconds, rest=max(0.0, wall_s - seconds.total)))
 
 
 def _build_log(build: Build) -> str:
-    """Every command with what it said, and the outcome."""
+    """Every command with its output, and the outcome."""
     parts = [f"{key}: {value}" for key, value in build.record.items() if value]
     return "\n".join([*parts, f"outcome: {build.status or 'built'}, {build.detail}", build.log]).rstrip() + "\n"

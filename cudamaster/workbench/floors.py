@@ -1,8 +1,8 @@
 """The floor under a call's time: what memory, arithmetic units and an empty launch allow at best.
 
-Bandwidths and rates of the GPU found are measured once, by bench/harness/limits.cu, and kept in the cache. A floor
-is a true lower bound for calls that find their inputs in memory: with hot caches, as in the paper's protocol, it
-says nothing. Special functions are measured too and bound nothing, since no card counts them.
+bench/harness/limits.cu measures the GPU's bandwidths and rates once, and the cache keeps them. A floor is a true lower
+bound for calls that find their inputs in memory; with warm caches, as in the paper's protocol, it does not apply.
+Special functions are measured too but bound nothing, since no card counts them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.records import to_json
 from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
-from cudamaster.devices.cuda import CudaDevice, Gpu
-from cudamaster.devices.protocol import Device
+from cudamaster.devices.protocol import Device, Limited, Unit
 from cudamaster.tasks.cards import Case, TaskCard
 
-# Limits are measured: another kernel may do a few percent more than the best of ours.
+# Limits are measured, and another kernel may be a few percent faster than the best of ours.
 TOLERANCE = 0.95
 _MEASURING_LIMIT_S = 120.0
 # Tensor cores, dense, bf16 with fp32 sums: operations per multiprocessor and clock (NVIDIA's architecture papers).
-# They count where no instruction that limits.cu has reaches the peak. What is newer counts as the fastest known.
+# They apply if no instruction in limits.cu reaches the peak. A newer GPU counts as the fastest known one.
 _TENSOR_PER_CLOCK = {"10.0": 8192, "10.3": 8192}
 _TENSOR_PER_CLOCK_OTHERS = 8192
-# A product of fp32 precision on tensor cores takes three of halves (Ootomo and Yokota, 2022); fewer are not known.
+# A product of fp32 precision takes three half-precision products on tensor cores (Ootomo and Yokota, 2022); no way with
+# fewer is known.
 _HALF_PRODUCTS = 3
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -67,7 +67,7 @@ class Limits:
     read_bytes_per_s: _Positive
     write_bytes_per_s: _Positive
     copy_bytes_per_s: _Positive
-    memory_peak_bytes_per_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # 0: the driver does not say
+    memory_peak_bytes_per_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # 0 if the driver does not say
     fp32_per_s: _Positive
     bf16_pairs_per_s: _Positive
     tensor_per_s: _Positive
@@ -87,7 +87,7 @@ class Limits:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why the figures may be lower than the GPU's best: something else was using it, or held it back."""
+        """Why the figures may be lower than the GPU's best: something else used it or slowed it down."""
         found = []
         if self.read_bytes_per_s < 0.75 * self.memory_peak_bytes_per_s:
             share = self.read_bytes_per_s / self.memory_peak_bytes_per_s
@@ -98,7 +98,7 @@ class Limits:
 
     @property
     def figures(self) -> Mapping[str, str]:
-        """What whoever writes a kernel for this GPU has to know, by name, with units."""
+        """What the author of a kernel for this GPU has to know, by name, with units."""
         return {
             "multiprocessors (SMs)": f"{self.multiprocessors}",
             "threads per SM": f"{self.threads_per_sm}",
@@ -130,7 +130,7 @@ _LIMITS = TypeAdapter(Limits)
 
 @dataclass(frozen=True)
 class Term:
-    """One resource of the GPU: what a call has to do with it at least, in bytes or operations, and how fast it is.
+    """One resource of the GPU: the least that a call needs of it, in bytes or operations, and its speed.
 
     `by` is the unit that does the operations, or says which bytes they are.
     """
@@ -166,11 +166,11 @@ class Floor:
         return max(term.us for term in self.terms.values())
 
     def call_us(self, empty_us: float) -> float:
-        """Least time of a whole wrapper call where an empty one takes `empty_us`."""
+        """Least time of a whole wrapper call if an empty one takes `empty_us`."""
         return self.hardware_us + empty_us
 
     def impossible(self, time_us: float) -> bool:
-        """Whether no kernel can have done it in that time; the launch is no part of it, as its time varies."""
+        """Whether no kernel can have done it in that time. The launch is left out, as its time varies."""
         return not time_us >= TOLERANCE * self.hardware_us
 
     def explain(self) -> str:
@@ -180,10 +180,10 @@ class Floor:
 
 
 def floor(card: TaskCard, case: Case, precision: Precision, limits: Limits) -> Floor:
-    """The floor of a case: of reading, writing, both together and arithmetic, what takes longest.
+    """The floor of a case: the longest of reading, writing, both together, and arithmetic.
 
-    What L2 can hold need not have been written when the call is over. Memory's pins carry either reads or writes, so
-    both together take as long as all of their bytes at the best rate of any kind.
+    Bytes that fit in L2 need not be written when the call is over. Memory's pins carry either reads or writes, so both
+    together take as long as all of their bytes at the best rate of either.
     """
     least = card.floor_of(case, precision)
     read, written = least["bytes_read"], max(0, least["bytes_written"] - limits.l2_bytes)
@@ -200,9 +200,9 @@ def floor(card: TaskCard, case: Case, precision: Precision, limits: Limits) -> F
 
 
 def least_empty_us(cases: Sequence[CaseVerdict]) -> float | None:
-    """The time of an empty launch in one run of the judge, the same at all sizes: the least of what was measured.
+    """The time of an empty launch in one run of the judge, the same at all sizes: the smallest measured.
 
-    Its 20 calls may meet a burst of other work: 13.9 µs at one size of a task on an H200, 8.4 µs at the next.
+    A burst of other work may disturb its 20 calls: 13.9 µs at one size of a task on an H200, 8.4 µs at the next.
     """
     return min((case.empty_us for case in cases if case.empty_us is not None), default=None)
 
@@ -210,7 +210,7 @@ def least_empty_us(cases: Sequence[CaseVerdict]) -> float | None:
 def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits, *, rivalled: bool = False) -> Verdict:
     """The verdict with the floor of each timed case; a candidate whose typical call is below one is refused.
 
-    `rivalled` says that a rival, which is trusted no more than a candidate, was timed in the baseline's place.
+    `rivalled` says that a rival, trusted no more than a candidate, was timed in the baseline's place.
     """
     listed = {case.label: case for case in card.cases}
     empty_us = least_empty_us(verdict.cases)
@@ -236,7 +236,7 @@ def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits,
 def hold_on(
     device: Device, verdict: Verdict, card: TaskCard, precision: Precision, *, rivalled: bool = False
 ) -> Verdict:
-    """The verdict held to the floors of a device; one that is emulated has none. Raises DeviceError.
+    """The verdict checked against the floors of a device; an emulated one has none. Raises DeviceError.
 
     What the kept limits refuse has to be impossible by new ones, too: what else used the GPU when those were measured,
     or held it back, made each floor too high for as long as they are kept.
@@ -247,7 +247,7 @@ def hold_on(
     held = hold(verdict, card, precision, known, rivalled=rivalled)
     if held.correct or not verdict.correct:
         return held
-    assert isinstance(device, CudaDevice)  # others have no limits
+    assert isinstance(device, Limited)
     measured = measure(device)
     again = hold(verdict, card, precision, measured, rivalled=rivalled)
     if not again.correct:
@@ -257,12 +257,12 @@ def hold_on(
 
 
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
-    """The limits kept for the GPU of a device; measured and kept where there are none that count, or `again`.
+    """The saved limits of a device's GPU; measured and saved if there are no valid ones, or with `again`.
 
-    None for a device that is emulated. `say` is told why something kept is measured again. Raises DeviceError when
-    measuring fails.
+    None for a device that has none: its times are emulated. `say` is told why something kept is measured again. Raises
+    DeviceError when measuring fails.
     """
-    if not isinstance(device, CudaDevice):
+    if not isinstance(device, Limited):
         return None
     path = place(device.gpu)
     if not again and path.is_file():
@@ -275,12 +275,12 @@ def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = 
     return measured
 
 
-def place(gpu: Gpu) -> Path:
+def place(gpu: Unit) -> Path:
     """Where the limits of a GPU are kept."""
     return resources.cache() / "limits" / f"{gpu.uuid}.json"
 
 
-def read(path: Path, gpu: Gpu) -> Limits | str:
+def read(path: Path, gpu: Unit) -> Limits | str:
     """The limits in a file, or why they do not count for this GPU, its driver and the present source of limits.cu."""
     try:
         kept = _LIMITS.validate_json(path.read_bytes())
@@ -301,18 +301,13 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_flags(compute_capability: str) -> tuple[str, ...]:
-    """Flags for limits.cu: wgmma is in a build for sm_90a alone; other GPUs get the device's own target."""
-    target = ("-gencode=arch=compute_90a,code=sm_90a",) if compute_capability == "9.0" else ()
-    return ("-O2", "-std=c++17", *target)
-
-
-def measure(device: CudaDevice) -> Limits:
+def measure(device: Device) -> Limits:
     """Build and run bench/harness/limits.cu, which takes seconds. Raises DeviceError when that fails."""
+    assert isinstance(device, Limited)  # others have no limits
     source = (resources.bench() / "harness" / "limits.cu").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
         folder = Path(name)
-        built = device.compile(source, compile_flags(device.gpu.compute_capability), "limits", folder)
+        built = device.compile(source, device.limits_flags(), "limits", folder)
         if built.object is not None:
             built = device.link([built.object], folder / "limits")
         if built.object is None:
@@ -335,11 +330,11 @@ def measure(device: CudaDevice) -> Limits:
         return _LIMITS.validate_json(json.dumps({**json.loads(said.splitlines()[-1]), **about}))
     except (IndexError, TypeError, ValueError) as error:  # ValueError: no JSON, or figures that make no sense
         why = f"{_first_line(error)} in {said[-500:]}"
-        raise DeviceError(f"The measurement of the GPU's limits makes no sense: {why}.", fix) from error
+        raise DeviceError(f"The measurement of the GPU's limits gave unusable figures: {why}.", fix) from error
 
 
 def _write(path: Path, measured: Limits) -> None:
-    """Keep limits: whoever reads meanwhile sees the old file or the new one, whole."""
+    """Save limits; a reader meanwhile sees the complete old file or the complete new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
         file.write(json.dumps(to_json(measured), indent=1) + "\n")

@@ -37,9 +37,9 @@ class Profiler:
         self._builder.built(candidate)
 
     def profile(self, candidate: Candidate, case: str, metrics: Collection[str] | None) -> Profile | NoProfile:
-        """The candidate's kernels at a case, by its label, with metrics by Nsight Compute's names; None for all.
+        """The candidate's kernels at a case (its label), with metrics by Nsight Compute's names; None for all metrics.
 
-        A modelled profile has what the model gives, whatever was asked for.
+        A modelled profile has what the model gives, whatever metrics are asked for.
         """
         if self._modeller is not None:
             return self._modeller.profile(candidate, case)
@@ -50,7 +50,7 @@ class Profiler:
             return self._device.profile(self._judge(), build.worker, case, candidate.id, metrics)
 
     def usages(self, candidate: Candidate) -> Mapping[str, Usage]:
-        """Registers, spills and the like of a candidate's kernels, by plain name; none of what only a model prices."""
+        """Registers, spills and the like of a candidate's kernels, by plain name; empty if times are modelled."""
         if self._modeller is not None:
             return {}
         log = self._builder.built(candidate).record.get("compile log", "")
@@ -67,10 +67,10 @@ class Profiler:
         thresholds: Thresholds,
         mode: ProfileMode = ProfileMode.FILTERED,
     ) -> Findings:
-        """What the profile filter keeps of a correct candidate at its heaviest case; why there is none, otherwise.
+        """What the profile filter keeps of a correct candidate at its heaviest case, or why there is no profile.
 
         The heaviest case is the timed one of the largest weight; without the filter all timed cases are profiled. On a
-        GPU, why there is no profile comes with what needs none.
+        GPU, the reason for a missing profile comes with what needs no counters.
         """
         if mode is ProfileMode.NONE:
             return no_profile(candidate.id, "none was asked for.")
@@ -94,7 +94,7 @@ class Profiler:
     def _of_set(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, thresholds: Thresholds, chosen: MetricSet
     ) -> Findings:
-        # What tells the class is measured along, for readers of the run.
+        # What decides the class is measured as well, for readers of the run.
         asked = tuple(dict.fromkeys((*chosen.asked, *thresholds.filtered)))
         profiled = self.profile(candidate, case.label, asked)
         if isinstance(profiled, NoProfile):
@@ -104,7 +104,7 @@ class Profiler:
     def without_counters(
         self, candidate: Candidate, verdict: Verdict, case: CaseVerdict, missing: NoProfile
     ) -> Findings:
-        """What is known of a candidate at a timed case without counters; `missing` says why there are none."""
+        """What is known about a candidate at a timed case without counters; `missing` says why there are none."""
         with self._builder.using(candidate):
             build = self._builder.built(candidate)
             if self._device.emulated or build.worker is None:

@@ -84,7 +84,7 @@ def test_endless_repetition_is_judged_soon(piece: str) -> None:
 
 def _preprocessed(code: str) -> str | Refusal:
     device = CpuDevice()
-    folders, defines = device.include_folders(), device.predefined()
+    folders, defines = device.include_folders(), device.preprocessor().defines
     return preprocess(code, toolchain.compiler(), folders, defines, prelude=("cuda_runtime.h",))
 
 

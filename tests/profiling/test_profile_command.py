@@ -348,8 +348,8 @@ def test_data_are_of_the_gpu_and_the_day_that_they_were_measured_on(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["calibrate", "--from", "DATA", "--gpu", ""], "the name of the GPU is missing"),
-        (["calibrate", "fft-bf16", "--from", "DATA", "--gpu", "X"], "With --from nothing is measured"),
+        (["calibrate", "--from", "DATA", "--gpu", ""], "--from needs the name of the GPU"),
+        (["calibrate", "fft-bf16", "--from", "DATA", "--gpu", "X"], "--from measures nothing"),
         (["calibrate", "--gpu", "X"], "Leave out --gpu"),
         (["profile", "relu", "--none", "--metrics", "cudaforge24"], "Leave out --none or --metrics"),
     ],

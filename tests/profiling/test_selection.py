@@ -428,7 +428,7 @@ def test_mistakes_get_one_clear_line(files: list[Path], tmp_path: Path) -> None:
     before = files[0].read_bytes()
     for arguments, said in (
         (["select", short], "short has 7 kernels, and 10 are needed"),
-        (["select", binary], "binary.csv is no text"),
+        (["select", binary], "binary.csv is not text"),
         (["select", tmp_path / "none.csv"], "none.csv cannot be read"),
         (["select", tmp_path], "cannot be read"),
         (["select", "/dev/zero"], "/dev/zero is larger than"),

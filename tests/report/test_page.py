@@ -118,7 +118,7 @@ def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
     text = page.page(report([replace(one, changes=changes)]))
     assert '<td class="n">0.000082</td><td class="n">10,240</td><td class="n">&gt; 10 x</td>' in text
     assert "418010" not in text
-    assert "next to nothing" in text
+    assert "close to nothing" in text
 
 
 def test_small_plots_say_what_they_are_of() -> None:

@@ -190,11 +190,22 @@ def test_classes_before_and_after() -> None:
 
 def test_the_headline_says_what_came_of_it() -> None:
     results = [told("a", 3.0), told("b", 1.05, reach=0.2), told("c", None), told("d", 0.9)]
-    (sentence,) = headline(report(*results, missing=(Missing("x", Precision.FP32, "llm", "", False),)))
+    found = report(*results, missing=(Missing("x", Precision.FP32, "llm", "", False),))
+    (sentence,) = headline(replace(found, benchmark={**found.benchmark, "x": "llm"}))
     assert sentence.startswith("1 of 4 FP32 tasks got surely faster on NVIDIA H200 (some/model; cudamaster, R = 3, D")
     assert ", 2 have a P above 1." in sentence
     assert "P is 1.05 in the median" in sentence
     assert "1 without a correct kernel, 1 missing." in sentence
+
+
+def test_tasks_that_are_none_of_the_benchmark_have_no_part_in_its_numbers() -> None:
+    """They are a group of their own, of which nothing of the benchmark is missing, nor the other way round."""
+    own = told("mine", 9.0, configuration=replace(FULL, described=f"{FULL.described}, tasks of one's own"))
+    found = report(told("a", 3.0), own, missing=(Missing("theirs", Precision.FP32, "llm", "", False),))
+    of_benchmark, of_ones_own = groups(found)
+    assert (of_benchmark.tasks, of_benchmark.of_benchmark, of_benchmark.missing) == (1, 4, ())
+    assert (of_ones_own.tasks, of_ones_own.of_benchmark) == (1, 1)
+    assert [one.name for one in of_ones_own.missing] == ["theirs_fp32"]
 
 
 def test_the_headline_has_no_speedup_of_the_cpu_device() -> None:
@@ -252,14 +263,15 @@ def test_a_mean_over_next_to_nothing_is_no_percentage() -> None:
     ((*_, mean, deviation, median, quartiles),) = metrics.rows
     assert (mean, deviation, median) == ("> 10 x", "-", "+0%")
     assert quartiles.endswith("to > 10 x")
-    assert "next to nothing" in metrics.note
+    assert "close to nothing" in metrics.note
 
 
 def test_what_is_missing_is_counted_as_it_is_listed() -> None:
     """Also in a precision of which nothing has a result: four and one are five."""
     lost = [Missing(task, Precision.FP32, "dense", "not reached") for task in ("c", "d", "e", "f")]
     lost.append(Missing("a", Precision.BF16, "dense", "not reached"))
-    found = replace(report(told("a", 2.0), told("b", 2.0)), missing=tuple(lost))
+    benchmark = dict.fromkeys("abcdef", "dense")
+    found = replace(report(told("a", 2.0), told("b", 2.0)), missing=tuple(lost), benchmark=benchmark)
     (pooled,) = groups(found, pooled=True)
     sentences = headline(found)
     assert len(pooled.missing) == 5

@@ -219,8 +219,8 @@ class _Telling:
 @pytest.mark.parametrize(
     ("usage", "limits", "said"),
     [
-        (Usage(10, 5, None), Limits(dollars=9), "--max-dollars 9 cannot be held: the price of 1 calls is unknown"),
-        (Usage(None, 5, 0.1), Limits(tokens=1e6), "--max-tokens 1,000,000 cannot be held: the number of tokens of 1"),
+        (Usage(10, 5, None), Limits(dollars=9), "--max-dollars 9 cannot be kept: the price of 1 calls is unknown"),
+        (Usage(None, 5, 0.1), Limits(tokens=1e6), "--max-tokens 1,000,000 cannot be kept: the number of tokens of 1"),
     ],
 )
 def test_what_cannot_be_counted_ends_the_search_after_one_call(

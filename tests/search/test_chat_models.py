@@ -409,7 +409,7 @@ def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_pa
 
         ran = command("optimize", "hinge_loss", *common, "--out", "runs")
         assert ran.returncode == 5, ran.stderr
-        assert re.search(r"error: No round came to a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
+        assert re.search(r"error: No round produced a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
         again = "the planner is asked again: its reply cannot be used: there is no complete JSON object"
         assert ran.stdout.count(again) == 1
         (run,) = (tmp_path / "runs").iterdir()
@@ -422,7 +422,7 @@ def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_pa
         told = r"hinge_loss_fp32: the planner is asked again in [12] s: its rate limit is reached \(slow down\)"
         assert len(re.findall(told, ran.stdout)) == 1
         assert ran.stdout.count(f"hinge_loss_fp32: {again}") == 1
-        assert "hinge_loss_fp32 failed: No round came to a kernel" in ran.stdout
+        assert "hinge_loss_fp32 failed: No round produced a kernel" in ran.stdout
 
 
 def test_a_server_that_is_too_slow_is_a_timeout() -> None:

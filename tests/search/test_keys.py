@@ -236,7 +236,7 @@ def test_an_address_with_a_key_is_refused_before_anything_is_written(
     "url", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1", "http://[::1/v1", "//host/v1", ""]
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not an address"):
         keys.checked_url(url)
 
 

@@ -92,11 +92,11 @@ def test_the_coder_is_that_of_the_strategy(tmp_path: Path) -> None:
         (("--role", "planner"), "No task was given."),
         (("spmv_csr", "--role", "debug"), "failing kernels alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--strategy", "sample"), "The strategy sample asks no planner agent."),
-        (("--role", "planner", "--run", "x", "--strategy", "sample"), "leave out TASK and all options but"),
+        (("--role", "planner", "--run", "x", "--strategy", "sample"), "give no TASK, and no options but"),
         (("spmv_csr", "--role", "reviewer"), "have a score alone. Give one with --candidate FILE."),
         (("spmv_csr", "--role", "planner", "--round", "1"), "Give --run RUN with --round."),
         (("spmv_csr", "--role", "planner", "--command", "nvcc"), "Give the kernel with --candidate FILE."),
-        (("spmv_csr", "--role", "planner", "--run", "x"), "leave out TASK"),
+        (("spmv_csr", "--role", "planner", "--run", "x"), "give no TASK"),
         (("--role", "planner", "--run", "x"), "There is no run in x."),
         (("nothing", "--role", "planner"), "Unknown task 'nothing'."),
     ],
@@ -112,7 +112,7 @@ def test_what_a_run_knows_is_not_asked_for_again(more: list[str], tmp_path: Path
     """It would be passed over in silence."""
     done = CliRunner().invoke(main, ["prompt", "--role", "planner", "--run", str(tmp_path), *more])
     assert done.exit_code == 2
-    assert "A run knows its task, precision, device" in done.output
+    assert "A run has its own task, precision, device" in done.output
 
 
 def test_a_prompt_with_control_characters_drives_no_terminal(tmp_path: Path) -> None:

@@ -72,9 +72,9 @@ def test_a_request_comes_back_equal() -> None:
     [
         ({"more": 1}, "more unknown"),
         ({"status": "fine"}, "'fine' is not a valid Status"),
-        ({"emulated": 1}, "int where bool"),
-        ({"cases": {}}, "dict where a list"),
-        ({"score": True}, "bool where"),
+        ({"emulated": 1}, "int instead of bool"),
+        ({"cases": {}}, "dict instead of a list"),
+        ({"score": True}, "bool instead of"),
     ],
 )
 def test_another_shape_is_refused_with_its_place(change: dict[str, object], reason: str) -> None:

@@ -57,7 +57,7 @@ def test_a_strategy_is_found_by_its_name_with_defaults_that_hold(name: str) -> N
         (["--jump-factor", "0.5"], "A jump by a factor of 0.5 is none."),
         (["--strategy", "sample", "--debug-model", "x/y"], "asks no debug agent: it asks coder. Leave --debug-model"),
         (["--base-url", "http://localhost:1/v1"], "Name one with --model, e.g. openai/NAME, or leave --base-url out."),
-        (["--max-tokens", "nan"], "nan is no number."),
+        (["--max-tokens", "nan"], "nan is not a number."),
         (
             ["--coder-model", "no-provider/x"],
             "No model is known as no-provider/x: LiteLLM has no provider for it. Give",

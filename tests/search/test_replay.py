@@ -373,7 +373,7 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
     again = cli("dot_product", "--replay", str(record.parent), "--record", str(tmp_path))
     assert again.exit_code == 6
     assert "exists already" in again.output
-    assert "What was done until here" not in again.output, "nothing was done"
+    assert "Everything so far is kept" not in again.output, "nothing was done"
 
 
 @pytest.mark.parametrize(
@@ -382,11 +382,11 @@ def test_a_record_has_its_place_by_task(record: Path, tmp_path: Path) -> None:
         (["--replay", "a", "--replay-models", "b"], "leave --replay-models out"),
         (["dot_product", "--real-time"], "--real-time needs a record"),
         (["--replay", "a", "--resume", "b"], "resumed or replayed, not both"),
-        (["--replay", "/nowhere"], "no record of one run"),
+        (["--replay", "/nowhere"], "not the record of one run"),
         (["--replay", "a", "-R", "5"], "leave --rounds out"),
         (["--replay-models", "a", "--judge-model", "x/y"], "leave --judge-model out"),
         (["--replay", "a", "--device", "cpu"], "leave --device out"),
-        (["--replay-models", "/nowhere", "--device", "cpu"], "no record of one run"),
+        (["--replay-models", "/nowhere", "--device", "cpu"], "not the record of one run"),
         (["--resume", "a", "--strategy", "sample"], "leave --strategy out; -R and -D may be raised"),
         (["--resume", "a", "--coder-model", "x/y"], "leave --coder-model out"),
         (["--resume", "a", "--record", "b"], "leave --record out"),

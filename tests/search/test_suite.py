@@ -399,7 +399,7 @@ def test_a_record_that_ends_early_says_why_its_task_was_stopped(tmp_path: Path) 
     assert ran.returncode == 0, ran.stderr
     told = " ".join(ran.stdout.split())
     assert f"Stopped: The record {run} ends here" in told
-    assert "1 task is not at its end." in told
+    assert "1 task is not finished." in told
     assert "ends here" in str(read(again).sessions[-1].ended)
 
 

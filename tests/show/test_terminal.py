@@ -30,7 +30,7 @@ def test_the_terminal_shows_each_event(kept: Path) -> None:
         "DRAM Throughput: 20 → 40 (+100%)",
         "Accepted: the new best, P = 3.00 (emulated).",
         "Not kept: speedup 0.500, where the best so far has 2.000",
-        "Reply 16, of the coder agent, was no use: there is no fenced code block in it.",
+        "Reply 16, of the coder agent, could not be used: there is no fenced code block in it.",
         "The Debug agent offered no fix. Not kept: it ends with fault",
         "(judged in an earlier attempt)",
         "note: NOTE of the device",
@@ -85,5 +85,5 @@ def test_of_several_runs_the_latest_is_named(tmp_path: Path) -> None:
     os.utime(first, (0, 0))
     ran = show(first, second)
     assert ran.exit_code == 2
-    assert "2 runs are named" in ran.output
+    assert "2 runs were given" in ran.output
     assert ran.output.rstrip().endswith(f"show {second}")

@@ -22,9 +22,9 @@ from cudamaster.core.values import Hardware, Hold
 from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
-from cudamaster.devices.cuda import resource_usage
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.ncu import NoProfile
+from cudamaster.devices.nvcc import resource_usage
 from cudamaster.devices.parts import Part, whole
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
@@ -33,9 +33,12 @@ from cudamaster.devices.protocol import (
     MeasuringProtocol,
     ObjectRules,
     Observer,
+    Preprocessor,
     Ran,
     linker_options,
 )
+from cudamaster.guards.flags import Flags, parse_command
+from cudamaster.guards.refusal import Refusal
 
 _STATIC_SHARED_BYTES = 48 * 1024
 _COMPILE_LIMIT_S = 300.0
@@ -197,9 +200,14 @@ class CpuDevice:
         """Our own CUDA headers."""
         return (toolchain.INCLUDE,)
 
-    def predefined(self) -> tuple[str, ...]:
-        """What the host compiler is given beside the candidate's own macros."""
-        return ("MSKB_CPU_DEVICE=1",)
+    def preprocessor(self) -> Preprocessor:
+        """The host's compiler, which says beside the candidate's own macros that this is the CPU device."""
+        compiler = toolchain.working_compiler()
+        return Preprocessor(compiler, self.include_folders(), ("MSKB_CPU_DEVICE=1",), ("cuda_runtime.h",))
+
+    def parse_command(self, command: str) -> Flags | Refusal:
+        """The flags of an nvcc command: a candidate is the same text with the same command as on a GPU."""
+        return parse_command(command)
 
     def object_rules(self) -> ObjectRules:
         """The executor and what g++ calls. Device variables are host variables here, so none is judged."""

@@ -108,6 +108,12 @@ def version() -> str:
     return _version(compiler())
 
 
+def working_compiler() -> str:
+    """Path of the C++ compiler, which was tried. DeviceError where there is none, or it does not run."""
+    version()
+    return compiler()
+
+
 def instruction_set() -> str:
     """The named set that everything is compiled for here: the best that the processor has."""
     return best_set(_machine(), _features())

@@ -1,0 +1,53 @@
+"""nvcc by itself: where it is, and what its assembler says of a kernel. No GPU need be there."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cudamaster.devices.process import run_limited
+
+COMPILE_LIMIT_S = 300.0
+
+
+@functools.cache
+def find_nvcc() -> Path | None:
+    """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
+    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
+    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+
+
+def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
+    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return ""
+    if any("sm_90a" in flag for flag in flags):
+        architecture = "sm_90a"
+    kept = [flag for flag in flags if not flag.startswith(("-arch=", "-gencode="))]
+    with tempfile.TemporaryDirectory(dir=folder) as building:
+        (Path(building) / f"{name}.cu").write_text(source, encoding="utf-8")
+        command = [
+            str(nvcc),
+            *kept,
+            f"-arch={architecture}",
+            "-Xptxas=-v",
+            "-cubin",
+            f"{name}.cu",
+            "-o",
+            f"{name}.cubin",
+        ]
+        ran = run_limited(command, COMPILE_LIMIT_S, folder=Path(building))
+    return ran.stderr if ran.exit_code == 0 else ""
+
+
+def _packaged_nvcc() -> str | None:
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    found = sorted(path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
+    return str(found[-1]) if found else None
