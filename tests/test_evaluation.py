@@ -238,10 +238,26 @@ def test_a_compile_error_names_the_line_of_the_region() -> None:
     assert "summ" in result.detail
 
 
-def test_inline_ptx_is_unsupported_here_and_not_wrong() -> None:
+def test_inline_ptx_is_executed() -> None:
+    """Instructions that the CPU device knows are judged like any other code."""
+    result = verdict("spmv_csr", spmv(body='asm volatile("st.global.f32 [%0], %1;" :: "l"(y + row), "f"(sum));'))
+    assert result.status is Status.CORRECT
+
+
+def test_unknown_ptx_is_unsupported_here_and_not_wrong() -> None:
     """What the CPU device cannot execute says nothing about the kernel."""
-    result = verdict("spmv_csr", spmv(body='asm volatile("membar.gl;"); y[row] = sum;'))
+    result = verdict("spmv_csr", spmv(body='asm volatile("tcgen05.wait::ld.sync.aligned;"); y[row] = sum;'))
     assert result.status is Status.UNSUPPORTED
+    assert "tcgen05.wait::ld.sync.aligned" in result.detail
+
+
+def test_ptx_with_a_mistake_is_a_compile_error() -> None:
+    """What ptxas refuses is the kernel's mistake, at its line."""
+    code = spmv(body='asm volatile("add.f32 %0, %1;" : "=f"(y[row]) : "f"(sum));')
+    result = verdict("spmv_csr", code)
+    assert result.status is Status.COMPILE_ERROR
+    assert f"candidate.cu:{1 + code[: code.index('asm')].count(chr(10))}" in result.log
+    assert "add" in result.detail
 
 
 # A constant of one of two names: which, is told by a macro of the compiler's own.

@@ -30,6 +30,8 @@ _FOUND = re.compile(r"^cuda device fault: kernel .*: \d+ faults? found$", re.MUL
 _CANDIDATES = ("candidate.cu", "candidate.cpp")
 _TOOLS = {
     "race": Tool.RACECHECK,
+    "early": Tool.RACECHECK,
+    "unfenced": Tool.RACECHECK,
     "unwritten": Tool.INITCHECK,
     "outside": Tool.MEMCHECK,
     "misaligned": Tool.MEMCHECK,
@@ -66,7 +68,7 @@ class _Party(_Form):
 
 
 class _Told(_Form):
-    kind: Literal["race", "unwritten", "outside", "misaligned"]
+    kind: Literal["race", "early", "unfenced", "unwritten", "outside", "misaligned"]
     kernel: str
     block_dim: _Three
     memory: _Memory | None
@@ -137,6 +139,14 @@ def _finding(
     other_line = _line(frames.get(other.place, ()))
     lanes = _is_of_lanes(told)
     place = "" if other_line is None else f" in line {other_line}"
+    if told.kind == "early":
+        what = f"{here.access} of {_of(where)} before the asynchronous copy{place} to it has been waited for"
+        copier = f"copied by {_thread(other, block=False)}, {_offset(told)}"
+        return Finding(what[0].upper() + what[1:], name, line, _thread(here), copier, other_line=other_line)
+    if told.kind == "unfenced":
+        what = f"asynchronous {here.access} of {_of(where)} without fence.proxy.async since the write{place}"
+        writer = f"written by {_thread(other, block=False)}, {_offset(told)}"
+        return Finding(what[0].upper() + what[1:], name, line, _thread(here), writer, other_line=other_line)
     between = "Race in a warp without __syncwarp between" if lanes else "Race without a barrier between"
     if here.block != other.block:
         between = "Race of two blocks, which nothing orders"

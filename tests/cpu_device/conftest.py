@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import ptx_results
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -44,3 +48,19 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
         return made[name, debug]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the programs of benchmarks/ptx_results.py write on the CPU device: cases.out and others."""
+    device, folder = CpuDevice(), tmp_path_factory.mktemp("ptx")
+    ptx_results.write_data(folder)
+    for name, program in ptx_results.PROGRAMS.items():
+        compiled = device.compile(program(), ["-O1"], name, folder)
+        assert compiled.object is not None, compiled.log
+        linked = device.link([compiled.object], folder / name)
+        assert linked.object is not None, linked.log
+        command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
+        ran = device.run(command, folder / "report", 60)
+        assert ran.exit_code == 0, ran.stderr
+    return folder

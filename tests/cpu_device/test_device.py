@@ -24,7 +24,7 @@ def test_errors_name_the_given_lines(tmp_path):
 @pytest.mark.parametrize(
     "body",
     [
-        'asm volatile("");',
+        'asm volatile("tcgen05.wait::ld.sync.aligned;");',
         "cudaMemPool_t pool;",
         "float x = __vadd4(1, 2);",
         "cooperative_groups::wait(0);",

@@ -67,7 +67,9 @@ def test_other_text_is_left_alone():
 @pytest.mark.parametrize(
     ("source", "construct", "line"),
     [
-        ('__device__ void f() {\n  asm volatile("bar.sync 0;");\n}', "inline assembly", 2),
+        ('__device__ void f() {\n  asm volatile("tcgen05.commit;");\n}', "PTX instruction tcgen05.commit", 2),
+        ('__device__ void f() {\n  asm("mov.u32 %0, 1;\\n"\n  "mul.qi.u32 %0, %0, 2;" : "=r"(x));\n}', "mul.qi.u32", 3),
+        ('void f() {\n  asm("mov." OTHER " %0, 1;" : "=r"(x)); }\n', "put together by a macro", 2),
         ("#include <cuda/barrier>\n", "header <cuda/barrier>", 1),
         ("\n#include <cub/cub.cuh>\n", "header <cub/cub.cuh>", 2),
         ("\n\n__global__ void k() { float x = tex2D<float>(t, 0, 0); }", "texture memory", 3),

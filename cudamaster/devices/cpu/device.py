@@ -19,8 +19,8 @@ from elftools.elf.sections import SymbolTableSection
 
 from cudamaster.core import keys, resources
 from cudamaster.core.values import Hardware, Hold
-from cudamaster.devices.cpu import selftest, symbols, toolchain
-from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
+from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
+from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.ncu import NoProfile
@@ -104,7 +104,10 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shown, log, time.monotonic() - start, str(error))
-        rewritten.write_text(f'#line 1 "{name}.cu"\n{text}', encoding="utf-8")
+        except PtxError as error:
+            log = f"{name}.cu:{error.line}: error: {error.message}"
+            return Compiled(None, shown, log, time.monotonic() - start)
+        rewritten.write_text(_with_head(text, name), encoding="utf-8")
         ok, log = _call(command)
         if ok and not debug:
             too_much = _static_shared_excess(target)
@@ -140,6 +143,9 @@ class CpuDevice:
         except Unsupported as error:
             log = f"{name}.cu:{error.line}: the CPU device cannot execute {error.construct}"
             return Compiled(None, shlex.join(command), log, time.monotonic() - start, str(error))
+        except PtxError as error:
+            log = f"{name}.cu:{error.line}: error: {error.message}"
+            return Compiled(None, shlex.join(command), log, time.monotonic() - start)
         if observer == "trace":
             with threads(1) as pool:
                 asked = pool.submit(resource_usage, source, flags, name, folder)
@@ -159,7 +165,7 @@ class CpuDevice:
         ok, log = False, ""
         # g++ says no where its own pragma stands before something else than a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
-            rewritten.write_text(f'#line 1 "{rewritten.stem}.cu"\n{tried}', encoding="utf-8")
+            rewritten.write_text(_with_head(tried, rewritten.stem), encoding="utf-8")
             ok, log = _call(command)
             if ok:
                 break
@@ -278,6 +284,12 @@ class CpuDevice:
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
+
+
+def _with_head(text: str, name: str) -> str:
+    """A rewritten text as the compiler is given it: errors name the source's lines, and what PTX needs is there."""
+    include = '#include "cudamaster_cpu/ptx.h"\n' if ptx.NAMESPACE in text else ""
+    return f'{include}#line 1 "{name}.cu"\n{text}'
 
 
 def _unrolled(text: str) -> str:

@@ -32,48 +32,77 @@ _UNROLLED = 4
 _TARGET = re.compile(r"^([0-9a-f]+) <")
 _BLOCK = "__sanitizer_cov_trace_pc"
 
-# Functions, by what their mangled names have in them; the first that fits counts.
-_CALLS: tuple[tuple[re.Pattern[str], dict[str, int]], ...] = tuple(
-    (re.compile(pattern), kinds)
-    for pattern, kinds in (
-        (r"^__tsan_|^cudamaster_cpu_observe_(?!mem)|^__stack_chk", {}),
-        (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
-        (r"7details8converge", {"control": 1}),
-        (r"mma_sync", {"matrix": 1}),
-        (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
-        (r"__match_a\w+_sync", {"shuffle": 8}),
-        (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
-        (r"_Z\d+atomic", {}),  # requests to memory
-        # bf16 and fp16: conversions, then arithmetic, which takes two values at once
-        (
-            r"bf16_bits|bf16_value|half_bits|half_value|to_float_odd|__floats?2|saturate|2(?:int|uint|ll|ull)_r",
-            {"conversion": 1},
-        ),
-        (r"(?:4bf16|4half|4fp16)(?:3fma|3mul|3add|3sub)|fma_odd|__h(?:fma|mul|add|sub)", {"fma": 1}),
-        (r"(?:4bf16|4half|4fp16)3div|__h2?div", {"special": 1, "fma": 1}),
-        (r"(?:4bf16|4half|4fp16)\d+|__h(?:neg|abs|min|max)", {"fp32": 1}),
-        (r"_Z\d+h2?(?:exp|log|sin|cos|tanh|sqrt|rsqrt|rcp)", {"special": 1, "conversion": 2}),
-        (r"_Z\d+h2?(?:ceil|floor|rint|trunc)", {"conversion": 1}),
-        # mathematics: what the special function unit does, with what leads to it
-        (r"(?:_Z\d+)?(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanhf)", {"special": 1, "fp32": 1}),
-        (r"(?:_Z\d+)?(?:__powf|__tanf|__sincosf)", {"special": 2, "fp32": 2}),
-        (r"(?:_Z\d+)?(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
-        (r"(?:_Z\d+)?(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
-        (r"^(?:expf|exp2f|exp10f)$", {"special": 1, "fma": 4}),
-        (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 8, "integer": 3}),
-        (r"^sqrtf$", {"special": 1, "fma": 4}),
-        (r"^(?:fminf|fmaxf|fabsf|copysignf)$", {"fp32": 1}),
-        (r"^(?:fmin|fmax|fabs|copysign)$", {"fp64": 1}),
-        (r"^fmaf$", {"fma": 1}),
-        (r"^fma$", {"fp64": 1}),
-        (r"^(?:floorf|ceilf|truncf|rintf|roundf|nearbyintf|lrintf|floor|ceil|trunc|rint)$", {"conversion": 1}),
-        (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
-        (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
-        (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
-        (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move)$", {"other": 1}),
-    )
+# Functions of inline PTX (include/cudamaster_cpu/ptx), where each is one instruction; types are in their names.
+_PTX: tuple[tuple[str, Mapping[str, float]], ...] = (
+    (r"3ptx8mma_syncI\w*m16n8k(?:16\w*t_b?f16|8\w*t_tf32)", {"matrix": 0.5}),
+    (r"3ptx8mma_sync", {"matrix": 0.25}),
+    (r"3ptx(?:8atom_one|8atom_cas|8meet_for)", {}),  # requests to memory, and a part of one
+    (r"3ptx7rows_of|^cudamaster_cpu_copy", {"other": 1}),
+    (r"^cudamaster_cpu_shared_place|^cudamaster_cpu_space|^cudamaster_cpu_proxy_fence", {}),
+    (r"^cudamaster_cpu_shared_address", {"integer": 1}),
+    (r"^cudamaster_cpu_numbered_barrier|^cudamaster_cpu_exit", {"control": 1}),
+    (r"3ptx9shfl_sync", {"shuffle": 1}),
+    (r"3ptx(?:3cvt|8cvt_pack)I", {"conversion": 1}),
+    (r"3ptx(?:3div|3rcp|4sqrt|5rsqrt)I\w*t_f64", {"slow": 1}),
+    (r"3ptx3divI\w*t_(?:approx|full)", {"special": 1, "fp32": 1}),
+    (r"3ptx3divI\w*t_f32", {"special": 1, "fma": 7}),
+    (r"3ptx(?:3div|3rem)I", {"special": 1, "conversion": 2, "integer": 10}),
+    (r"3ptx(?:3sin|3cos)I", {"special": 1, "fp32": 1}),
+    (r"3ptx(?:3rcp|4sqrt|5rsqrt|3lg2|3ex2|4tanh)I\w*t_approx", {"special": 1}),
+    (r"3ptx(?:3rcp|4sqrt)I", {"special": 1, "fma": 4}),
+    (r"3ptx\w+I\w*t_f64", {"fp64": 1}),
+    (r"3ptx(?:3fma|3mad)I\w*t_b?f(?:16|32)", {"fma": 1}),
+    (r"3ptx(?:3add|3sub|3mul)I\w*t_b?f16", {"fma": 1}),
+    (r"3ptx\w+I\w*t_b?f(?:16|32)", {"fp32": 1}),
+    (r"3ptx3fnsI", {"integer": 4}),
+    (r"14cudamaster_cpu3ptx", {"integer": 1}),
 )
-_SUBROUTINE = {"slow": 1}  # any other function of the mathematical library
+
+# Functions, by what their mangled names have in them; the first that fits counts.
+_CALLS: tuple[tuple[re.Pattern[str], Mapping[str, float]], ...] = (
+    *((re.compile(pattern), kinds) for pattern, kinds in _PTX),
+    *(
+        (re.compile(pattern), kinds)
+        for pattern, kinds in (
+            (r"^__tsan_|^cudamaster_cpu_observe_(?!mem)|^__stack_chk", {}),
+            (r"^cudamaster_cpu_barrier|_Z\d+__syncwarp|__threadfence|^cudamaster_cpu_yield|4spun", {"control": 1}),
+            (r"7details8converge", {"control": 1}),
+            (r"mma_sync", {"matrix": 1}),
+            (r"__shfl_|__ballot_sync|__any_sync|__all_sync|__reduce_\w+_sync|7details4move", {"shuffle": 1}),
+            (r"__match_a\w+_sync", {"shuffle": 8}),
+            (r"^cudamaster_cpu_lane|^cudamaster_cpu_(?:activemask|cooperative|dynamic)", {"other": 1}),
+            (r"_Z\d+atomic", {}),  # requests to memory
+            # bf16 and fp16: conversions, then arithmetic, which takes two values at once
+            (
+                r"bf16_bits|bf16_value|half_bits|half_value|to_float_odd|__floats?2|saturate|2(?:int|uint|ll|ull)_r",
+                {"conversion": 1},
+            ),
+            (r"(?:4bf16|4half|4fp16)(?:3fma|3mul|3add|3sub)|fma_odd|__h(?:fma|mul|add|sub)", {"fma": 1}),
+            (r"(?:4bf16|4half|4fp16)3div|__h2?div", {"special": 1, "fma": 1}),
+            (r"(?:4bf16|4half|4fp16)\d+|__h(?:neg|abs|min|max)", {"fp32": 1}),
+            (r"_Z\d+h2?(?:exp|log|sin|cos|tanh|sqrt|rsqrt|rcp)", {"special": 1, "conversion": 2}),
+            (r"_Z\d+h2?(?:ceil|floor|rint|trunc)", {"conversion": 1}),
+            # mathematics: what the special function unit does, with what leads to it
+            (r"(?:_Z\d+)?(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanhf)", {"special": 1, "fp32": 1}),
+            (r"(?:_Z\d+)?(?:__powf|__tanf|__sincosf)", {"special": 2, "fp32": 2}),
+            (r"(?:_Z\d+)?(?:__fdividef|fdividef)", {"special": 1, "fp32": 1}),
+            (r"(?:_Z\d+)?(?:rsqrtf|rsqrt)", {"special": 1, "fp32": 2}),
+            (r"^(?:expf|exp2f|exp10f)$", {"special": 1, "fma": 4}),
+            (r"^(?:logf|log2f|log10f|log1pf)$", {"special": 1, "fma": 8, "integer": 3}),
+            (r"^sqrtf$", {"special": 1, "fma": 4}),
+            (r"^(?:fminf|fmaxf|fabsf|copysignf)$", {"fp32": 1}),
+            (r"^(?:fmin|fmax|fabs|copysign)$", {"fp64": 1}),
+            (r"^fmaf$", {"fma": 1}),
+            (r"^fma$", {"fp64": 1}),
+            (r"^(?:floorf|ceilf|truncf|rintf|roundf|nearbyintf|lrintf|floor|ceil|trunc|rint)$", {"conversion": 1}),
+            (r"__brev|__byte_perm|__dp4a|__clz|__popc|__ffs|__u?sad|__u?mulhi", {"integer": 1}),
+            (r"__dp2a|__fns|lane_of|ranks_of", {"integer": 4}),
+            (r"__[fd](?:add|sub|mul)_|__f(?:div|rcp|sqrt)_", {"fp32": 1}),
+            (r"^(?:cudamaster_cpu_observe_)?mem(?:cpy|set|move)$", {"other": 1}),
+        )
+    ),
+)
+_SUBROUTINE: dict[str, float] = {"slow": 1}  # any other function of the mathematical library
 _MATHEMATICS = re.compile(r"^[a-z][a-z0-9]*f?$|_Z\d+(?:\w*pif?|erf\w*|norm\w*|rcbrt\w*|rhypot\w*|normcdf\w*)E?[a-z]")
 
 _SCALAR_FLOATS = {
@@ -219,7 +248,7 @@ def _functions(listing: str) -> Iterator[_Lines]:
         yield lines
 
 
-def _of_call(target: str) -> Mapping[str, int]:
+def _of_call(target: str) -> Mapping[str, float]:
     for pattern, kinds in _CALLS:
         if pattern.search(target):
             return kinds

@@ -5,6 +5,7 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
+Inline PTX becomes C++ first (ptx/).
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
 Launch arguments convert to the parameters' types as in a call. Where a template's arguments are left to be deduced
@@ -24,9 +25,11 @@ from functools import cache
 import tree_sitter
 import tree_sitter_cuda
 
+from cudamaster.devices.cpu import ptx
+from cudamaster.devices.cpu.ptx import PtxError
 from cudamaster.devices.cpu.unsupported import Unsupported, refuse_foreign_constructs
 
-__all__ = ["Unsupported", "rewrite"]
+__all__ = ["PtxError", "Unsupported", "rewrite"]
 
 _NAMESPACE = "::cudamaster_cpu"
 _KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
@@ -308,9 +311,10 @@ def rewrite(source: str, *, exact_shared: bool = False) -> str:
     """The source as plain C++ with the same number of lines.
 
     `exact_shared` gives every `__shared__` variable inside a function an allocation of its own, as the debug
-    build needs. Raises Unsupported for a construct that this device cannot execute.
+    build needs. Raises Unsupported for a construct that this device cannot execute, PtxError for inline PTX with a
+    mistake.
     """
     refuse_foreign_constructs(source)
-    text = _Rewriter(source.encode(), exact_shared).run().decode()
+    text = _Rewriter(ptx.translated(source).encode(), exact_shared).run().decode()
     refuse_foreign_constructs(text, launches=True)
     return text

@@ -24,7 +24,6 @@ class Unsupported(Exception):
 
 # Words of device code, full match, and what to call them.
 _CONSTRUCTS: tuple[tuple[str, str], ...] = (
-    (r"asm|__asm__|__asm", "inline assembly"),
     (r"tex[123]D\w*|texCubemap\w*|texture|cudaTextureObject_t|cudaCreateTextureObject", "texture memory"),
     (r"surf[123]D\w*|surfCubemap\w*|cudaSurfaceObject_t|cudaCreateSurfaceObject", "surface memory"),
     (r"__cluster_dims__|__block_size__|this_cluster|cluster_group|cudaLaunchAttributeCluster\w*", "block clusters"),

@@ -102,7 +102,7 @@ int main(int, char** arguments) {
     else if (!strcmp(what, "dynamic-shared"))
         shared_kernel<<<1, 1, 40>>>(data, 10);
     else if (!strcmp(what, "far-dynamic-shared"))
-        shared_kernel<<<1, 1, 40>>>(data, 40);
+        shared_kernel<<<1, 1, 40>>>(data, 400);
     else if (!strcmp(what, "static-shared"))
         static_shared_kernel<16><<<1, 16>>>(data, 16);
     else if (!strcmp(what, "stack"))

@@ -2,13 +2,12 @@
 // last.
 //
 // An element of a matrix lives in one lane only, in row-major order of the tile: lane i holds elements i, i +
-// 32, ... CUDA leaves that mapping open. Products of 16-bit values are exact in float; sums are kept in
-// double and rounded to the accumulator's type at the end, for a tensor core's own order of summation is not
-// documented.
+// 32, ... CUDA leaves that mapping open. Sums are made as tensor cores make them (runtime/products.cpp).
 #pragma once
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cudamaster_cpu/observed.h"
 
 namespace nvcuda {
 namespace wmma {
@@ -198,6 +197,14 @@ template <class D, class A, class B, class C> struct Product {
     const C* c;
 };
 
+template <class Type> constexpr int kind_of() {
+    return std::is_same<Type, __half>::value            ? CUDAMASTER_CPU_F16
+           : std::is_same<Type, __nv_bfloat16>::value   ? CUDAMASTER_CPU_BF16
+           : std::is_same<Type, precision::tf32>::value ? CUDAMASTER_CPU_TF32
+           : std::is_same<Type, float>::value           ? CUDAMASTER_CPU_F32
+                                                        : CUDAMASTER_CPU_S32;
+}
+
 template <int m, int n, int k, class D, class A, class B, class C>
 CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
     using Part = Product<D, A, B, C>;
@@ -216,20 +223,14 @@ CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
         double value = number(parts[owner(i)]->b->x[i / 32]);
         b[i / n][i % n] = is_tf32 ? truncate_tf32(static_cast<float>(value)) : value;
     }
-    for (int row = 0; row < m; ++row) {
-        double sums[n];
-        for (int column = 0; column < n; ++column) {
-            int at = row * n + column;
-            sums[column] = number(parts[owner(at)]->c->x[at / 32]);
-        }
-        for (int inner = 0; inner < k; ++inner)
-            for (int column = 0; column < n; ++column)
-                sums[column] += a[row][inner] * b[inner][column];
-        for (int column = 0; column < n; ++column) {
-            int at = row * n + column;
-            parts[owner(at)]->d->x[at / 32] = static_cast<typename D::storage_element_type>(sums[column]);
-        }
-    }
+    double sums[m][n];
+    for (int i = 0; i < m * n; ++i)
+        sums[i / n][i % n] = number(parts[owner(i)]->c->x[i / 32]);
+    constexpr int kind = kind_of<typename A::element_type>();
+    CudamasterCpuProduct product{m, n, k, kind_of<typename D::element_type>(), kind, kind};
+    cudamaster_cpu_product(&product, *sums, *a, *b);
+    for (int i = 0; i < m * n; ++i)
+        parts[owner(i)]->d->x[i / 32] = static_cast<typename D::storage_element_type>(sums[i / n][i % n]);
 }
 
 } // namespace details

@@ -59,9 +59,136 @@ void leave_grid(Job& job) {
         release_grid(job);
 }
 
+namespace {
+
+bool numbered_complete(const Worker& self, const NumberedBarrier& barrier) {
+    return barrier.arrived &&
+           barrier.arrived == (barrier.expected ? barrier.expected : self.total - self.exited);
+}
+
+// What the barrier gives to those who waited.
+int release_numbered(Worker& self, NumberedBarrier& barrier) {
+    int result = barrier.kind == CUDAMASTER_CPU_SYNC_AND  ? barrier.count == static_cast<int>(barrier.arrived)
+                 : barrier.kind == CUDAMASTER_CPU_SYNC_OR ? barrier.count != 0
+                                                          : barrier.count;
+    observe::numbered_completes(self, barrier.members, barrier.takers);
+    for (Fibre* fibre = barrier.waiting.head; fibre; fibre = fibre->next)
+        fibre->active_mask = static_cast<unsigned>(result);
+    FibreList waiting = barrier.waiting;
+    barrier = {};
+    self.ready.append(waiting);
+    return result;
+}
+
+// Complete with all who have not ended.
+void settle_cluster(Worker& self) {
+    ClusterBarrier& cluster = self.cluster;
+    if (!cluster.arrived || cluster.arrived - cluster.arrived_exited + self.exited != self.total)
+        return;
+    ++cluster.phase;
+    cluster.arrived = cluster.arrived_exited = 0;
+    // Threads that have ended have come, too.
+    for (unsigned thread = 0; thread < self.total; ++thread)
+        if (self.warps[thread / kWarp].exited >> thread % kWarp & 1)
+            observe::mbarrier_arrives(self, &cluster, thread);
+    observe::mbarrier_completes(self, &cluster);
+    self.ready.append(cluster.waiting);
+}
+
+} // namespace
+
+// The running thread has ended.
+void leave_cluster(Worker& self) {
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty())
+        return;
+    cluster.arrived_exited += cluster.came_to[self.linear] == cluster.phase + 1;
+    settle_cluster(self);
+}
+
+void release_numbered_without_exited(Worker& self) {
+    for (NumberedBarrier& barrier : self.numbered)
+        if (!barrier.expected && numbered_complete(self, barrier))
+            release_numbered(self, barrier);
+}
+
 } // namespace executor
 
 using namespace executor;
+
+int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind, int predicate) {
+    Worker& self = *worker;
+    if (number >= kNumberedBarriers)
+        fail_block("a barrier with a number above 15");
+    if (threads % kWarp)
+        fail_block("a barrier for threads that are no multiple of a warp");
+    bool arrives = kind == CUDAMASTER_CPU_ARRIVE;
+    if (arrives && !threads)
+        fail_block("bar.arrive for no threads");
+    NumberedBarrier& barrier = self.numbered[number];
+    // __syncthreads is barrier 0 for all.
+    if (number == 0 && !arrives && !barrier.arrived && (!threads || threads == self.total))
+        return cudamaster_cpu_barrier(kind, predicate);
+    observe::uncounted("a barrier of some of a block's threads");
+    if (barrier.arrived && barrier.expected != threads)
+        fail_block("threads come to one barrier for different numbers of threads");
+    if (!arrives && barrier.waiting.head && barrier.kind != kind)
+        fail_block("threads of the block meet in different barriers");
+    if (!arrives)
+        barrier.kind = kind;
+    self.numbered_used = true;
+    barrier.expected = threads;
+    ++barrier.arrived;
+    barrier.count += predicate != 0;
+    unsigned warp = self.linear / kWarp, bit = 1u << self.linear % kWarp;
+    barrier.members[warp] |= bit;
+    if (!arrives)
+        barrier.takers[warp] |= bit;
+    if (numbered_complete(self, barrier))
+        return release_numbered(self, barrier);
+    if (arrives)
+        return 0;
+    Fibre* me = self.current;
+    barrier.waiting.push(me);
+    me->wait = Wait::kNumbered;
+    me->operation = "a numbered barrier";
+    me->mask = number;
+    block_current(self, me);
+    return static_cast<int>(me->active_mask);
+}
+
+void cudamaster_cpu_cluster_arrive(int tells) {
+    observe::uncounted("a barrier of a cluster");
+    Worker& self = *worker;
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty())
+        cluster.came_to.resize(self.total);
+    unsigned& came_to = cluster.came_to[self.linear];
+    if (came_to)
+        fail_block("barrier.cluster.arrive twice without barrier.cluster.wait");
+    came_to = cluster.phase + 1;
+    ++cluster.arrived;
+    if (tells)
+        observe::mbarrier_arrives(self, &cluster, self.linear);
+    settle_cluster(self);
+}
+
+void cudamaster_cpu_cluster_wait() {
+    Worker& self = *worker;
+    ClusterBarrier& cluster = self.cluster;
+    if (cluster.came_to.empty() || !cluster.came_to[self.linear])
+        fail_block("barrier.cluster.wait without barrier.cluster.arrive");
+    if (cluster.phase < cluster.came_to[self.linear]) {
+        Fibre* me = self.current;
+        cluster.waiting.push(me);
+        me->wait = Wait::kCluster;
+        me->operation = "barrier.cluster.wait";
+        me->mask = 0;
+        block_current(self, me);
+    }
+    cluster.came_to[self.linear] = 0;
+    observe::mbarrier_passes(self, &cluster, self.linear);
+}
 
 int cudamaster_cpu_barrier(int kind, int predicate) {
     Worker& self = *worker;

@@ -26,6 +26,9 @@ void thread_exits(Worker& self) {
         complete_without_exited(self, warp);
     if (__builtin_expect(self.barrier.arrived != 0, 0) && barrier_complete(self))
         release_barrier(self);
+    if (__builtin_expect(self.numbered_used, 0))
+        release_numbered_without_exited(self);
+    leave_cluster(self);
 }
 
 // `number` counts the threads in the order in which they start.
@@ -36,11 +39,24 @@ void set_index(Worker& self, unsigned number) {
     threadIdx = {x, rest % blockDim.y, rest / blockDim.y};
 }
 
+// Stacks that threads have left in the middle of the kernel are new ones again.
+void renew_left(Worker& self) {
+    while (self.left.head) {
+        Fibre* fibre = self.left.pop();
+        reset_fibre(*fibre);
+        keep_idle(self, fibre);
+    }
+}
+
 // Threads that will never go on leave their stacks behind.
 void abandon_threads(Worker& self) {
     self.ready = {};
+    self.left = {};
     self.asking = {};
+    self.at_mbarriers = {};
     self.barrier = {};
+    for (NumberedBarrier& barrier : self.numbered)
+        barrier = {};
     self.idle = nullptr;
     for (auto& fibre : self.fibres) {
         reset_fibre(*fibre);
@@ -119,8 +135,13 @@ void run_block(Worker& self, unsigned long long block) {
         if (!observe::gave_up(self))
             job.failed.store(true);
         abandon_threads(self);
-        self.block_failed = false;
     }
+    renew_left(self);
+    self.cluster = {};
+    drop_copies(self);
+    end_bulks(self);
+    end_wgmmas(self);
+    self.block_failed = false;
     free_exact_shared(self);
 }
 
@@ -133,6 +154,16 @@ void abandon_block(Worker& self) {
 } // namespace executor
 
 using namespace executor;
+
+void cudamaster_cpu_exit() {
+    Worker& self = *worker;
+    thread_exits(self);
+    renew_left(self);
+    Fibre *me = self.current, *to = take_idle(self);
+    self.left.push(me);
+    switch_to(self, me, to);
+    __builtin_unreachable();
+}
 
 void cudamaster_cpu_yield() {
     Worker& self = *worker;

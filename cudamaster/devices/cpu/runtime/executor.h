@@ -25,7 +25,7 @@ constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kOptInShared = 227 << 10;
 constexpr int kFaultExitCode = 70;
 
-enum class Wait : unsigned char { kNone, kBarrier, kWarp, kActiveMask };
+enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kMbarrier, kCluster, kWarp, kActiveMask };
 
 // One stack, and the device thread that is suspended on it.
 struct Fibre {
@@ -38,7 +38,7 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
-    unsigned active_mask = 0;
+    unsigned active_mask = 0; // or what a numbered barrier gives back
     char* stack = nullptr;
     char* top = nullptr;
 };
@@ -99,6 +99,77 @@ struct Barrier {
     FibreList waiting;
 };
 
+// A barrier with a number. It may be for some of the block's threads, and some may come without waiting.
+struct NumberedBarrier {
+    unsigned expected = 0; // threads; 0 are all
+    unsigned arrived = 0;
+    int kind = CUDAMASTER_CPU_ARRIVE; // of those who wait
+    int count = 0;
+    FibreList waiting;
+    unsigned members[kMaxThreads / kWarp] = {}; // who has come, by warp and lane
+    unsigned takers[kMaxThreads / kWarp] = {};  // who waits
+};
+constexpr unsigned kNumberedBarriers = 16;
+
+// The barrier of a cluster. Threads come to it and wait for it in two steps.
+struct ClusterBarrier {
+    unsigned phase = 0, arrived = 0;
+    unsigned arrived_exited = 0; // of those some have ended since
+    FibreList waiting;
+    std::vector<unsigned> came_to; // by thread: the phase after that it has come to; 0 once it has waited
+};
+
+// An asynchronous copy into shared memory: it takes place when its thread waits for it, and not before.
+struct Copy {
+    char* target;
+    const char* source;
+    unsigned bytes;
+    unsigned from_source; // the rest becomes zero
+    const void* site;
+    unsigned thread;
+    bool for_arrival = false; // an mbarrier tells of it, not a wait of the thread
+};
+struct Copies {
+    std::vector<Copy> pending;
+    std::vector<size_t> groups; // where each committed group ends in `pending`
+    size_t landed = 0;          // before those in `pending`
+};
+
+// A copy in bulk: for an mbarrier, or for a group of its thread. Or the arrival that a thread's single copies make.
+struct Bulk {
+    char* target = nullptr;
+    const char* source = nullptr;
+    unsigned bytes = 0;
+    void* barrier = nullptr;
+    unsigned thread = 0;
+    const void* site = nullptr;
+    bool arrives = false;
+    CudamasterCpuReduce reduce = nullptr; // in place of a write
+    size_t copies = 0;                    // single copies of the thread before it
+    bool taken = false;                   // its source was read ...
+    std::vector<char> content;            // ... and was this
+};
+struct BulkGroups {
+    std::vector<Bulk> pending;
+    std::vector<size_t> ends; // of each committed group
+};
+
+// Accumulators of a thread's products, told apart by where the first one is.
+struct Accumulators {
+    const void* first = nullptr;
+    std::vector<unsigned> bits; // as the last product left them, or the first in flight found them
+    unsigned in_flight = 0;
+    unsigned long long fences = 0; // that the thread had made when a product changed them last
+};
+
+// Products that a thread's warpgroup has begun.
+struct WgmmaGroups {
+    std::vector<CudamasterCpuWgmma> pending;
+    std::vector<size_t> ends; // of each committed group
+    unsigned long long fences = 0;
+    std::vector<Accumulators> accumulators;
+};
+
 // One launch as its workers share it.
 struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
@@ -121,6 +192,7 @@ struct Worker {
     Fibre* current = nullptr;
     FibreList ready;
     Fibre* idle = nullptr;
+    FibreList left; // their threads ended within the kernel: idle, once another stack is in use
     void (*invoke)(const void*) = nullptr;
     const void* closure = nullptr;
     Job* job = nullptr;
@@ -132,7 +204,17 @@ struct Worker {
     bool running = false;
     bool block_failed = false;
     Barrier barrier;
-    FibreList asking; // threads in __activemask
+    ClusterBarrier cluster;
+    NumberedBarrier numbered[kNumberedBarriers];
+    bool numbered_used = false;
+    std::vector<Copies> copies;          // by thread, where any has made one
+    std::vector<Bulk> bulks;             // on their way to mbarriers
+    std::vector<BulkGroups> bulk_groups; // by thread, where any has made one
+    std::vector<WgmmaGroups> wgmmas;     // by thread, where any has made one
+    FibreList at_mbarriers;
+    unsigned polls = 0;
+    unsigned stalls = 0; // since a phase of any mbarrier was complete
+    FibreList asking;    // threads in __activemask
     Warp warps[kMaxThreads / kWarp];
     void* home = nullptr; // the worker's own stack while a block runs
     void* home_sanitizer_stack = nullptr;
@@ -140,6 +222,8 @@ struct Worker {
     size_t home_bytes = 0;
     std::vector<std::unique_ptr<Fibre>> fibres;
     char* shared_arena = nullptr;
+    uintptr_t variables = 0; // thread-local ones, shared variables among them
+    size_t variable_bytes = 0;
     struct ExactShared {
         const void* key;
         void* memory;
@@ -170,6 +254,22 @@ inline bool barrier_complete(const Worker& self) {
 }
 void release_barrier(Worker& self);
 void leave_grid(Job& job);
+void release_numbered_without_exited(Worker& self);
+void leave_cluster(Worker& self);
+
+// copies.cpp
+void drop_copies(Worker& self);
+// How many single copies the running thread has made that may be in flight; and so many of a thread land.
+size_t pending_copies(Worker& self);
+void land_copies_of(Worker& self, unsigned thread, size_t count);
+
+// mbarrier.cpp
+bool stalled_at_mbarriers(Worker& self);
+void end_bulks(Worker& self);
+
+// wgmma.cpp
+void end_wgmmas(Worker& self);
+void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes);
 
 // warp.cpp
 void complete_without_exited(Worker& self, Warp& warp);

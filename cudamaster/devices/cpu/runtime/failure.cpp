@@ -18,6 +18,17 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
                 arrived = slot->arrived;
         std::snprintf(what, sizeof what, "waits in %s(mask 0x%08x) for lanes 0x%08x that never come",
                       fibre.operation, fibre.mask, fibre.mask & ~arrived & ~warp.exited);
+    } else if (fibre.wait == Wait::kMbarrier) {
+        describe_mbarrier(fibre.site, fibre.mask, what, sizeof what);
+    } else if (fibre.wait == Wait::kNumbered) {
+        const NumberedBarrier& barrier = self.numbered[fibre.mask];
+        unsigned expected = barrier.expected ? barrier.expected : self.total - self.exited;
+        std::snprintf(what, sizeof what, "waits in barrier %u that %u of %u threads never reach", fibre.mask,
+                      expected - barrier.arrived, expected);
+    } else if (fibre.wait == Wait::kCluster) {
+        std::snprintf(
+            what, sizeof what, "waits in %s for %u of %u threads that never arrive", fibre.operation,
+            self.total - self.exited - self.cluster.arrived + self.cluster.arrived_exited, self.total);
     } else {
         std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
                       self.total - self.exited - self.barrier.arrived, self.total);
@@ -54,3 +65,7 @@ void fail_block(const char* what) {
 }
 
 } // namespace executor
+
+void cudamaster_cpu_fail(const char* what) {
+    executor::fail_block(what);
+}

@@ -52,6 +52,34 @@ CUDAMASTER_CPU_HOOK(void barrier_completes([[maybe_unused]] Worker& self, [[mayb
 CUDAMASTER_CPU_HOOK(void warp_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned mask))
 CUDAMASTER_CPU_HOOK(void warp_completes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
                                         [[maybe_unused]] unsigned arrived))
+// A barrier of some threads is complete: `members` came, `takers` of them waited; both by warp.
+CUDAMASTER_CPU_HOOK(void numbered_completes([[maybe_unused]] Worker& self,
+                                            [[maybe_unused]] const unsigned* members,
+                                            [[maybe_unused]] const unsigned* takers))
+// It starts an asynchronous copy; the copy is made, and its thread knows.
+CUDAMASTER_CPU_HOOK(void copy_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+CUDAMASTER_CPU_HOOK(void copy_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Copy& copy))
+// An mbarrier: it is initialised, a thread arrives or makes a copy arrive, a phase is complete, a thread sees that.
+CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                         [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                          [[maybe_unused]] unsigned thread))
+CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
+                                            [[maybe_unused]] const void* place))
+CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
+                                         [[maybe_unused]] unsigned thread))
+// What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
+CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
+// The same as of single copies; of one that leaves shared memory, when its source has been read.
+CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+// Bytes of shared memory that a product of the running thread's warpgroup will read; and those that it has.
+CUDAMASTER_CPU_HOOK(void piece_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
+                                      [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))
+CUDAMASTER_CPU_HOOK(void piece_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
+                                     [[maybe_unused]] unsigned bytes))
+// It does something that an observer who counts has no way to count.
+CUDAMASTER_CPU_HOOK(void uncounted([[maybe_unused]] const char* what))
 // It lets others run, for it may be waiting.
 CUDAMASTER_CPU_HOOK(void yields([[maybe_unused]] Worker& self))
 

@@ -72,6 +72,8 @@ inline Fibre* next_fibre(Worker& self) {
         if (self.ready.head)
             return self.ready.pop();
     }
+    if (self.at_mbarriers.head && stalled_at_mbarriers(self))
+        return self.ready.pop();
     return nullptr;
 }
 

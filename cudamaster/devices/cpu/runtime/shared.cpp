@@ -18,7 +18,7 @@ namespace executor {
 namespace {
 
 constexpr size_t kSharedArena = 256 << 10;
-constexpr size_t kSharedCanary = 128;
+constexpr size_t kSharedCanary = 1024; // and what dynamic arrays are aligned to
 constexpr unsigned char kCanary = 0xfd;
 
 // Static shared variables are here. Their old content is nothing to rely on.
@@ -36,8 +36,21 @@ constexpr unsigned char kCanary = 0xfd;
 
 } // namespace
 
+// Static shared variables are among the thread-local ones.
+int find_variables(dl_phdr_info* info, size_t, void* found) {
+    auto& self = *static_cast<Worker*>(found);
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data) {
+            self.variables = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
+            self.variable_bytes = info->dlpi_phdr[i].p_memsz;
+        }
+    return 1; // the first entry is the program itself
+}
+
 // Dynamic shared memory ends at a page that faults, but for what its alignment leaves over.
 void prepare_shared(Worker& self, size_t bytes) {
+    if (!self.variables)
+        dl_iterate_phdr(&find_variables, &self);
     if (!self.shared_arena) {
         void* memory = mmap(nullptr, kSharedArena + 2 * kGuardBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -97,6 +110,81 @@ void* known_shared(const Worker& self, const void* key, size_t bytes) {
 } // namespace executor
 
 using namespace executor;
+
+// The window is as large as the arena, so that all of it fits descriptors of matrices, and addresses keep their alignment.
+// Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
+// exact allocations, those of 1 KB and more at multiples of 1 KB where they lie at such.
+constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 24, kPageMask = 4095;
+constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
+#if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
+constexpr unsigned long long kVariablesWindow = kSharedArena; // those outside of functions: beyond it
+#else
+constexpr unsigned long long kVariablesWindow = 0;
+#endif
+
+static unsigned long long dynamic_begin(const Worker& self) {
+    return static_cast<unsigned long long>(reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) -
+                                           self.shared_arena);
+}
+
+static unsigned long long variables_begin(const Worker& self) {
+    return kVariablesWindow + 4096 + (self.variables & kPageMask);
+}
+
+// Where an exact allocation begins that comes behind `end`.
+static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigned long long end) {
+    unsigned long long step = shared.bytes >= 1024 ? 1024 : 16;
+    unsigned long long phase = reinterpret_cast<uintptr_t>(shared.memory) % step;
+    return (end + step - 1 - phase) / step * step + phase;
+}
+
+unsigned int cudamaster_cpu_shared_address(const void* place) {
+    const Worker& self = *worker;
+    const char* byte = static_cast<const char*>(place);
+    if (byte >= reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) &&
+        byte <= self.shared_arena + kSharedArena)
+        return static_cast<unsigned>(byte - self.shared_arena);
+    unsigned long long end = kVariablesBegin;
+    for (const auto& shared : self.exact_shared) {
+        unsigned long long begin = exact_begin(shared, end);
+        auto offset = static_cast<size_t>(byte - static_cast<char*>(shared.memory));
+        if (offset <= shared.bytes)
+            return static_cast<unsigned>(begin + offset);
+        end = begin + shared.bytes + kGap;
+    }
+    uintptr_t offset = reinterpret_cast<uintptr_t>(place) - self.variables;
+    if (offset < self.variable_bytes)
+        return static_cast<unsigned>(variables_begin(self) + offset);
+    return static_cast<unsigned>(kNowhere | (reinterpret_cast<uintptr_t>(place) & kPageMask));
+}
+
+void* cudamaster_cpu_shared_place(unsigned long long address) {
+    const Worker& self = *worker;
+    if (address >= dynamic_begin(self) && address < kSharedArena)
+        return self.shared_arena + address;
+    unsigned long long end = kVariablesBegin;
+    for (const auto& shared : self.exact_shared) {
+        unsigned long long begin = exact_begin(shared, end);
+        if (address >= begin && address - begin <= shared.bytes)
+            return static_cast<char*>(shared.memory) + (address - begin);
+        end = begin + shared.bytes + kGap;
+    }
+    if (address - variables_begin(self) < self.variable_bytes)
+        return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
+    fail_block(
+        "an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
+}
+
+int cudamaster_cpu_space(const void* place) {
+    const Worker& self = *worker;
+    if (cudamaster_cpu_shared_address(place) < kNowhere)
+        return CUDAMASTER_CPU_SHARED;
+    const char* byte = static_cast<const char*>(place);
+    for (const auto& fibre : self.fibres)
+        if (byte >= fibre->stack && byte < fibre->stack + kGuardBytes + kStackBytes)
+            return CUDAMASTER_CPU_LOCAL;
+    return CUDAMASTER_CPU_GLOBAL;
+}
 
 #if !defined(CUDAMASTER_CPU_CHECKED)
 void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {

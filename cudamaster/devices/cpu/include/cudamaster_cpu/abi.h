@@ -34,11 +34,62 @@ enum CudamasterCpuBarrier {
     CUDAMASTER_CPU_SYNC_AND,
     CUDAMASTER_CPU_SYNC_OR,
     CUDAMASTER_CPU_SYNC_GRID,
+    CUDAMASTER_CPU_ARRIVE, // without waiting
+};
+
+// How a thread arrives at an mbarrier: its arrivals are taken off later phases; they may not complete this one.
+enum CudamasterCpuArrival {
+    CUDAMASTER_CPU_DROPS = 1,
+    CUDAMASTER_CPU_NO_COMPLETE = 2,
+};
+
+enum CudamasterCpuSpace {
+    CUDAMASTER_CPU_GLOBAL,
+    CUDAMASTER_CPU_SHARED,
+    CUDAMASTER_CPU_LOCAL,
+    CUDAMASTER_CPU_CONSTANT,
+};
+
+enum CudamasterCpuKind {
+    CUDAMASTER_CPU_F32,
+    CUDAMASTER_CPU_S32,
+    CUDAMASTER_CPU_F16,
+    CUDAMASTER_CPU_BF16,
+    CUDAMASTER_CPU_TF32,
+    CUDAMASTER_CPU_E4M3,
+    CUDAMASTER_CPU_E5M2,
+    CUDAMASTER_CPU_S8,
+    CUDAMASTER_CPU_U8,
+};
+
+// A product of matrices as tensor cores make it.
+struct CudamasterCpuProduct {
+    unsigned int rows, columns, inner;
+    int d_kind, a_kind, b_kind;
+};
+
+// What a copy in bulk does to its target that is no plain write.
+typedef void (*CudamasterCpuReduce)(char* target, const char* content, unsigned int bytes);
+
+// One lane's part of a warpgroup's product, 32 bytes of k long.
+struct CudamasterCpuWgmma {
+    int d_kind, a_kind, b_kind;
+    int scale_d, a_negated, b_negated, a_transposed, b_transposed, saturates, a_in_registers;
+    unsigned int columns, count; // and how many registers `d` has
+    unsigned long long a_descriptor, b_descriptor;
+    unsigned int a[4];
+    void* d[128];
+    const void* site;
 };
 
 extern "C" {
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
 int cudamaster_cpu_barrier(int kind, int predicate);
+// One of the 16 barriers of a block, for so many threads; 0 are all.
+int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);
+// The barrier of a cluster, which is one block here: a thread comes, and later waits for the others.
+void cudamaster_cpu_cluster_arrive(int tells);
+void cudamaster_cpu_cluster_wait(void);
 // `operation` names the collective: lanes of one mask that call different ones are an error.
 CudamasterCpuExchange* cudamaster_cpu_warp(unsigned int mask, const char* operation, unsigned long long value,
                                            CudamasterCpuCombine combine);
@@ -50,6 +101,46 @@ int cudamaster_cpu_printf(const char* format, ...);
 unsigned int cudamaster_cpu_lane(void);
 int cudamaster_cpu_cooperative(void);
 size_t cudamaster_cpu_dynamic_shared_bytes(void);
+// Shared memory has a window of 32-bit addresses: there and back. An address outside of it ends the block.
+unsigned int cudamaster_cpu_shared_address(const void* place);
+void* cudamaster_cpu_shared_place(unsigned long long address);
+int cudamaster_cpu_space(const void* place);
+// A copy of the running thread that is in flight until it waits: `from_source` bytes, and zeros up to `bytes`.
+void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes,
+                               unsigned int from_source);
+void cudamaster_cpu_copy_commit(void);
+// Waits until no more than so many of the newest groups are in flight.
+void cudamaster_cpu_copy_wait(unsigned int groups_left);
+void cudamaster_cpu_copy_wait_all(void);
+// Barriers in shared memory: 64 bits each, as runtime/mbarrier.cpp has them.
+void cudamaster_cpu_mbarrier_init(void* place, unsigned int count);
+void cudamaster_cpu_mbarrier_inval(void* place);
+void cudamaster_cpu_mbarrier_bytes(void* place, long long by);
+unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned int count, unsigned int bytes,
+                                                  int how);
+int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
+void cudamaster_cpu_copy_arrive(void* place, int counted);
+// What the thread has written is fenced for asynchronous copies and products; or its barriers alone are.
+void cudamaster_cpu_proxy_fence(int of_inits_alone);
+// Copies in bulk.
+void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
+void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
+// The same with an operation on each element in place of a write; in a group, or for an mbarrier.
+void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
+                                CudamasterCpuReduce reduce);
+void cudamaster_cpu_bulk_commit(void);
+void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
+// Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.
+void cudamaster_cpu_product(const CudamasterCpuProduct* product, double* sums, const double* a,
+                            const double* b);
+void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product);
+void cudamaster_cpu_wgmma_fence(void);
+void cudamaster_cpu_wgmma_commit(void);
+void cudamaster_cpu_wgmma_wait(unsigned int groups_left);
+// Ends the running thread.
+[[noreturn]] void cudamaster_cpu_exit(void);
+// Ends the block: the kernel has done what a GPU does not allow.
+void cudamaster_cpu_fail(const char* what);
 }
 
 extern __thread unsigned char* cudamaster_cpu_dynamic_shared;

@@ -18,10 +18,13 @@ template <class To, class From> CUDAMASTER_CPU_PART inline To bit_cast(From valu
     return result;
 }
 
-// Float to integer as the GPU does it: out-of-range values saturate, NaN is 0 (for 64 bits the lowest value).
+// Float to integer as the GPU does it: out-of-range values saturate. NaN is 0, to 64 bits and from double to 32 the highest
+// bit alone.
 template <class Integer, class Real> CUDAMASTER_CPU_ONE Integer saturate(Real rounded) {
     if (rounded != rounded)
-        return sizeof(Integer) == 8 ? static_cast<Integer>(1ull << 63) : 0;
+        return sizeof(Integer) == 8                        ? static_cast<Integer>(1ull << 63)
+               : sizeof(Integer) == 4 && sizeof(Real) == 8 ? static_cast<Integer>(1u << 31)
+                                                           : 0;
     if (rounded < static_cast<Real>(std::numeric_limits<Integer>::min()))
         return std::numeric_limits<Integer>::min();
     if (rounded >= std::ldexp(static_cast<Real>(1), std::numeric_limits<Integer>::digits))
@@ -305,4 +308,22 @@ CUDAMASTER_CPU_STORE(__stwt)
 #undef CUDAMASTER_CPU_STORE
 inline size_t __cvta_generic_to_global(const void* address) {
     return reinterpret_cast<size_t>(address);
+}
+inline void* __cvta_global_to_generic(size_t address) {
+    return reinterpret_cast<void*>(address);
+}
+inline size_t __cvta_generic_to_shared(const void* address) {
+    return cudamaster_cpu_shared_address(address);
+}
+inline void* __cvta_shared_to_generic(size_t address) {
+    return cudamaster_cpu_shared_place(address);
+}
+inline unsigned int __isShared(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_SHARED;
+}
+inline unsigned int __isGlobal(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_GLOBAL;
+}
+inline unsigned int __isLocal(const void* address) {
+    return cudamaster_cpu_space(address) == CUDAMASTER_CPU_LOCAL;
 }

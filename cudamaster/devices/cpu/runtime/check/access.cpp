@@ -42,8 +42,8 @@ void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& ac
 }
 
 struct Found {
-    bool race = false, doubt = false, unwritten = false;
-    Access before;
+    bool race = false, doubt = false, unwritten = false, unfenced = false;
+    Access before, unfenced_write;
 };
 
 // The cell after a read or a write of it. What is found first of each kind goes to `found`.
@@ -86,6 +86,13 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
                 against(before);
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
+    // What threads write in the ordinary way an asynchronous copy or product sees behind a fence of proxies only.
+    bool reads_as_copy = now.kind & kAsync && !writes && range.shared();
+    if (reads_as_copy && cell.write.segment && !(cell.write.kind & kAsync) && !found.unfenced &&
+        !order.proxied(clock, thread, cell.write)) {
+        found.unfenced = true;
+        found.unfenced_write = cell.write;
+    }
     if (!writes) {
         if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
@@ -171,6 +178,65 @@ void settle_doubts(BlockState& block) {
     block.doubts.clear();
 }
 
+Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site) {
+    Access now;
+    now.segment = block.clock.segment;
+    now.count = block.clock.count[thread];
+    now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - state().image);
+    now.thread = static_cast<uint16_t>(thread);
+    now.kind = static_cast<uint8_t>(kind);
+    now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
+    return now;
+}
+
+namespace {
+
+// Whoever touches bytes that a copy may yet write, or writes what it may yet read, has not waited for it.
+void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
+                      const Access& now) {
+    for (uintptr_t at = address / 4; at <= (address + bytes - 1) / 4; ++at) {
+        auto found = block.flights.find(at);
+        if (found == block.flights.end())
+            continue;
+        for (const Access& copy : found->second)
+            if ((copy.kind | now.kind) & kWrite) {
+                report_early(range, address, copy, now);
+                return;
+            }
+    }
+}
+
+} // namespace
+
+void take_off(const char* bytes, size_t count, bool writes, const void* site) {
+    if (resting)
+        return;
+    Locked locked;
+    BlockState& block = *block_state;
+    Access access = access_now(block, worker->linear, count, writes ? kWrite : 0, site);
+    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
+    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at)
+        block.flights[at].push_back(access);
+}
+
+void land(const char* bytes, size_t count, unsigned thread) {
+    Locked locked;
+    BlockState& block = *block_state;
+    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
+    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at) {
+        auto found = block.flights.find(at);
+        if (found == block.flights.end())
+            continue;
+        auto& those = found->second;
+        auto own = std::find_if(those.begin(), those.end(),
+                                [thread](const Access& one) { return one.thread == thread; });
+        if (own != those.end())
+            those.erase(own);
+        if (those.empty())
+            block.flights.erase(found);
+    }
+}
+
 void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
     Worker* self = worker;
     if (!self || !self->running || !bytes)
@@ -191,13 +257,7 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     BlockClock& clock = block.clock;
     unsigned thread = self->linear;
     uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-    Access now;
-    now.segment = clock.segment;
-    now.count = clock.count[thread];
-    now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(site) - all.image);
-    now.thread = static_cast<uint16_t>(thread);
-    now.kind = static_cast<uint8_t>(kind);
-    now.bytes = static_cast<uint8_t>(std::min<size_t>(bytes, 255));
+    Access now = access_now(block, thread, bytes, kind, site);
     size_t offset = 0, end = bytes;
     Found found;
     Ranges::Part& part = all.ranges.recent(address);
@@ -214,8 +274,12 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
             return;
         }
     }
+    if (range->shared() && !block.flights.empty())
+        look_for_flights(block, *range, address, bytes, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
+    else if ((kind & (kWrite | kAsync)) == kWrite)
+        clock.unproxied[thread] = true;
     if (now.strong())
         all.clock.acquire(clock, thread, address);
     while (offset < end) {
@@ -246,6 +310,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     } else if (found.doubt) {
         report_race(*range, address, found.before, now);
     }
+    if (found.unfenced && !found.race)
+        report_unfenced(*range, address, found.unfenced_write, now);
     if (found.unwritten)
         report_unwritten(*range, address, now);
     if (now.strong() && kind & kWrite)

@@ -112,6 +112,8 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
     observe_access(address, bytes, kAtomic | kWrite | kReads, site);
 }
 
+void cudamaster_cpu_observe_uncounted(const char*) {}
+
 void cudamaster_cpu_observe_fence(int) {
     executor::Worker* self = executor::worker;
     if (!self || !self->running)

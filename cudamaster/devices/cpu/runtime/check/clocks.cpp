@@ -69,10 +69,17 @@ void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned thread
     if (clock.knows)
         for (unsigned i = 0; i < kMaxThreads; ++i)
             clock.known[i] = clock.fenced[i] = nullptr;
-    clock.knows = false;
+    if (clock.proxies)
+        std::fill(std::begin(clock.proxied), std::end(clock.proxied), nullptr);
+    clock.knows = clock.proxies = false;
     std::fill(clock.count, clock.count + threads, 1u);
     std::fill(clock.unfenced, clock.unfenced + threads, false);
+    std::fill(clock.unproxied, clock.unproxied + threads, false);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
+}
+
+static bool nobody(const bool* flags, unsigned threads) {
+    return std::none_of(flags, flags + threads, [](bool b) { return b; });
 }
 
 void LaunchClock::pass_barrier(BlockClock& clock) {
@@ -84,8 +91,7 @@ void LaunchClock::pass_barrier(BlockClock& clock) {
             fenced = joined(fenced, clock.fenced[i]);
         }
         // Where nobody has used memory since his fence, all of the block up to here is fenced.
-        if (fenced &&
-            std::none_of(clock.unfenced, clock.unfenced + clock.threads, [](bool b) { return b; })) {
+        if (fenced && nobody(clock.unfenced, clock.threads)) {
             auto all = std::make_shared<Knowledge>(*fenced);
             (*all)[clock.block] = {clock.segment, {}};
             fenced = all;
@@ -94,6 +100,16 @@ void LaunchClock::pass_barrier(BlockClock& clock) {
             clock.known[i] = known;
             clock.fenced[i] = fenced;
         }
+    }
+    if (clock.proxies) {
+        Known proxied;
+        if (nobody(clock.unproxied, clock.threads)) {
+            proxied = std::make_shared<Knowledge>(Knowledge{{clock.block, {clock.segment, {}}}});
+        } else {
+            for (unsigned i = 0; i < clock.threads; ++i)
+                proxied = joined(proxied, clock.proxied[i]);
+        }
+        std::fill(clock.proxied, clock.proxied + clock.threads, proxied);
     }
     std::fill(clock.count, clock.count + clock.threads, 1u);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
@@ -121,19 +137,80 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
     }
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1)
         std::memcpy(met[__builtin_ctz(lanes)], together, sizeof together);
-    if (!clock.knows)
+    if (!clock.knows && !clock.proxies)
         return;
-    Known known, fenced;
+    Known known, fenced, proxied;
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
         unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
         known = joined(known, clock.known[thread]);
         fenced = joined(fenced, clock.fenced[thread]);
+        proxied = joined(proxied, clock.proxied[thread]);
     }
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
         unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
         clock.known[thread] = known;
         clock.fenced[thread] = fenced;
+        clock.proxied[thread] = proxied;
     }
+}
+
+void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const {
+    unsigned warp = thread / kWarp, lane = thread % kWarp;
+    if (clock.met_any[warp])
+        for (unsigned i = 0; i < kWarp; ++i)
+            if (uint32_t count = clock.met[warp][lane][i])
+                known.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
+    known.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]});
+}
+
+void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const unsigned* takers) {
+    clock.knows = true;
+    KnownBlock own{clock.segment, {}};
+    Known known, fenced, proxied;
+    auto each = [&](const unsigned* masks, auto apply) {
+        for (unsigned warp = 0; warp * kWarp < clock.threads; ++warp)
+            for (unsigned lanes = masks[warp]; lanes; lanes &= lanes - 1)
+                apply(warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes)));
+    };
+    each(members, [&](unsigned thread) {
+        add_own(clock, thread, own);
+        ++clock.count[thread];
+        known = joined(known, clock.known[thread]);
+        fenced = joined(fenced, clock.fenced[thread]);
+        proxied = joined(proxied, clock.proxied[thread]);
+    });
+    auto all = std::make_shared<Knowledge>();
+    if (known)
+        *all = *known;
+    (*all)[clock.block].join(own);
+    each(takers, [&](unsigned thread) {
+        clock.known[thread] = all;
+        clock.fenced[thread] = joined(clock.fenced[thread], fenced);
+        clock.proxied[thread] = joined(clock.proxied[thread], proxied);
+    });
+}
+
+Known LaunchClock::knowledge(BlockClock& clock, unsigned thread) {
+    auto all = std::make_shared<Knowledge>();
+    if (clock.known[thread])
+        *all = *clock.known[thread];
+    KnownBlock own{clock.segment, {}};
+    add_own(clock, thread, own);
+    ++clock.count[thread];
+    (*all)[clock.block].join(own);
+    return all;
+}
+
+void LaunchClock::learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied) {
+    clock.knows = true;
+    clock.known[thread] = joined(clock.known[thread], more);
+    clock.proxied[thread] = joined(clock.proxied[thread], proxied);
+}
+
+void LaunchClock::proxy_fence(BlockClock& clock, unsigned thread) {
+    clock.proxies = true;
+    clock.proxied[thread] = joined(clock.proxied[thread], knowledge(clock, thread));
+    clock.unproxied[thread] = false;
 }
 
 void LaunchClock::fence(BlockClock& clock, unsigned thread) {
@@ -142,12 +219,8 @@ void LaunchClock::fence(BlockClock& clock, unsigned thread) {
     if (clock.known[thread])
         *fenced = *clock.known[thread];
     KnownBlock own{clock.segment, {}};
-    unsigned warp = thread / kWarp, lane = thread % kWarp;
-    if (clock.met_any[warp])
-        for (unsigned i = 0; i < kWarp; ++i)
-            if (uint32_t count = clock.met[warp][lane][i])
-                own.add({static_cast<uint16_t>(warp * kWarp + i), clock.segment, count});
-    own.add({static_cast<uint16_t>(thread), clock.segment, clock.count[thread]++});
+    add_own(clock, thread, own);
+    ++clock.count[thread];
     (*fenced)[clock.block].join(own);
     clock.fenced[thread] = joined(clock.fenced[thread], fenced);
     clock.unfenced[thread] = false;
@@ -159,15 +232,22 @@ void LaunchClock::acquire(BlockClock& clock, unsigned thread, uintptr_t location
     auto found = released_.find(location);
     if (found == released_.end())
         return;
-    clock.knows = true;
-    clock.known[thread] = joined(clock.known[thread], found->second);
+    learn(clock, thread, found->second.fenced, found->second.proxied);
 }
 
 void LaunchClock::release(BlockClock& clock, unsigned thread, uintptr_t location) {
     if (!clock.fenced[thread])
         return;
-    Known& released = released_[location];
-    released = joined(released, clock.fenced[thread]);
+    Released& released = released_[location];
+    released.fenced = joined(released.fenced, clock.fenced[thread]);
+    released.proxied = joined(released.proxied, clock.proxied[thread]);
+}
+
+bool LaunchClock::proxied(const BlockClock& clock, unsigned thread, const Access& before) const {
+    if (!clock.proxied[thread])
+        return false;
+    auto found = clock.proxied[thread]->find(clock.block);
+    return found != clock.proxied[thread]->end() && found->second.covers(before);
 }
 
 bool LaunchClock::ordered(const BlockClock& clock, unsigned thread, const Access& before) const {

@@ -22,7 +22,8 @@ enum Kind : uint8_t {
     kWrite = 1,
     kVolatile = 2,
     kAtomic = 4,
-    kReads = 8, // an atomic that needs the old value
+    kReads = 8,  // an atomic that needs the old value
+    kAsync = 16, // by an asynchronous copy in bulk, or a product of a warpgroup: through a proxy of their own
 };
 
 struct Access {
@@ -67,6 +68,9 @@ struct BlockClock {
     uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
     bool unfenced[kMaxThreads];                      // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
+    bool proxies = false;        // some thread has fenced for the asynchronous proxy
+    bool unproxied[kMaxThreads]; // has written to shared memory since its last such fence
+    Known proxied[kMaxThreads];  // what came before such a fence that the thread knows of
 };
 
 // Of the launch that runs; all under the lock of check.cpp.
@@ -78,21 +82,34 @@ class LaunchClock {
     // All blocks are in it; each then passes a barrier of its own.
     void pass_grid_barrier();
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
+    // What members have done is known to takers; both by warp.
+    void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
+    // What a thread knows up to now, itself among it; and what it learns.
+    Known knowledge(BlockClock& clock, unsigned thread);
+    void learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied);
     void fence(BlockClock& clock, unsigned thread);
+    // What the thread knows may be read by asynchronous copies and products of whoever learns of the fence.
+    void proxy_fence(BlockClock& clock, unsigned thread);
     void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
     void release(BlockClock& clock, unsigned thread, uintptr_t location);
 
     bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
+    bool proxied(const BlockClock& clock, unsigned thread, const Access& before) const;
     uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
     bool of_this_launch(uint32_t segment) const { return segment >= base_; }
 
   private:
     uint32_t next_segment(uint32_t block);
+    // Of a block what a thread knows by itself and by its warp; then it counts on.
+    void add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const;
 
     uint32_t base_ = 1;    // first segment of the launch
     uint32_t ordered_ = 1; // segments below are ordered before all that runs now
     std::vector<uint32_t> blocks_;
-    std::unordered_map<uintptr_t, Known> released_;
+    struct Released {
+        Known fenced, proxied;
+    };
+    std::unordered_map<uintptr_t, Released> released_;
 };
 
 } // namespace check

@@ -37,6 +37,23 @@ int find_tls(dl_phdr_info* info, size_t, void* block) {
     return 1;
 }
 
+const char* flight_of(const Bulk& bulk) {
+    return bulk.barrier ? bulk.target : bulk.source;
+}
+
+// A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
+void look_for_init(const Worker& self, const Bulk& bulk) {
+    Locked locked;
+    BlockState& block = *block_state;
+    const auto& barrier = block.mbarriers[bulk.barrier];
+    Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
+    if (resting || !range || barrier.init_fenced ||
+        state().clock.proxied(block.clock, self.linear, barrier.init))
+        return;
+    report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
+                    access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
+}
+
 // One block after the other: what is found does not depend on which blocks happen to meet. A cooperative launch has a
 // thread for each all the same.
 __attribute__((constructor)) void have_one_worker() {
@@ -118,6 +135,8 @@ void block_begins(Worker& self, unsigned long long block) {
         own.launch = state().launches;
         std::fill(std::begin(own.harmless), std::end(own.harmless), 0);
     }
+    own.flights.clear();
+    own.mbarriers.clear();
     state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads);
     size_t bytes = self.job->launch->shared_bytes;
     const void* base = cudamaster_cpu_dynamic_shared;
@@ -161,6 +180,87 @@ void warp_completes(Worker& self, unsigned warp, unsigned arrived) {
             return;
     state().clock.meet(block_state->clock, warp, arrived);
 }
+
+void numbered_completes(Worker&, const unsigned* members, const unsigned* takers) {
+    Locked locked;
+    settle_doubts(*block_state);
+    state().clock.exchange(block_state->clock, members, takers);
+}
+
+// The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
+// between the bytes are in flight.
+void copy_starts(Worker&, const Copy& copy) {
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+    take_off(copy.target, copy.bytes, true, copy.site);
+}
+
+void copy_lands(Worker&, const Copy& copy) {
+    land(copy.target, copy.bytes, copy.thread);
+    if (copy.for_arrival)
+        return; // who sees the phase complete knows of it since it began
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+}
+
+// What a thread knows when it arrives goes to whoever sees the phase complete.
+void mbarrier_begins(Worker& self, const void* place, const void* site) {
+    Locked locked;
+    auto& barrier = block_state->mbarriers[place] = {};
+    barrier.init = access_now(*block_state, self.linear, sizeof(uint64_t), kWrite, site);
+}
+void mbarrier_arrives(Worker&, const void* place, unsigned thread) {
+    Locked locked;
+    settle_doubts(*block_state);
+    auto& barrier = block_state->mbarriers[place];
+    BlockClock& clock = block_state->clock;
+    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
+    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[thread]);
+}
+void mbarrier_completes(Worker&, const void* place) {
+    Locked locked;
+    auto& barrier = block_state->mbarriers[place];
+    barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
+    barrier.passed_on_proxied = joined(barrier.passed_on_proxied, barrier.gathered_proxied);
+    barrier.gathered = barrier.gathered_proxied = nullptr;
+}
+void mbarrier_passes(Worker&, const void* place, unsigned thread) {
+    Locked locked;
+    auto& barrier = block_state->mbarriers[place];
+    state().clock.learn(block_state->clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
+void proxy_fence(Worker& self, bool of_inits_alone) {
+    Locked locked;
+    settle_doubts(*block_state);
+    if (!of_inits_alone)
+        state().clock.proxy_fence(block_state->clock, self.linear);
+    for (auto& [place, barrier] : block_state->mbarriers)
+        barrier.init_fenced |= barrier.init.thread == self.linear;
+}
+
+// Into shared memory the target is in flight, out of it the source: who writes there has not waited.
+void bulk_starts(Worker& self, const Bulk& bulk) {
+    if (bulk.barrier)
+        look_for_init(self, bulk);
+    observe_access(bulk.source, bulk.bytes, kAsync, bulk.site);
+    unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
+    observe_access(bulk.target, bulk.bytes, writes, bulk.site);
+    take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
+}
+void bulk_lands(Worker&, const Bulk& bulk) {
+    land(flight_of(bulk), bulk.bytes, bulk.thread);
+}
+
+void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
+    observe_access(piece, bytes, kAsync, site);
+    take_off(piece, bytes, false, site);
+}
+void piece_lands(Worker& self, const char* piece, unsigned bytes) {
+    land(piece, bytes, self.linear);
+}
+
+void uncounted(const char*) {}
 
 void allocated(const void* base, size_t bytes) {
     std::lock_guard<std::mutex> lock(state().lock);

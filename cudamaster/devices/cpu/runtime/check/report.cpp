@@ -98,6 +98,14 @@ void report_race(const Range& range, uintptr_t address, const Access& before, co
     tell("race", &range, address, &before, now);
 }
 
+void report_early(const Range& range, uintptr_t address, const Access& copy, const Access& now) {
+    tell("early", &range, address, &copy, now);
+}
+
+void report_unfenced(const Range& range, uintptr_t address, const Access& before, const Access& now) {
+    tell("unfenced", &range, address, &before, now);
+}
+
 void report_unwritten(const Range& range, uintptr_t address, const Access& now) {
     tell("unwritten", &range, address, nullptr, now);
 }

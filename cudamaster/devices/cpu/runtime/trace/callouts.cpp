@@ -71,6 +71,14 @@ void access_range(Act kind, const void* address, size_t bytes, const void* site)
 }
 
 } // namespace
+void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source,
+                           const void* site) {
+    accesses += 2;
+    if (from_source)
+        access(Act::kLoad, from, from_source, site);
+    access(Act::kStore, to, bytes, site);
+}
+
 } // namespace trace
 } // namespace executor
 
@@ -175,6 +183,9 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const vo
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_fence(int) {}
+void cudamaster_cpu_observe_uncounted(const char* what) {
+    observe::uncounted(what);
+}
 
 // Atomics that a candidate makes by the compiler's own builtins. Orders are the strongest: nobody here is after speed.
 #define ATOMIC_OPERATION(bits, type, name)                                                                   \

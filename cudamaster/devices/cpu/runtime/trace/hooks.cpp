@@ -369,6 +369,31 @@ void warp_completes(Worker&, unsigned warp, unsigned arrived) {
         recorder->warp_completes(warp, arrived);
 }
 
+void numbered_completes(Worker&, const unsigned*, const unsigned*) {}
+
+// Two requests, as if the thread had made them; when they are done nobody is asked.
+void copy_starts(Worker&, const Copy& copy) {
+    copies_asynchronously(copy.target, copy.source, copy.bytes, copy.from_source, copy.site);
+}
+void copy_lands(Worker&, const Copy&) {}
+
+void mbarrier_begins(Worker&, const void*, const void*) {}
+void proxy_fence(Worker&, bool) {}
+void mbarrier_arrives(Worker&, const void*, unsigned) {}
+void mbarrier_completes(Worker&, const void*) {}
+void mbarrier_passes(Worker&, const void*, unsigned) {}
+void bulk_starts(Worker&, const Bulk&) {}
+void bulk_lands(Worker&, const Bulk&) {}
+
+void piece_starts(Worker&, const char*, unsigned, const void*) {}
+void piece_lands(Worker&, const char*, unsigned) {}
+
+void uncounted(const char* what) {
+    static thread_local char text[128];
+    std::snprintf(text, sizeof text, "%s is not counted", what);
+    fail_block(text);
+}
+
 void yields(Worker& self) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();

@@ -128,6 +128,10 @@ void host_executes(const void* site);
 // So many bytes are moved there by a library's function.
 void host_moves(size_t bytes);
 
+// An asynchronous copy of a thread.
+void copies_asynchronously(const void* to, const void* from, unsigned bytes, unsigned from_source,
+                           const void* site);
+
 // The tracer of this OS thread's block, null where nothing is recorded.
 extern __thread Tracer* recorder;
 // Plain accesses of the block, recorded or not. Volatile ones and atomics are not among them: who waits makes as many

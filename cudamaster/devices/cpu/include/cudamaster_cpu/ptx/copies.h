@@ -1,0 +1,137 @@
+// Asynchronous copies of single threads: late, as runtime/copies.cpp has it.
+#pragma once
+
+#include "cudamaster_cpu/ptx/memory.h"
+
+namespace cudamaster_cpu {
+namespace ptx {
+
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes, B32 from) {
+    if (has<t_cg, Tags...> && bytes != 16)
+        cudamaster_cpu_fail("cp.async.cg of something else than 16 bytes");
+    cudamaster_cpu_copy_async(place<t_shared>(target), place<t_global>(source), static_cast<unsigned>(bytes),
+                              from);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes) {
+    cp_async<Tags...>(target, source, bytes, static_cast<B32>(bytes));
+}
+// With the source ignored, zeros come.
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async(B64 target, B64 source, long long bytes, bool ignored) {
+    cp_async<Tags...>(target, source, bytes, ignored ? 0u : static_cast<B32>(bytes));
+}
+template <class... Tags> inline void cp_async_commit_group() {
+    cudamaster_cpu_copy_commit();
+}
+template <class... Tags> inline void cp_async_wait_group(long long left) {
+    cudamaster_cpu_copy_wait(static_cast<unsigned>(left));
+}
+template <class... Tags> inline void cp_async_wait_all() {
+    cudamaster_cpu_copy_wait_all();
+}
+
+template <class... Tags> inline void cp_async_mbarrier_arrive(B64 address) {
+    cudamaster_cpu_copy_arrive(place<Tags..., t_shared>(address), has<t_noinc, Tags...>);
+}
+
+// In bulk: into shared memory with an mbarrier, out of it in groups.
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
+    char* from = has<t_global, Tags...> ? place<t_global>(source) : place<t_shared>(source);
+    cudamaster_cpu_bulk_load(place<t_shared>(target), from, bytes, place<t_shared>(barrier));
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier, B16 blocks) {
+    if (blocks != 1)
+        cudamaster_cpu_fail("a copy to other blocks of the cluster than the only one");
+    cp_async_bulk<Tags...>(target, source, bytes, barrier);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
+    cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
+}
+// Element by element, each as an atomic; the executor tells an observer of them.
+template <class... Tags>
+CUDAMASTER_CPU_UNSEEN inline void reduce_in_bulk(char* target, const char* content, unsigned bytes) {
+    for (unsigned at = 0; at < bytes; at += sizeof(Bits<Tags...>)) {
+        Bits<Tags...> value;
+        std::memcpy(&value, content + at, sizeof value);
+        atomic_update(reinterpret_cast<Bits<Tags...>*>(target + at),
+                      [value](Bits<Tags...> old)
+                          CUDAMASTER_CPU_PART { return updated<Tags...>(old, value); });
+    }
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes) {
+    cudamaster_cpu_bulk_reduce(place<t_global>(target), place<t_shared>(source), bytes, nullptr,
+                               reduce_in_bulk<Tags...>);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
+    cudamaster_cpu_bulk_reduce(place<t_shared>(target), place<t_shared>(source), bytes,
+                               place<t_shared>(barrier), reduce_in_bulk<Tags...>);
+}
+template <class... Tags> inline void cp_async_bulk_prefetch(B64, B32) {}
+template <class... Tags> inline void cp_async_bulk_commit_group() {
+    cudamaster_cpu_bulk_commit();
+}
+template <class... Tags> inline void cp_async_bulk_wait_group(long long left) {
+    cudamaster_cpu_bulk_wait(static_cast<unsigned>(left), has<t_read, Tags...>);
+}
+
+// Barriers in shared memory. The state that an arrival gives has the parity of its phase as the barrier does, in bit 63.
+template <class... Tags> inline void* mbarrier_place(B64 address) {
+    if constexpr (in_shared<Tags...>)
+        return place<Tags...>(address);
+    else
+        return reinterpret_cast<void*>(address); // generic
+}
+template <class... Tags> inline void mbarrier_init(B64 address, B32 count) {
+    cudamaster_cpu_mbarrier_init(mbarrier_place<Tags...>(address), count);
+}
+template <class... Tags> inline void mbarrier_inval(B64 address) {
+    cudamaster_cpu_mbarrier_inval(mbarrier_place<Tags...>(address));
+}
+template <class... Tags> inline void mbarrier_expect_tx(B64 address, B32 bytes) {
+    cudamaster_cpu_mbarrier_bytes(mbarrier_place<Tags...>(address), bytes);
+}
+template <class... Tags> inline void mbarrier_complete_tx(B64 address, B32 bytes) {
+    cudamaster_cpu_mbarrier_bytes(mbarrier_place<Tags...>(address), -static_cast<long long>(bytes));
+}
+template <class... Tags>
+constexpr int completing = has<t_noComplete, Tags...> ? CUDAMASTER_CPU_NO_COMPLETE : 0;
+template <class... Tags> inline B64 mbarrier_arrive(B64 address, B32 count = 1) {
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, completing<Tags...>);
+}
+template <class... Tags> inline B64 mbarrier_arrive_expect_tx(B64 address, B32 bytes) {
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, 0);
+}
+template <class... Tags> inline B64 mbarrier_arrive_drop(B64 address, B32 count = 1) {
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0,
+                                          CUDAMASTER_CPU_DROPS | completing<Tags...>);
+}
+template <class... Tags> inline B64 mbarrier_arrive_drop_expect_tx(B64 address, B32 bytes) {
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, CUDAMASTER_CPU_DROPS);
+}
+template <class... Tags> inline bool mbarrier_test_wait(B64 address, B64 state) {
+    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0);
+}
+template <class... Tags> inline bool mbarrier_test_wait_parity(B64 address, B32 parity) {
+    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 0);
+}
+template <class... Tags> inline bool mbarrier_try_wait(B64 address, B64 state, B32 = 0) {
+    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1);
+}
+template <class... Tags> inline bool mbarrier_try_wait_parity(B64 address, B32 parity, B32 = 0) {
+    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 1);
+}
+template <class... Tags> inline B32 mbarrier_pending_count(B64 state) {
+    return static_cast<B32>(state >> 20 & 0xfffff);
+}
+template <class... Tags> inline void fence_mbarrier_init() {
+    ::__threadfence_block();
+    cudamaster_cpu_proxy_fence(1);
+}
+
+} // namespace ptx
+} // namespace cudamaster_cpu

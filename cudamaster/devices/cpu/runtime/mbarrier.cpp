@@ -1,0 +1,334 @@
+// Barriers in shared memory (mbarrier), and copies in bulk that end at them or in groups of their thread.
+//
+// Copies are late: bytes for an mbarrier land when threads wait for it and nobody else can go on, those of a group when its
+// thread waits for the group. A group whose source alone was waited for (.read) is written at the end of the block, when
+// nobody has waited for it before; one that was not waited for at all never takes place.
+#include "observe.h"
+#include "schedule.h"
+
+#include <cstring>
+
+namespace executor {
+
+namespace {
+
+// An mbarrier as its 64 bits have it.
+struct Phase {
+    unsigned expected : 20; // arrivals of each phase
+    unsigned pending : 20;  // those that this one lacks
+    int bytes : 23;         // that were announced and have not come
+    unsigned parity : 1;    // of this phase
+};
+static_assert(sizeof(Phase) >= 8, "as large as an mbarrier, or larger");
+
+constexpr unsigned long long kNever = ~0ull; // shared memory that nothing wrote
+constexpr int kMostBytes = (1 << 20) - 1;
+constexpr unsigned kMostPolls = 64, kMostStalls = 2;
+
+unsigned long long& word_at(void* place) {
+    if (reinterpret_cast<uintptr_t>(place) % 8)
+        fail_block("an mbarrier at an address that is no multiple of 8");
+    return *static_cast<unsigned long long*>(place);
+}
+
+Phase phase_at(void* place) {
+    unsigned long long word = word_at(place);
+    if (word == kNever)
+        fail_block("an mbarrier that was not initialised");
+    Phase phase;
+    phase.expected = static_cast<unsigned>(word & 0xfffff);
+    phase.pending = static_cast<unsigned>(word >> 20 & 0xfffff);
+    phase.bytes = static_cast<int>(static_cast<long long>(word << 1) >> 41);
+    phase.parity = static_cast<unsigned>(word >> 63);
+    return phase;
+}
+
+void put(void* place, const Phase& phase) {
+    word_at(place) = phase.expected | static_cast<unsigned long long>(phase.pending) << 20 |
+                     (static_cast<unsigned long long>(phase.bytes) & 0x7fffff) << 40 |
+                     static_cast<unsigned long long>(phase.parity) << 63;
+}
+
+// A phase that is complete gives way to the next one, and wakes who waits for it.
+void settle(Worker& self, void* place, Phase phase) {
+    if (phase.pending || phase.bytes) {
+        put(place, phase);
+        return;
+    }
+    phase.parity ^= 1;
+    phase.pending = phase.expected;
+    put(place, phase);
+    self.stalls = 0;
+    observe::mbarrier_completes(self, place);
+    FibreList others;
+    while (self.at_mbarriers.head) {
+        Fibre* fibre = self.at_mbarriers.pop();
+        bool woken = fibre->site == place && fibre->mask != phase.parity;
+        if (woken) {
+            fibre->active_mask = 1;
+            observe::mbarrier_passes(self, place, fibre->linear);
+        }
+        (woken ? self.ready : others).push(fibre);
+    }
+    self.at_mbarriers = others;
+}
+
+void change_bytes(void* place, Phase& phase, long long by) {
+    (void)place;
+    long long bytes = phase.bytes + by;
+    if (bytes > kMostBytes || bytes < -kMostBytes)
+        fail_block("an mbarrier's count of bytes is out of its range");
+    phase.bytes = static_cast<int>(bytes);
+}
+
+void take_arrivals(Phase& phase, unsigned count) {
+    if (!count || count > phase.pending)
+        fail_block("more arrivals at an mbarrier than its phase expects");
+    phase.pending -= count;
+}
+
+void write_to(const Bulk& bulk, const char* content) {
+    if (bulk.reduce)
+        bulk.reduce(bulk.target, content, bulk.bytes);
+    else
+        std::memcpy(bulk.target, content, bulk.bytes);
+}
+
+void land(Worker& self, const Bulk& bulk) {
+    write_to(bulk, bulk.source);
+    observe::bulk_lands(self, bulk);
+}
+
+// Copies for one mbarrier, in their order.
+void land_for(Worker& self, void* place) {
+    for (size_t i = 0; i < self.bulks.size();) {
+        if (self.bulks[i].barrier != place) {
+            ++i;
+            continue;
+        }
+        Bulk bulk = self.bulks[i];
+        self.bulks.erase(self.bulks.begin() + static_cast<long>(i));
+        Phase phase = phase_at(place);
+        if (bulk.arrives) {
+            land_copies_of(self, bulk.thread, bulk.copies);
+            take_arrivals(phase, 1);
+        } else {
+            land(self, bulk);
+            change_bytes(place, phase, -static_cast<long long>(bulk.bytes));
+        }
+        settle(self, place, phase);
+    }
+}
+
+BulkGroups& own_groups(Worker& self) {
+    if (self.bulk_groups.empty())
+        self.bulk_groups.resize(kMaxThreads);
+    return self.bulk_groups[self.linear];
+}
+
+void check_bulk(const void* target, const void* source, unsigned bytes) {
+    if (reinterpret_cast<uintptr_t>(target) % 16 || reinterpret_cast<uintptr_t>(source) % 16 || bytes % 16)
+        fail_block("cp.async.bulk with an address or a size that is no multiple of 16");
+}
+
+void take_source(Worker& self, Bulk& bulk) {
+    if (bulk.taken)
+        return;
+    bulk.content.assign(bulk.source, bulk.source + bulk.bytes);
+    bulk.taken = true;
+    observe::bulk_lands(self, bulk);
+}
+
+void write_out(const Bulk& bulk) {
+    write_to(bulk, bulk.content.data());
+}
+
+Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
+               const void* site) {
+    Bulk bulk;
+    bulk.target = static_cast<char*>(target);
+    bulk.source = static_cast<const char*>(source);
+    bulk.bytes = bytes;
+    bulk.barrier = place;
+    bulk.reduce = reduce;
+    bulk.thread = worker->linear;
+    bulk.site = site;
+    return bulk;
+}
+
+void start(Worker& self, const Bulk& bulk) {
+    check_bulk(bulk.target, bulk.source, bulk.bytes);
+    if (bulk.barrier)
+        phase_at(bulk.barrier);
+    observe::bulk_starts(self, bulk);
+    if (!bulk.barrier) {
+        own_groups(self).pending.push_back(bulk);
+        return;
+    }
+    observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
+    self.bulks.push_back(bulk);
+}
+
+} // namespace
+
+// Nobody can go on: what threads wait for at mbarriers comes now, and where nothing comes their waits end without it, as
+// waits of the hardware do after a while. Whether anybody can go on now.
+bool stalled_at_mbarriers(Worker& self) {
+    std::vector<void*> places;
+    for (Fibre* fibre = self.at_mbarriers.head; fibre; fibre = fibre->next)
+        places.push_back(const_cast<void*>(fibre->site));
+    for (void* place : places) {
+        land_for(self, place);
+        if (self.ready.head)
+            return true;
+    }
+    if (!self.at_mbarriers.head || self.stalls++ >= kMostStalls)
+        return false;
+    for (Fibre* fibre = self.at_mbarriers.head; fibre; fibre = fibre->next)
+        fibre->active_mask = 0;
+    self.ready.append(self.at_mbarriers);
+    return true;
+}
+
+void end_bulks(Worker& self) {
+    self.bulks.clear();
+    self.stalls = 0;
+    for (BulkGroups& groups : self.bulk_groups) {
+        for (Bulk& bulk : groups.pending)
+            if (bulk.taken && !self.block_failed)
+                write_out(bulk);
+        groups = {};
+    }
+}
+
+void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes) {
+    Phase phase = phase_at(const_cast<void*>(place));
+    std::snprintf(text, bytes,
+                  "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
+                  "%d bytes are missing",
+                  cudamaster_cpu_shared_address(place), parity, phase.pending, phase.bytes);
+}
+
+} // namespace executor
+
+using namespace executor;
+
+void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
+    observe::uncounted("an mbarrier");
+    if (!count || count >= 1u << 20)
+        fail_block("an mbarrier for less than 1 or more than 2^20 - 1 arrivals");
+    word_at(place) = 0;
+    put(place, {count, count, 0, 0});
+    observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
+}
+
+void cudamaster_cpu_proxy_fence(int of_inits_alone) {
+    observe::proxy_fence(*worker, of_inits_alone);
+}
+
+void cudamaster_cpu_mbarrier_inval(void* place) {
+    phase_at(place);
+    word_at(place) = kNever;
+}
+
+void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
+    Phase phase = phase_at(place);
+    change_bytes(place, phase, by);
+    settle(*worker, place, phase);
+}
+
+unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int how) {
+    Worker& self = *worker;
+    Phase phase = phase_at(place);
+    unsigned long long state = word_at(place);
+    observe::mbarrier_arrives(self, place, self.linear);
+    change_bytes(place, phase, bytes);
+    take_arrivals(phase, count);
+    if (how & CUDAMASTER_CPU_NO_COMPLETE && !phase.pending && !phase.bytes)
+        fail_block("mbarrier.arrive.noComplete that completes a phase");
+    if (how & CUDAMASTER_CPU_DROPS) {
+        if (phase.expected <= count)
+            fail_block("mbarrier.arrive_drop by the last who is expected");
+        phase.expected -= count;
+    }
+    settle(self, place, phase);
+    return state;
+}
+
+int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
+    Worker& self = *worker;
+    if (phase_at(place).parity == parity && !blocks && ++self.polls % kMostPolls == 0)
+        land_for(self, place);
+    if (phase_at(place).parity != parity) {
+        observe::mbarrier_passes(self, place, self.linear);
+        return 1;
+    }
+    if (!blocks) {
+        cudamaster_cpu_yield();
+        return 0;
+    }
+    Fibre* me = self.current;
+    me->wait = Wait::kMbarrier;
+    me->site = place;
+    me->mask = parity;
+    me->operation = "an mbarrier";
+    keep_place(self, me);
+    self.at_mbarriers.push(me);
+    block_current(self, me);
+    return static_cast<int>(me->active_mask);
+}
+
+// The arrival comes when the thread's copies up to now have.
+void cudamaster_cpu_copy_arrive(void* place, int counted) {
+    Worker& self = *worker;
+    Phase phase = phase_at(place);
+    if (!counted) {
+        ++phase.pending;
+        put(place, phase);
+    }
+    observe::mbarrier_arrives(self, place, self.linear);
+    Bulk bulk;
+    bulk.barrier = place;
+    bulk.thread = self.linear;
+    bulk.arrives = true;
+    bulk.copies = pending_copies(self);
+    self.bulks.push_back(bulk);
+}
+
+void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned bytes, void* place) {
+    start(*worker, bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
+}
+
+void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned bytes) {
+    observe::uncounted("cp.async.bulk");
+    start(*worker, bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
+}
+
+void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned bytes, void* place,
+                                CudamasterCpuReduce reduce) {
+    observe::uncounted("cp.reduce.async.bulk");
+    start(*worker, bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
+}
+
+void cudamaster_cpu_bulk_commit() {
+    BulkGroups& groups = own_groups(*worker);
+    groups.ends.push_back(groups.pending.size());
+}
+
+void cudamaster_cpu_bulk_wait(unsigned groups_left, int read_only) {
+    Worker& self = *worker;
+    BulkGroups& groups = own_groups(self);
+    if (groups.ends.size() <= groups_left)
+        return;
+    size_t done = groups.ends.size() - groups_left, count = groups.ends[done - 1];
+    for (size_t i = 0; i < count; ++i)
+        take_source(self, groups.pending[i]);
+    if (read_only)
+        return;
+    for (size_t i = 0; i < count; ++i)
+        write_out(groups.pending[i]);
+    groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
+    groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
+    for (size_t& end : groups.ends)
+        end -= count;
+}

@@ -1,0 +1,347 @@
+// Products of a warpgroup (wgmma). They take place when a warp waits for their group: then the factors are read from shared
+// memory, and the accumulators, where they are by then, are read and written. Whoever overwrites a factor before, or reads an
+// accumulator, gets what a GPU may give.
+#include "observe.h"
+#include "schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace executor {
+
+namespace {
+
+using Wgmma = CudamasterCpuWgmma;
+
+constexpr unsigned kRows = 16, kMostColumns = 256, kMostInner = 32;
+
+// One warp's matrices as numbers: A and the sums row by row, B one row for each step of k.
+struct Matrices {
+    unsigned inner, columns;
+    double a[kRows * kMostInner], b[kMostInner * kMostColumns], sums[kRows * kMostColumns];
+};
+
+unsigned bytes_of(int kind) {
+    return kind == CUDAMASTER_CPU_TF32                                 ? 4
+           : kind == CUDAMASTER_CPU_F16 || kind == CUDAMASTER_CPU_BF16 ? 2
+                                                                       : 1;
+}
+
+double half_value(unsigned short bits) {
+    int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    double size = exponent == 31
+                      ? (fraction ? std::nan("") : INFINITY)
+                      : std::ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);
+    return bits & 0x8000 ? -size : size;
+}
+
+// To nearest, ties to even.
+unsigned short half_bits(double value) {
+    if (value != value)
+        return 0x7fff;
+    auto sign = static_cast<unsigned short>(std::signbit(value) ? 0x8000 : 0);
+    double size = std::fabs(value);
+    if (size >= 65520)
+        return static_cast<unsigned short>(sign | 0x7c00);
+    int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
+    auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+    return static_cast<unsigned short>(sign | (((exponent + 14) << 10) + units));
+}
+
+double eight(unsigned char bits, int fraction, int bias, bool infinite) {
+    int exponent = (bits & 0x7f) >> fraction, rest = bits & ((1 << fraction) - 1);
+    int top = (1 << (7 - fraction)) - 1;
+    double size;
+    if (exponent == top && infinite)
+        size = rest ? std::nan("") : INFINITY;
+    else if (!infinite && (bits & 0x7f) == 0x7f)
+        size = std::nan("");
+    else
+        size =
+            std::ldexp(exponent ? rest + (1 << fraction) : rest, (exponent ? exponent : 1) - bias - fraction);
+    return bits & 0x80 ? -size : size;
+}
+
+double number_at(const void* place, int kind) {
+    unsigned char byte;
+    unsigned short half;
+    unsigned word;
+    float value;
+    switch (kind) {
+    case CUDAMASTER_CPU_F16:
+        std::memcpy(&half, place, 2);
+        return half_value(half);
+    case CUDAMASTER_CPU_BF16:
+        std::memcpy(&half, place, 2);
+        word = static_cast<unsigned>(half) << 16;
+        std::memcpy(&value, &word, 4);
+        return value;
+    case CUDAMASTER_CPU_TF32:
+        std::memcpy(&word, place, 4);
+        word &= 0xffffe000u; // the upper 19 bits are read
+        std::memcpy(&value, &word, 4);
+        return value;
+    default:
+        std::memcpy(&byte, place, 1);
+        return kind == CUDAMASTER_CPU_E4M3   ? eight(byte, 3, 7, false)
+               : kind == CUDAMASTER_CPU_E5M2 ? eight(byte, 2, 15, true)
+               : kind == CUDAMASTER_CPU_S8   ? static_cast<signed char>(byte)
+                                             : byte;
+    }
+}
+
+// A factor in shared memory as its descriptor tells: where it begins, its two strides, and how its bytes are swizzled.
+struct Layout {
+    unsigned start, leading, stride, swizzle; // bytes; swizzle 0, 32, 64 or 128
+
+    explicit Layout(unsigned long long descriptor)
+        : start(static_cast<unsigned>(descriptor & 0x3fff) << 4),
+          leading(static_cast<unsigned>(descriptor >> 16 & 0x3fff) << 4),
+          stride(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4) {
+        static const unsigned modes[] = {0, 128, 64, 32};
+        swizzle = modes[descriptor >> 62];
+        if (descriptor >> 49 & 7)
+            fail_block("a matrix descriptor with a base offset, which is not executed here");
+    }
+
+    unsigned swizzled(unsigned address) const {
+        unsigned mask = swizzle ? swizzle / 16 - 1 : 0;
+        return address ^ ((address >> 7 & mask) << 4);
+    }
+
+    // Element `at` of the row or column `outer`, where k is what lies side by side ...
+    unsigned of_k(unsigned outer, unsigned at, unsigned bytes) const {
+        unsigned offset = at * bytes;
+        if (!swizzle)
+            return start + outer % 8 * 16 + outer / 8 * stride + offset / 16 * leading + offset % 16;
+        return swizzled(start + outer % 8 * swizzle + outer / 8 * stride + offset);
+    }
+    // ... and where rows or columns do.
+    unsigned of_outer(unsigned outer, unsigned at, unsigned bytes) const {
+        unsigned offset = outer * bytes;
+        if (!swizzle)
+            return start + offset % 16 + offset / 16 * stride + at % 8 * 16 + at / 8 * leading;
+        return swizzled(start + offset % swizzle + offset / swizzle * leading + at % 8 * swizzle +
+                        at / 8 * stride);
+    }
+    unsigned of(unsigned outer, unsigned at, unsigned bytes, bool transposed) const {
+        return transposed ? of_outer(outer, at, bytes) : of_k(outer, at, bytes);
+    }
+};
+
+void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
+    const Wgmma& one = *lanes[0];
+    unsigned bytes = bytes_of(one.a_kind), inner = matrices.inner;
+    if (one.a_in_registers) {
+        unsigned each = 4 / bytes;
+        for (unsigned lane = 0; lane < kWarp; ++lane)
+            for (unsigned i = 0; i < 4 * each; ++i) {
+                unsigned number = i / each, row = lane / 4 + number % 2 * 8;
+                unsigned at = number / 2 * 4 * each + lane % 4 * each + i % each;
+                const char* place = reinterpret_cast<const char*>(lanes[lane]->a + number) + i % each * bytes;
+                matrices.a[row * inner + at] = number_at(place, one.a_kind);
+            }
+    } else {
+        Layout layout(one.a_descriptor);
+        for (unsigned row = 0; row < kRows; ++row)
+            for (unsigned at = 0; at < inner; ++at)
+                matrices.a[row * inner + at] =
+                    number_at(cudamaster_cpu_shared_place(
+                                  layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
+                              one.a_kind);
+    }
+    Layout layout(one.b_descriptor);
+    for (unsigned column = 0; column < one.columns; ++column)
+        for (unsigned at = 0; at < inner; ++at)
+            matrices.b[at * one.columns + column] = number_at(
+                cudamaster_cpu_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
+    double sign = (one.a_negated ? -1 : 1) * (one.b_negated ? -1 : 1);
+    if (sign < 0)
+        for (unsigned i = 0; i < kRows * inner; ++i)
+            matrices.a[i] = -matrices.a[i];
+}
+
+double accumulator(const Wgmma& of, unsigned number) {
+    if (of.d_kind == CUDAMASTER_CPU_F16) {
+        unsigned word;
+        std::memcpy(&word, of.d[number / 2], 4);
+        return half_value(static_cast<unsigned short>(word >> number % 2 * 16));
+    }
+    if (of.d_kind == CUDAMASTER_CPU_S32)
+        return *static_cast<const int*>(of.d[number]);
+    return *static_cast<const float*>(of.d[number]);
+}
+
+void set_accumulator(const Wgmma& of, unsigned number, double sum) {
+    if (of.d_kind == CUDAMASTER_CPU_F16) {
+        unsigned short half = half_bits(sum);
+        std::memcpy(static_cast<char*>(of.d[number / 2]) + number % 2 * 2, &half, 2);
+    } else if (of.d_kind == CUDAMASTER_CPU_S32) {
+        long long whole = static_cast<long long>(sum);
+        if (of.saturates)
+            whole = whole < -2147483648ll ? -2147483648ll : whole > 2147483647ll ? 2147483647ll : whole;
+        *static_cast<int*>(of.d[number]) = static_cast<int>(whole);
+    } else {
+        *static_cast<float*>(of.d[number]) = sum != sum ? __builtin_nanf("") : static_cast<float>(sum);
+    }
+}
+
+void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
+    static thread_local Matrices matrices;
+    const Wgmma& one = *lanes[0];
+    for (const Wgmma* lane : lanes)
+        if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||
+            lane->b_kind != one.b_kind || (!one.a_in_registers && lane->a_descriptor != one.a_descriptor) ||
+            lane->scale_d != one.scale_d)
+            fail_block("lanes of a warp give different operands to one wgmma");
+    matrices.inner = 32 / bytes_of(one.a_kind);
+    matrices.columns = one.columns;
+    read_factors(matrices, lanes, warp_in_group);
+    auto each_sum = [&](auto act) {
+        for (unsigned row = 0; row < kRows; ++row)
+            for (unsigned column = 0; column < one.columns; ++column)
+                act(*lanes[row % 8 * 4 + column % 8 / 2], column / 8 * 4 + row / 8 * 2 + column % 2,
+                    matrices.sums[row * one.columns + column]);
+    };
+    each_sum([](const Wgmma& lane, unsigned number, double& sum) {
+        sum = lane.scale_d ? accumulator(lane, number) : 0.0;
+    });
+    CudamasterCpuProduct product{kRows, matrices.columns, matrices.inner, one.d_kind, one.a_kind, one.b_kind};
+    cudamaster_cpu_product(&product, matrices.sums, matrices.a, matrices.b);
+    each_sum([](const Wgmma& lane, unsigned number, double& sum) { set_accumulator(lane, number, sum); });
+}
+
+WgmmaGroups& groups_of(Worker& self, unsigned thread) {
+    if (self.wgmmas.empty())
+        self.wgmmas.resize(kMaxThreads);
+    return self.wgmmas[thread];
+}
+
+Accumulators& accumulators_of(WgmmaGroups& groups, const Wgmma& product) {
+    for (Accumulators& one : groups.accumulators)
+        if (one.first == product.d[0])
+            return one;
+    groups.accumulators.emplace_back();
+    groups.accumulators.back().first = product.d[0];
+    return groups.accumulators.back();
+}
+bool unchanged(const Accumulators& accumulators, const Wgmma& product) {
+    for (unsigned i = 0; i < product.count; ++i)
+        if (std::memcmp(&accumulators.bits[i], product.d[i], 4))
+            return false;
+    return true;
+}
+void remember(Accumulators& accumulators, const Wgmma& product) {
+    accumulators.bits.resize(product.count);
+    for (unsigned i = 0; i < product.count; ++i)
+        std::memcpy(&accumulators.bits[i], product.d[i], 4);
+}
+
+// Between a product and the next one on the same registers nobody else may write them without a fence behind that. What
+// does not count, for the product overwrites it, may be anything.
+void take_accumulators(WgmmaGroups& groups, const Wgmma& product) {
+    Accumulators& own = accumulators_of(groups, product);
+    if (own.in_flight++)
+        return;
+    if (product.scale_d && own.bits.size() == product.count && own.fences == groups.fences &&
+        !unchanged(own, product))
+        fail_block("accumulators that were changed behind a product and without wgmma.fence since");
+    remember(own, product);
+}
+
+// The last lane of a warp has come to the wait: all products that it is for, in their order.
+void run_groups(CudamasterCpuExchange* all) {
+    Worker& self = *worker;
+    if (all->arrived != ~0u)
+        fail_block("wgmma.wait_group without all lanes of its warp");
+    unsigned warp = self.linear / kWarp, count = static_cast<unsigned>(all->values[0]);
+    for (unsigned lane = 0; lane < kWarp; ++lane)
+        if (all->values[lane] != count)
+            fail_block("lanes of a warp have made different numbers of wgmma");
+    for (unsigned i = 0; i < count; ++i) {
+        const Wgmma* lanes[kWarp];
+        Accumulators* accumulators[kWarp];
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            WgmmaGroups& groups = self.wgmmas[warp * kWarp + lane];
+            lanes[lane] = &groups.pending[i];
+            accumulators[lane] = &accumulators_of(groups, *lanes[lane]);
+            if (lanes[lane]->scale_d && accumulators[lane]->bits.size() == lanes[lane]->count &&
+                !unchanged(*accumulators[lane], *lanes[lane]))
+                fail_block("accumulators that were changed before their wgmma was waited for");
+        }
+        multiply(lanes, warp % 4);
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            remember(*accumulators[lane], *lanes[lane]);
+            accumulators[lane]->fences = self.wgmmas[warp * kWarp + lane].fences;
+            --accumulators[lane]->in_flight;
+        }
+    }
+}
+
+// 16 bytes of each factor at a time, for an observer; rows of A are those of the warp.
+template <class Each> void each_piece(const Wgmma& of, unsigned warp_in_group, Each each) {
+    unsigned bytes = bytes_of(of.a_kind), inner = 32 / bytes, pack = 16 / bytes;
+    auto factor = [&](unsigned long long descriptor, unsigned first, unsigned count, bool transposed) {
+        Layout layout(descriptor);
+        unsigned outer_step = transposed ? pack : 1, inner_step = transposed ? 1 : pack;
+        for (unsigned outer = first; outer < first + count; outer += outer_step)
+            for (unsigned at = 0; at < inner; at += inner_step)
+                each(static_cast<const char*>(
+                    cudamaster_cpu_shared_place(layout.of(outer, at, bytes, transposed))));
+    };
+    if (!of.a_in_registers)
+        factor(of.a_descriptor, warp_in_group * kRows, kRows, of.a_transposed);
+    factor(of.b_descriptor, 0, of.columns, of.b_transposed);
+}
+
+} // namespace
+
+void end_wgmmas(Worker& self) {
+    for (WgmmaGroups& groups : self.wgmmas)
+        groups = {};
+}
+
+} // namespace executor
+
+using namespace executor;
+
+void cudamaster_cpu_wgmma_fence() {
+    Worker& self = *worker;
+    ++groups_of(self, self.linear).fences;
+}
+
+void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product) {
+    observe::uncounted("wgmma");
+    Worker& self = *worker;
+    WgmmaGroups& groups = groups_of(self, self.linear);
+    if (!groups.fences)
+        fail_block("wgmma.mma_async before any wgmma.fence");
+    take_accumulators(groups, *product);
+    groups.pending.push_back(*product);
+    if (self.linear % kWarp == 0)
+        each_piece(*product, self.linear / kWarp % 4,
+                   [&](const char* piece) { observe::piece_starts(self, piece, 16, product->site); });
+}
+
+void cudamaster_cpu_wgmma_commit() {
+    Worker& self = *worker;
+    WgmmaGroups& groups = groups_of(self, self.linear);
+    groups.ends.push_back(groups.pending.size());
+}
+
+void cudamaster_cpu_wgmma_wait(unsigned groups_left) {
+    Worker& self = *worker;
+    WgmmaGroups& groups = groups_of(self, self.linear);
+    size_t done = groups.ends.size() > groups_left ? groups.ends.size() - groups_left : 0;
+    size_t count = done ? groups.ends[done - 1] : 0;
+    --cudamaster_cpu_warp(~0u, CUDAMASTER_CPU_CONVERGES, count, run_groups)->unread;
+    if (self.linear % kWarp == 0)
+        for (size_t i = 0; i < count; ++i)
+            each_piece(groups.pending[i], self.linear / kWarp % 4,
+                       [&](const char* piece) { observe::piece_lands(self, piece, 16); });
+    groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
+    groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
+    for (size_t& end : groups.ends)
+        end -= count;
+}
