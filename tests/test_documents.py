@@ -112,7 +112,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A block pasted into bash, in a folder in which results/ and the like are those of the checkout, without a GPU."""
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "",
         "XDG_DATA_HOME": str(folder / "user"),
