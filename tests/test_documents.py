@@ -124,7 +124,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def pasted(folder: Path) -> Path:
     """The folder, with what examples read of the checkout."""
-    for name in ("results", "benchmarks", "profiles"):
+    for name in ("results", "benchmarks", "profiles", "examples"):
         (folder / name).symlink_to(ROOT / name)
     return folder
 
