@@ -78,7 +78,7 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "binary file": (["evaluate", "spmv_csr", sys.executable], 2, "binary", {}),
     "a folder as file": (["evaluate", "spmv_csr", "."], 2, "directory", {}),
     "missing card": (["tasks", "nowhere.yaml"], 2, "There is no card nowhere.yaml.", {}),
-    "a temperature that is no number": (["optimize", "relu", "--temperature", "nan"], 2, "nan is no number", {}),
+    "a temperature that is no number": (["optimize", "relu", "--temperature", "nan"], 2, "nan is not a number", {}),
     "a path as name": (["tasks", "../tasks/relu"], 2, "Unknown task '../tasks/relu'", {}),
     "no run to resume": (["optimize", "--resume", "nowhere"], 6, "nowhere", {}),
     "no compiler": (["baselines", "dot_product", "--device", "cpu"], 4, "g++-of-nobody", {"CXX": "g++-of-nobody"}),
