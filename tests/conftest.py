@@ -31,12 +31,29 @@ def is_slow(item: pytest.Item) -> bool:
     return call is None or call.id not in mark.kwargs.get("but", ())
 
 
+def must_be_known(items: list[pytest.Item]) -> None:
+    """Raise for an id to keep that no test has: with a parameter renamed, a kind of check would be lost unseen."""
+    ids: dict[str, set[str]] = {}
+    keeps: dict[str, set[str]] = {}
+    for item in items:
+        mark, call = item.get_closest_marker("slow"), getattr(item, "callspec", None)
+        if mark is not None and mark.kwargs:
+            name = item.nodeid.partition("[")[0]
+            keeps[name] = set(mark.kwargs["but"])
+            ids.setdefault(name, set()).add(call.id if call is not None else "")
+    for name, kept in keeps.items():
+        if missing := sorted(kept - ids[name]):
+            raise pytest.UsageError(f"{name}: slow(but=...) keeps {missing[0]!r}, which is no id of its parameters")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow where that is asked for, and skip what this machine cannot run, saying why."""
     from cudamaster.devices.choose import why_not_cuda
     from cudamaster.devices.cuda import find_nvcc
 
     if config.getoption("--quick"):
+        if not any("::" in word for word in config.args):
+            must_be_known(items)
         slow = [item for item in items if is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not is_slow(item)]
