@@ -61,8 +61,9 @@ QUALIFIERS = (
 
 HIDDEN_PREFIX = "mskb_hidden_"  # the source guard refuses mskb_* in a region, so nobody else can write it
 _QUALIFIER = re.compile(r"(?<!\w)(" + "|".join(QUALIFIERS) + r")(?!\w)")
-_HIDDEN = re.compile(rf"(?<!\w){HIDDEN_PREFIX}(\w+)_hidden(?!\w)")
-_MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)$')
+# Literal text first, which re finds by itself: it is a needle in a megabyte of headers.
+_HIDDEN = re.compile(rf"{HIDDEN_PREFIX}(?<!\w{HIDDEN_PREFIX})(\w+)_hidden(?!\w)")
+_MARKER = re.compile(r'\n# (\d+) "((?:[^"\\\n]|\\.)*)"((?: \d)*)(?=\n|$)')
 _MISSING = re.compile(r"No such file or directory|file not found")
 _DIAGNOSTIC = re.compile(rf"{re.escape(REGION_FILE)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)")
 _OPENING = frozenset({"include", "include_next", "import", "embed"})
@@ -121,24 +122,27 @@ def region_of(preprocessed: str) -> Region:
     text: list[str] = []
     lines: list[int] = []
     entered: list[tuple[str, int]] = []
-    inside = False
-    current = 1
-    for line in preprocessed.split("\n"):
-        marker = _MARKER.match(line)
-        if not marker:
-            if inside:
-                text.append(line)
-                lines.append(current)
-                current += 1
-            continue
+    inside, current, begin = False, 1, 0
+
+    def take(end: int) -> None:
+        """Keep the lines since the last marker, where they are the region's."""
+        nonlocal current
+        if inside and begin <= end:
+            text.extend(rows := whole[begin:end].split("\n"))
+            lines.extend(range(current, current := current + len(rows)))
+
+    whole = "\n" + preprocessed
+    for marker in _MARKER.finditer(whole):
+        take(marker.start())
         name, flags = marker[2], marker[3].split()
         if inside and "1" in flags:
             entered.append((name, max(current - 1, 1)))
-        inside = name == REGION_FILE
+        inside, begin = name == REGION_FILE, marker.end() + 1
         if inside:
             current = int(marker[1])
             # A marker can cut a line in two (system macros); the parts are one logical line for directives,
             # and none is inside a macro's expansion, so a line end between them is harmless.
+    take(len(whole))
     return Region("\n".join(text), tuple(lines), tuple(entered))
 
 
