@@ -5,6 +5,7 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
+`__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
 Inline PTX becomes C++ first (ptx/).
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
@@ -27,13 +28,14 @@ import tree_sitter_cuda
 
 from cudamaster.devices.cpu import ptx
 from cudamaster.devices.cpu.ptx import PtxError
-from cudamaster.devices.cpu.unsupported import Unsupported, refuse_foreign_constructs
+from cudamaster.devices.cpu.unsupported import Unsupported, code_only, refuse_foreign_constructs
 
 __all__ = ["PtxError", "Unsupported", "rewrite"]
 
 _NAMESPACE = "::cudamaster_cpu"
 _KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
 _LOOPS = {"while_statement", "do_statement", "for_statement"}
+_PARTS_OF_TYPES = {"const", "volatile", "struct", "class", "union", "typename", "__restrict__"}
 _SHARED_WORDS = {b"extern", b"__shared__", b"static"}
 
 
@@ -274,6 +276,40 @@ class _Rewriter:
         self._replace(node, text)
 
 
+def _in_one_place(source: str) -> str:
+    """`__grid_constant__` parameters become references: their address is the same in all threads, and of none of them.
+
+    So a tensor map that lies in a thread's own memory, as every other parameter does, is told from one that may be
+    used. Texts without tensor maps stay as they are: nothing in them asks where a parameter lies.
+    """
+    code = code_only(source)
+    if "CUtensorMap" not in code:
+        return source
+    places = [_name_of_parameter(code, found.end()) for found in re.finditer(r"\b__grid_constant__\b", code)]
+    for place in sorted({place for place in places if place is not None}, reverse=True):
+        source = f"{source[:place]}&{source[place:]}"
+    return source
+
+
+def _name_of_parameter(code: str, start: int) -> int | None:
+    """Where a parameter's name begins, or its type ends where it has none; `start` is inside of its declaration."""
+    depth = 0
+    for end in range(start, len(code)):
+        if depth == 0 and code[end] in ",)=":
+            break
+        depth += (code[end] in "<([{") - (code[end] in ">)]}")
+    else:
+        return None
+    names = list(re.finditer(r"\b[A-Za-z_]\w*\b", code[start:end]))
+    names = [name for name in names if name[0] not in _PARTS_OF_TYPES]
+    if not names or "&" in code[start:end]:
+        return None
+    last = names[-1]
+    behind = code[start : start + last.start()].rstrip()
+    named = len(names) > 1 and not behind.endswith(("::", "<", ",")) and not code[start + last.end() : end].strip()
+    return start + last.start() if named else end
+
+
 def _walk(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """The node and everything below it, in the order of the text."""
     stack = [node]
@@ -315,6 +351,6 @@ def rewrite(source: str, *, exact_shared: bool = False) -> str:
     mistake.
     """
     refuse_foreign_constructs(source)
-    text = _Rewriter(ptx.translated(source).encode(), exact_shared).run().decode()
+    text = _Rewriter(ptx.translated(_in_one_place(source)).encode(), exact_shared).run().decode()
     refuse_foreign_constructs(text, launches=True)
     return text

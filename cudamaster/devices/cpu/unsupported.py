@@ -28,7 +28,11 @@ _CONSTRUCTS: tuple[tuple[str, str], ...] = (
     (r"surf[123]D\w*|surfCubemap\w*|cudaSurfaceObject_t|cudaCreateSurfaceObject", "surface memory"),
     (r"__cluster_dims__|__block_size__|this_cluster|cluster_group|cudaLaunchAttributeCluster\w*", "block clusters"),
     (r"__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*", "narrow floating-point types"),
-    (r"__mbarrier_\w+|CUtensorMap|cuTensorMapEncode\w+", "mbarrier and tensor memory access"),
+    (r"__mbarrier_\w+", "mbarrier"),
+    (r"cuTensorMapEncodeIm2col\w*", "tensor maps in im2col mode"),
+    (r"CU_TENSOR_MAP_INTERLEAVE_(16|32)B", "interleaved tensor maps"),
+    (r"CU_TENSOR_MAP_SWIZZLE_128B_ATOM\w+", "swizzles of more than 16 bytes at a time"),
+    (r"CU_TENSOR_MAP_DATA_TYPE_(T?FLOAT32_FTZ|TFLOAT32|16U\w+)", "tensor maps that change values on their way"),
     (r"cudaGraph\w+|cudaStreamBeginCapture\w*|cudaStreamEndCapture", "CUDA graphs"),
 )
 

@@ -267,9 +267,9 @@ class _Call:
 
     def _values(self, term: Term, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
         if slot.type == "[]":
-            if not isinstance(term, Address) or term.coordinates is not None:
+            if not isinstance(term, Address) or (term.coordinates is None) != (not slot.count):
                 raise _Mismatch
-            return [self._address(term)]
+            return [self._address(term), *self._coordinates(term, slot, choices)]
         if slot.type == "imm":
             if isinstance(term, Integer):
                 return [str(term.value)]
@@ -279,6 +279,14 @@ class _Call:
         kind = _type(slot, choices)
         width = _width(slot, choices)
         return [self._value(one, width, kind=kind, wider=slot.wider) for one in _elements(term, slot, choices)]
+
+    def _coordinates(self, address: Address, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
+        if address.coordinates is None:
+            return []
+        elements = address.coordinates.elements
+        if f".{len(elements)}d" != choices[slot.count]:
+            raise _Mismatch
+        return [f"cm_ptx::Coordinates{{{{{', '.join(self._value(one, 32, kind='s32') for one in elements)}}}}}"]
 
     def _given(self, term: Given) -> _Variable:
         operand = self.emitter.statement.operands[term.number]

@@ -135,11 +135,17 @@ struct Copies {
     size_t landed = 0;          // before those in `pending`
 };
 
+// Bytes of a copy in bulk that lie side by side on both sides. Outside of a tensor there is no source.
+struct BulkPiece {
+    char* target;
+    const char* source;
+    unsigned bytes;
+};
 // A copy in bulk: for an mbarrier, or for a group of its thread. Or the arrival that a thread's single copies make.
 struct Bulk {
-    char* target = nullptr;
-    const char* source = nullptr;
-    unsigned bytes = 0;
+    std::vector<BulkPiece> pieces;
+    unsigned bytes = 0;     // of all pieces
+    unsigned char fill = 0; // of pieces without a source
     void* barrier = nullptr;
     unsigned thread = 0;
     const void* site = nullptr;
@@ -266,6 +272,7 @@ void land_copies_of(Worker& self, unsigned thread, size_t count);
 // mbarrier.cpp
 bool stalled_at_mbarriers(Worker& self);
 void end_bulks(Worker& self);
+void start_bulk(Worker& self, Bulk bulk);
 
 // wgmma.cpp
 void end_wgmmas(Worker& self);

@@ -87,15 +87,18 @@ void take_arrivals(Phase& phase, unsigned count) {
     phase.pending -= count;
 }
 
-void write_to(const Bulk& bulk, const char* content) {
-    if (bulk.reduce)
-        bulk.reduce(bulk.target, content, bulk.bytes);
+void write_piece(const Bulk& bulk, const BulkPiece& piece, const char* content) {
+    if (!content)
+        std::memset(piece.target, bulk.fill, piece.bytes);
+    else if (bulk.reduce)
+        bulk.reduce(piece.target, content, piece.bytes);
     else
-        std::memcpy(bulk.target, content, bulk.bytes);
+        std::memcpy(piece.target, content, piece.bytes);
 }
 
 void land(Worker& self, const Bulk& bulk) {
-    write_to(bulk, bulk.source);
+    for (const BulkPiece& piece : bulk.pieces)
+        write_piece(bulk, piece, piece.source);
     observe::bulk_lands(self, bulk);
 }
 
@@ -106,7 +109,7 @@ void land_for(Worker& self, void* place) {
             ++i;
             continue;
         }
-        Bulk bulk = self.bulks[i];
+        Bulk bulk = std::move(self.bulks[i]);
         self.bulks.erase(self.bulks.begin() + static_cast<long>(i));
         Phase phase = phase_at(place);
         if (bulk.arrives) {
@@ -134,20 +137,25 @@ void check_bulk(const void* target, const void* source, unsigned bytes) {
 void take_source(Worker& self, Bulk& bulk) {
     if (bulk.taken)
         return;
-    bulk.content.assign(bulk.source, bulk.source + bulk.bytes);
+    for (const BulkPiece& piece : bulk.pieces)
+        bulk.content.insert(bulk.content.end(), piece.source, piece.source + piece.bytes);
     bulk.taken = true;
     observe::bulk_lands(self, bulk);
 }
 
 void write_out(const Bulk& bulk) {
-    write_to(bulk, bulk.content.data());
+    const char* content = bulk.content.data();
+    for (const BulkPiece& piece : bulk.pieces) {
+        write_piece(bulk, piece, content);
+        content += piece.bytes;
+    }
 }
 
 Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
                const void* site) {
+    check_bulk(target, source, bytes);
     Bulk bulk;
-    bulk.target = static_cast<char*>(target);
-    bulk.source = static_cast<const char*>(source);
+    bulk.pieces = {{static_cast<char*>(target), static_cast<const char*>(source), bytes}};
     bulk.bytes = bytes;
     bulk.barrier = place;
     bulk.reduce = reduce;
@@ -156,20 +164,19 @@ Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, Cu
     return bulk;
 }
 
-void start(Worker& self, const Bulk& bulk) {
-    check_bulk(bulk.target, bulk.source, bulk.bytes);
+} // namespace
+
+void start_bulk(Worker& self, Bulk bulk) {
     if (bulk.barrier)
         phase_at(bulk.barrier);
     observe::bulk_starts(self, bulk);
     if (!bulk.barrier) {
-        own_groups(self).pending.push_back(bulk);
+        own_groups(self).pending.push_back(std::move(bulk));
         return;
     }
     observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
-    self.bulks.push_back(bulk);
+    self.bulks.push_back(std::move(bulk));
 }
-
-} // namespace
 
 // Nobody can go on: what threads wait for at mbarriers comes now, and where nothing comes their waits end without it, as
 // waits of the hardware do after a while. Whether anybody can go on now.
@@ -296,18 +303,18 @@ void cudamaster_cpu_copy_arrive(void* place, int counted) {
 }
 
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned bytes, void* place) {
-    start(*worker, bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
+    start_bulk(*worker, bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned bytes) {
     observe::uncounted("cp.async.bulk");
-    start(*worker, bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
+    start_bulk(*worker, bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned bytes, void* place,
                                 CudamasterCpuReduce reduce) {
     observe::uncounted("cp.reduce.async.bulk");
-    start(*worker, bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
+    start_bulk(*worker, bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_commit() {

@@ -73,6 +73,9 @@ CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unus
 // The same as of single copies; of one that leaves shared memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+// It uses a tensor map that lies in memory.
+CUDAMASTER_CPU_HOOK(void map_is_read([[maybe_unused]] Worker& self, [[maybe_unused]] const void* map,
+                                     [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))
 // Bytes of shared memory that a product of the running thread's warpgroup will read; and those that it has.
 CUDAMASTER_CPU_HOOK(void piece_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
                                       [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))

@@ -113,7 +113,7 @@ using namespace executor;
 
 // The window is as large as the arena, so that all of it fits descriptors of matrices, and addresses keep their alignment.
 // Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
-// exact allocations, those of 1 KB and more at multiples of 1 KB where they lie at such.
+// exact allocations, which keep their alignment as far as their size reaches: up to 1 KB.
 constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 24, kPageMask = 4095;
 constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
 #if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
@@ -133,7 +133,9 @@ static unsigned long long variables_begin(const Worker& self) {
 
 // Where an exact allocation begins that comes behind `end`.
 static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigned long long end) {
-    unsigned long long step = shared.bytes >= 1024 ? 1024 : 16;
+    unsigned long long step = 16;
+    while (step <= shared.bytes && step < 1024)
+        step *= 2;
     unsigned long long phase = reinterpret_cast<uintptr_t>(shared.memory) % step;
     return (end + step - 1 - phase) / step * step + phase;
 }

@@ -71,6 +71,27 @@ struct CudamasterCpuProduct {
 // What a copy in bulk does to its target that is no plain write.
 typedef void (*CudamasterCpuReduce)(char* target, const char* content, unsigned int bytes);
 
+// The types of a tensor's elements, as CUtensorMapDataType numbers those that have reductions.
+enum CudamasterCpuElement {
+    CUDAMASTER_CPU_OF_U32 = 2,
+    CUDAMASTER_CPU_OF_S32,
+    CUDAMASTER_CPU_OF_U64,
+    CUDAMASTER_CPU_OF_S64,
+    CUDAMASTER_CPU_OF_F16,
+    CUDAMASTER_CPU_OF_F32,
+    CUDAMASTER_CPU_OF_F64,
+    CUDAMASTER_CPU_OF_BF16,
+};
+// Of what is known only when it runs, the type of a tensor's elements; null where there is none.
+typedef CudamasterCpuReduce (*CudamasterCpuReductions)(int type);
+
+// A box of the tensor that a map in memory describes: its first element's coordinates.
+struct CudamasterCpuBox {
+    const void* map;
+    int at[5];
+    unsigned int dimensions;
+};
+
 // One lane's part of a warpgroup's product, 32 bytes of k long.
 struct CudamasterCpuWgmma {
     int d_kind, a_kind, b_kind;
@@ -128,6 +149,10 @@ void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int by
 // The same with an operation on each element in place of a write; in a group, or for an mbarrier.
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
                                 CudamasterCpuReduce reduce);
+// The same of boxes of tensors, as runtime/tensors.cpp has them; with no reductions it is a plain copy.
+void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place);
+void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
+                                 CudamasterCpuReductions reductions);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
 // Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.

@@ -37,8 +37,8 @@ int find_tls(dl_phdr_info* info, size_t, void* block) {
     return 1;
 }
 
-const char* flight_of(const Bulk& bulk) {
-    return bulk.barrier ? bulk.target : bulk.source;
+const char* flight_of(const Bulk& bulk, const BulkPiece& piece) {
+    return bulk.barrier ? piece.target : piece.source;
 }
 
 // A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
@@ -243,13 +243,21 @@ void proxy_fence(Worker& self, bool of_inits_alone) {
 void bulk_starts(Worker& self, const Bulk& bulk) {
     if (bulk.barrier)
         look_for_init(self, bulk);
-    observe_access(bulk.source, bulk.bytes, kAsync, bulk.site);
     unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
-    observe_access(bulk.target, bulk.bytes, writes, bulk.site);
-    take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
+    for (const BulkPiece& piece : bulk.pieces) {
+        if (piece.source)
+            observe_access(piece.source, piece.bytes, kAsync, bulk.site);
+        observe_access(piece.target, piece.bytes, writes, bulk.site);
+    }
+    for (const BulkPiece& piece : bulk.pieces)
+        take_off(flight_of(bulk, piece), piece.bytes, bulk.barrier != nullptr, bulk.site);
 }
 void bulk_lands(Worker&, const Bulk& bulk) {
-    land(flight_of(bulk), bulk.bytes, bulk.thread);
+    for (const BulkPiece& piece : bulk.pieces)
+        land(flight_of(bulk, piece), piece.bytes, bulk.thread);
+}
+void map_is_read(Worker&, const void* map, unsigned bytes, const void* site) {
+    observe_access(map, bytes, 0, site);
 }
 
 void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {

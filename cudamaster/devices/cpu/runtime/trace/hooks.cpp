@@ -384,6 +384,7 @@ void mbarrier_completes(Worker&, const void*) {}
 void mbarrier_passes(Worker&, const void*, unsigned) {}
 void bulk_starts(Worker&, const Bulk&) {}
 void bulk_lands(Worker&, const Bulk&) {}
+void map_is_read(Worker&, const void*, unsigned, const void*) {}
 
 void piece_starts(Worker&, const char*, unsigned, const void*) {}
 void piece_lands(Worker&, const char*, unsigned) {}

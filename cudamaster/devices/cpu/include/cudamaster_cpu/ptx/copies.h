@@ -72,6 +72,90 @@ CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32
                                place<t_shared>(barrier), reduce_in_bulk<Tags...>);
 }
 template <class... Tags> inline void cp_async_bulk_prefetch(B64, B32) {}
+
+// Boxes of tensors.
+struct Coordinates {
+    B32 at[5];
+};
+template <class... Tags>
+constexpr unsigned dimensions = has<t_1d, Tags...>   ? 1
+                                : has<t_2d, Tags...> ? 2
+                                : has<t_3d, Tags...> ? 3
+                                : has<t_4d, Tags...> ? 4
+                                                     : 5;
+template <class... Tags> CUDAMASTER_CPU_PART inline CudamasterCpuBox box_at(B64 map, const Coordinates& at) {
+    CudamasterCpuBox box{reinterpret_cast<const void*>(map), {}, dimensions<Tags...>};
+    for (unsigned i = 0; i < box.dimensions; ++i)
+        box.at[i] = static_cast<int>(at.at[i]);
+    return box;
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at,
+                                                     B64 barrier) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_load(place<t_shared>(target), &box, place<t_shared>(barrier));
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
+                                                     B16 blocks) {
+    if (blocks != 1)
+        cudamaster_cpu_fail("a copy to other blocks of the cluster than the only one");
+    cp_async_bulk_tensor<Tags...>(target, map, at, barrier);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), nullptr);
+}
+// An operation on elements of a type that the map names.
+template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
+    constexpr bool adds = has<t_add, Tags...>,
+                   bits = has<t_and, Tags...> || has<t_or, Tags...> || has<t_xor, Tags...>;
+    constexpr bool counts = has<t_inc, Tags...> || has<t_dec, Tags...>;
+    if constexpr (bits) {
+        switch (type) {
+        case CUDAMASTER_CPU_OF_U32:
+        case CUDAMASTER_CPU_OF_S32:
+            return reduce_in_bulk<Tags..., t_b32>;
+        case CUDAMASTER_CPU_OF_U64:
+        case CUDAMASTER_CPU_OF_S64:
+            return reduce_in_bulk<Tags..., t_b64>;
+        default:
+            return nullptr;
+        }
+    } else if constexpr (counts) {
+        return type == CUDAMASTER_CPU_OF_U32 ? reduce_in_bulk<Tags..., t_u32> : nullptr;
+    } else {
+        switch (type) {
+        case CUDAMASTER_CPU_OF_U32:
+            return reduce_in_bulk<Tags..., t_u32>;
+        case CUDAMASTER_CPU_OF_S32:
+            return reduce_in_bulk<Tags..., t_s32>;
+        case CUDAMASTER_CPU_OF_U64:
+            return reduce_in_bulk<Tags..., t_u64>;
+        case CUDAMASTER_CPU_OF_S64:
+            return reduce_in_bulk<Tags..., t_s64>;
+        case CUDAMASTER_CPU_OF_F16:
+            return reduce_in_bulk<Tags..., t_f16>;
+        case CUDAMASTER_CPU_OF_BF16:
+            return reduce_in_bulk<Tags..., t_bf16>;
+        default:
+            break;
+        }
+        if constexpr (adds)
+            return type == CUDAMASTER_CPU_OF_F32   ? reduce_in_bulk<Tags..., t_f32>
+                   : type == CUDAMASTER_CPU_OF_F64 ? reduce_in_bulk<Tags..., t_f64>
+                                                   : nullptr;
+        return nullptr;
+    }
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), reduction_of<Tags...>);
+}
+template <class... Tags> inline void cp_async_bulk_prefetch_tensor(B64, const Coordinates&) {}
+
 template <class... Tags> inline void cp_async_bulk_commit_group() {
     cudamaster_cpu_bulk_commit();
 }

@@ -135,8 +135,14 @@ template <class... Tags> inline void fence() {
 }
 template <class... Tags> inline void fence_proxy() {
     ::__threadfence_block();
-    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...>)
+    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...> && !has<t_tensormap_generic, Tags...>)
         cudamaster_cpu_proxy_fence(0);
+}
+// Of a tensor map that was written by threads.
+template <class... Tags> inline void fence_proxy(B64 map, long long bytes) {
+    if (map % 128 || bytes != 128)
+        cudamaster_cpu_fail("fence.proxy.tensormap of something else than 128 bytes at a multiple of them");
+    fence_proxy<Tags...>();
 }
 
 template <class... Tags> inline void nanosleep(B32) {
