@@ -288,8 +288,62 @@ def test_honest_boxes_raise_nothing(checked, tmp_path, name):
         assert (ran.exit_code, ran.stderr) == (0, ""), what
 
 
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_products_of_tiles_in_a_ring(build, checked, reversed_threads):
+    """A producer's boxes, swizzled, are what descriptors of the same swizzle read; nothing is wrong with the kernel."""
+    assert build("ptx_ring").run("ring", reversed_threads=reversed_threads).exit_code == 0
+    assert found(checked("ptx_ring"), "ring") == (set(), "")
+
+
+def test_products_of_tiles_under_the_sanitizer(build):
+    """The result is a variable of its own there, and still at a multiple of 128."""
+    ran = build("ptx_ring", debug=True).run("ring")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("no-wait-for-tiles", "early"),
+        ("released-too-early", "early"),
+        ("no-wait-for-products", "early"),
+        ("half-the-bytes", "early"),
+        ("overwritten", "early"),
+        ("no-fence-of-inits", "unfenced"),
+        ("no-fence-of-proxies", "unfenced"),
+        ("no-barrier", "race"),
+    ],
+)
+def test_a_ring_that_waits_or_fences_too_little_is_found(checked, name, kind):
+    """Whatever is left out, the checker names it."""
+    kinds, said = found(checked("ptx_ring"), name)
+    assert kind in kinds, said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no-wait-for-room", "more arrivals at an mbarrier than its phase expects"),
+        ("phase-before", "more arrivals at an mbarrier than its phase expects"),
+        ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
+        ("no-wgmma-fence", "wgmma.mma_async before any wgmma.fence"),
+    ],
+)
+def test_a_ring_that_cannot_go_on_says_why(build, name, words):
+    """Rules of barriers and products that are broken end the block."""
+    ran = build("ptx_ring").run(name, limit_s=20)
+    assert ran.exit_code == 9
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["no-wait-for-the-copy-out", "unswizzled"])
+def test_a_ring_that_is_wrong_gives_another_result(build, name):
+    """What nobody waits for does not come; and who reads with another swizzle than was written reads other elements."""
+    assert build("ptx_ring").run(name).exit_code == 3
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["ptx_tensor"])
+@pytest.mark.parametrize("name", ["ptx_tensor", "ptx_ring"])
 def test_the_programs_are_ptx(tmp_path, name):
     """nvcc and ptxas take the same programs."""
     target = "-gencode=arch=compute_90a,code=sm_90a"
