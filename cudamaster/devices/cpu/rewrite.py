@@ -6,7 +6,7 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
 `__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
-Inline PTX becomes C++ first (ptx/).
+Inline PTX becomes C++ first (ptx/), and `__cluster_dims__` a statement.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
 Launch arguments convert to the parameters' types as in a call. Where a template's arguments are left to be deduced
@@ -33,7 +33,8 @@ from cudamaster.devices.cpu.unsupported import Unsupported, code_only, refuse_fo
 __all__ = ["PtxError", "Unsupported", "rewrite"]
 
 _NAMESPACE = "::cudamaster_cpu"
-_KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
+# By the place of the kernel among the arguments.
+_KERNEL_TAKING_CALLS = {b"cudaLaunchKernel": 0, b"cudaLaunchCooperativeKernel": 0, b"cudaLaunchKernelExC": 1}
 _LOOPS = {"while_statement", "do_statement", "for_statement"}
 _PARTS_OF_TYPES = {"const", "volatile", "struct", "class", "union", "typename", "__restrict__"}
 _SHARED_WORDS = {b"extern", b"__shared__", b"static"}
@@ -104,7 +105,7 @@ class _Rewriter:
         if launch is not None:
             self._launch(node, callee, launch, arguments)
         elif self._text(callee) in _KERNEL_TAKING_CALLS:
-            self._drop_cast(arguments)
+            self._drop_cast(arguments, _KERNEL_TAKING_CALLS[self._text(callee)])
 
     def _launch(
         self,
@@ -161,11 +162,11 @@ class _Rewriter:
         at = body.start_byte + block
         self.edits.append(_Edit(at, at, _NAMESPACE.encode() + b"::spun()" + b";" * block))
 
-    def _drop_cast(self, arguments: tree_sitter.Node) -> None:
+    def _drop_cast(self, arguments: tree_sitter.Node, at: int) -> None:
         """Kernels handed over as `(void*)kernel` keep their type: the launch has to know the parameters."""
-        if not arguments.named_children:
+        if len(arguments.named_children) <= at:
             return
-        first = arguments.named_children[0]
+        first = arguments.named_children[at]
         inner = first
         if first.type == "cast_expression":
             value = first.child_by_field_name("value")
@@ -343,6 +344,32 @@ def _parser() -> tree_sitter.Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
+def _with_cluster_dims(source: str) -> str:
+    """`__cluster_dims__(2)` of a kernel becomes its first statement, for no attribute of C++ reaches a launch."""
+    code, made, end = code_only(source), [], 0
+    for found in re.finditer(r"\b__cluster_dims__\s*(?=\()", code):
+        closing = _closing(code, found.end())
+        body = re.compile(r"[{;]").search(code, closing)
+        if body is None or body.group() == ";":
+            raise Unsupported("__cluster_dims__ away from the kernel's body", code.count("\n", 0, found.start()) + 1)
+        shape = " ".join(source[found.end() : closing].split())
+        written = source[found.start() : closing]
+        made += [source[end : found.start()], re.sub(r"[^\n\\]", " ", written), source[closing : body.end()]]
+        made.append(f" {_NAMESPACE}::cluster_dims{shape};")
+        end = body.end()
+    return "".join([*made, source[end:]])
+
+
+def _closing(code: str, opening: int) -> int:
+    """Behind the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for at in range(opening, len(code)):
+        depth += (code[at] == "(") - (code[at] == ")")
+        if depth == 0:
+            return at + 1
+    raise Unsupported("__cluster_dims__ that does not end", code.count("\n", 0, opening) + 1)
+
+
 def rewrite(source: str, *, exact_shared: bool = False) -> str:
     """The source as plain C++ with the same number of lines.
 
@@ -351,6 +378,7 @@ def rewrite(source: str, *, exact_shared: bool = False) -> str:
     mistake.
     """
     refuse_foreign_constructs(source)
-    text = _Rewriter(ptx.translated(_in_one_place(source)).encode(), exact_shared).run().decode()
+    text = ptx.translated(_in_one_place(source))
+    text = _Rewriter(_with_cluster_dims(text).encode(), exact_shared).run().decode()
     refuse_foreign_constructs(text, launches=True)
     return text

@@ -26,7 +26,7 @@ class Unsupported(Exception):
 _CONSTRUCTS: tuple[tuple[str, str], ...] = (
     (r"tex[123]D\w*|texCubemap\w*|texture|cudaTextureObject_t|cudaCreateTextureObject", "texture memory"),
     (r"surf[123]D\w*|surfCubemap\w*|cudaSurfaceObject_t|cudaCreateSurfaceObject", "surface memory"),
-    (r"__cluster_dims__|__block_size__|this_cluster|cluster_group|cudaLaunchAttributeCluster\w*", "block clusters"),
+    (r"__block_size__|cudaLaunchAttributePreferredClusterDimension", "clusters of a choice of sizes"),
     (r"__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*", "narrow floating-point types"),
     (r"__mbarrier_\w+", "mbarrier"),
     (r"cuTensorMapEncodeIm2col\w*", "tensor maps in im2col mode"),

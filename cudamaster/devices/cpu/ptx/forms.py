@@ -379,6 +379,15 @@ cp.async.bulk .shared::cluster|.shared::cta .global|.shared::cta .mbarrier::comp
 => [], [], u32, [], policy?
 cp.async.bulk .shared::cluster .global .mbarrier::complete_tx::bytes .multicast::cluster [.L2::cache_hint] \
 => [], [], u32, [], b16, policy?
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .b32|.b64|.u32|.u64|.s32|.s64|.f32|.f64:T => [], T, []
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .v2 .b32|.b64|.u32|.u64|.s32|.s64|.f32|.f64:T \
+=> [], T{{2}}, []
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .v4 .b32|.u32|.s32|.f32:T => [], T{{4}}, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .inc|.dec|.min|.max|.add .u32:T \
+=> [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .min|.max|.add .s32:T => [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .and|.or|.xor .b32:T => [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .add .u64:T => [], T, []
 cp.async.bulk .global .shared::cta .bulk_group [.L2::cache_hint] => [], [], u32, policy?
 {_bulk_reductions()}
 cp.async.bulk.prefetch .L2 .global [.L2::cache_hint] => [], u32, policy?

@@ -118,7 +118,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxBlocksPerMultiProcessor = kMaxBlocksPerMultiprocessor;
     properties->accessPolicyMaxWindowSize = 134213632;
     properties->reservedSharedMemPerBlock = kReservedShared;
-    properties->memoryPoolsSupported = 1;
+    properties->memoryPoolsSupported = properties->clusterLaunch = 1;
     return report(cudaSuccess);
 }
 
@@ -203,6 +203,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrManagedMemory:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrClusterLaunch:
         *value = 1;
         break;
     default:

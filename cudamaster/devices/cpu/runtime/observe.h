@@ -68,6 +68,10 @@ CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const void* place))
 CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                          [[maybe_unused]] unsigned thread))
+// The barrier of a cluster: a thread comes with what it knows, all have come, a thread has waited.
+CUDAMASTER_CPU_HOOK(void cluster_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
+CUDAMASTER_CPU_HOOK(void cluster_completes([[maybe_unused]] Cluster& cluster))
+CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
 // What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
 CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
 // The same as of single copies; of one that leaves shared memory, when its source has been read.

@@ -30,7 +30,7 @@ unsigned span_of(const TensorMap& map) {
 
 TensorMap map_at(const CudamasterCpuBox& box, const void* site) {
     int space = cudamaster_cpu_space(box.map);
-    if (space == CUDAMASTER_CPU_SHARED || space == CUDAMASTER_CPU_LOCAL)
+    if (space != CUDAMASTER_CPU_GLOBAL && space != CUDAMASTER_CPU_CONSTANT)
         fail_block("a tensor map in a thread's own or in shared memory: as a kernel's parameter it has to be "
                    "`const __grid_constant__ CUtensorMap`");
     if (reinterpret_cast<uintptr_t>(box.map) % kMapAlignment)
@@ -143,9 +143,10 @@ void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void*
     TensorMap map = map_at(*box, site);
     Bulk bulk = Box(*box, map, static_cast<char*>(target), true).bulk();
     bulk.barrier = place;
+    bulk.issuer = worker;
     bulk.thread = worker->linear;
     bulk.site = site;
-    start_bulk(*worker, std::move(bulk));
+    start_bulk(std::move(bulk));
 }
 
 void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
@@ -159,7 +160,8 @@ void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source
         if (!bulk.reduce)
             fail_block("cp.reduce.async.bulk.tensor of an operation that the map's type has not");
     }
+    bulk.issuer = worker;
     bulk.thread = worker->linear;
     bulk.site = site;
-    start_bulk(*worker, std::move(bulk));
+    start_bulk(std::move(bulk));
 }

@@ -12,6 +12,7 @@ struct CudamasterCpuLaunch {
     size_t shared_bytes;
     cudaStream_t stream;
     int cooperative;
+    dim3 cluster;                        // as the launch says; zero where it does not
     void (*invoke)(const void* closure); // runs the kernel's body for the current thread
     const void* closure;
     const void* const* pointers; // among the arguments
@@ -48,6 +49,7 @@ enum CudamasterCpuSpace {
     CUDAMASTER_CPU_SHARED,
     CUDAMASTER_CPU_LOCAL,
     CUDAMASTER_CPU_CONSTANT,
+    CUDAMASTER_CPU_CLUSTER, // shared memory of another block of the cluster
 };
 
 enum CudamasterCpuKind {
@@ -108,7 +110,15 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
 int cudamaster_cpu_barrier(int kind, int predicate);
 // One of the 16 barriers of a block, for so many threads; 0 are all.
 int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);
-// The barrier of a cluster, which is one block here: a thread comes, and later waits for the others.
+// A kernel with __cluster_dims__ says so before anything else.
+void cudamaster_cpu_cluster_dims(unsigned int x, unsigned int y, unsigned int z);
+// The running block's cluster: its shape, in blocks, and the block's place in it.
+dim3 cudamaster_cpu_cluster_shape(void);
+unsigned int cudamaster_cpu_cluster_rank(void);
+// The same place in the shared memory of the cluster's block of that rank, of a place in any of its blocks'; and whose.
+void* cudamaster_cpu_in_block(const void* place, unsigned int rank);
+unsigned int cudamaster_cpu_rank_of(const void* place);
+// The barrier of a cluster: a thread comes, and later waits for the others.
 void cudamaster_cpu_cluster_arrive(int tells);
 void cudamaster_cpu_cluster_wait(void);
 // `operation` names the collective: lanes of one mask that call different ones are an error.
@@ -125,6 +135,8 @@ size_t cudamaster_cpu_dynamic_shared_bytes(void);
 // Shared memory has a window of 32-bit addresses: there and back. An address outside of it ends the block.
 unsigned int cudamaster_cpu_shared_address(const void* place);
 void* cudamaster_cpu_shared_place(unsigned long long address);
+// An address in the shared memory of any block of the cluster, as mapa gives it.
+void* cudamaster_cpu_cluster_place(unsigned long long address);
 int cudamaster_cpu_space(const void* place);
 // A copy of the running thread that is in flight until it waits: `from_source` bytes, and zeros up to `bytes`.
 void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes,
@@ -153,6 +165,9 @@ void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int b
 void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place);
 void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
                                  CudamasterCpuReductions reductions);
+// A few bytes of registers that come to shared memory of the cluster, for an mbarrier beside them.
+void cudamaster_cpu_store_async(void* target, const void* content, unsigned int bytes, void* place,
+                                CudamasterCpuReduce reduce);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);
 // Adds to `sums`, row by row, the product of `a` and `b`, and rounds as tensor cores do.

@@ -22,6 +22,8 @@ enum cudaMemcpyKind {
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+    cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
+    cudaFuncAttributeClusterSchedulingPolicyPreference = 15,
 };
 enum cudaSharedCarveout {
     cudaSharedmemCarveoutDefault = -1,
@@ -79,6 +81,7 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxAccessPolicyWindowSize = 109,
     cudaDevAttrReservedSharedMemoryPerBlock = 111,
     cudaDevAttrMemoryPoolsSupported = 115,
+    cudaDevAttrClusterLaunch = 120,
 };
 
 typedef struct CudamasterCpuStream* cudaStream_t;
@@ -202,8 +205,22 @@ enum cudaLaunchAttributeID {
     cudaLaunchAttributeAccessPolicyWindow = 1,
     cudaLaunchAttributeCooperative = 2,
     cudaLaunchAttributeSynchronizationPolicy = 3,
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+    cudaLaunchAttributeProgrammaticEvent = 7,
     cudaLaunchAttributePriority = 8,
+    cudaLaunchAttributeMemSyncDomain = 10,
+    cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
+};
+enum cudaClusterSchedulingPolicy {
+    cudaClusterSchedulingPolicyDefault = 0,
+    cudaClusterSchedulingPolicySpread = 1,
+    cudaClusterSchedulingPolicyLoadBalancing = 2,
+};
+enum cudaLaunchMemSyncDomain {
+    cudaLaunchMemSyncDomainDefault = 0,
+    cudaLaunchMemSyncDomainRemote = 1,
 };
 typedef enum cudaLaunchAttributeID cudaStreamAttrID;
 #define cudaStreamAttributeAccessPolicyWindow cudaLaunchAttributeAccessPolicyWindow
@@ -211,6 +228,17 @@ union cudaLaunchAttributeValue {
     char pad[64];
     struct cudaAccessPolicyWindow accessPolicyWindow;
     int cooperative;
+    struct {
+        unsigned int x, y, z;
+    } clusterDim;
+    enum cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
+    struct {
+        cudaEvent_t event;
+        int flags;
+        int triggerAtBlockStart;
+    } programmaticEvent;
+    enum cudaLaunchMemSyncDomain memSyncDomain;
+    unsigned int sharedMemCarveout;
     int programmaticStreamSerializationAllowed;
     int priority;
 };
@@ -219,6 +247,8 @@ struct cudaLaunchAttribute {
     enum cudaLaunchAttributeID id;
     union cudaLaunchAttributeValue val;
 };
+typedef struct cudaLaunchAttribute cudaLaunchAttribute;
+typedef union cudaLaunchAttributeValue cudaLaunchAttributeValue;
 struct cudaLaunchConfig_t {
     dim3 gridDim;
     dim3 blockDim;

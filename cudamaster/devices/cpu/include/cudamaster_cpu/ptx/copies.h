@@ -39,13 +39,15 @@ template <class... Tags> inline void cp_async_mbarrier_arrive(B64 address) {
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
     char* from = has<t_global, Tags...> ? place<t_global>(source) : place<t_shared>(source);
-    cudamaster_cpu_bulk_load(place<t_shared>(target), from, bytes, place<t_shared>(barrier));
+    cudamaster_cpu_bulk_load(place<t_shared_cluster>(target), from, bytes, place<t_shared_cluster>(barrier));
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier, B16 blocks) {
-    if (blocks != 1)
-        cudamaster_cpu_fail("a copy to other blocks of the cluster than the only one");
-    cp_async_bulk<Tags...>(target, source, bytes, barrier);
+    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
+    for (B32 rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            cudamaster_cpu_bulk_load(cudamaster_cpu_in_block(first, rank), place<t_global>(source), bytes,
+                                     cudamaster_cpu_in_block(arrived, rank));
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
     cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
@@ -68,8 +70,31 @@ CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
-    cudamaster_cpu_bulk_reduce(place<t_shared>(target), place<t_shared>(source), bytes,
-                               place<t_shared>(barrier), reduce_in_bulk<Tags...>);
+    cudamaster_cpu_bulk_reduce(place<t_shared_cluster>(target), place<t_shared>(source), bytes,
+                               place<t_shared_cluster>(barrier), reduce_in_bulk<Tags...>);
+}
+// Registers on their way to a block of the cluster.
+template <class... Tags, class... Values>
+CUDAMASTER_CPU_PART inline void st_async_values(B64 target, B64 barrier, Values... values) {
+    Bits<Tags...> content[] = {static_cast<Bits<Tags...>>(values)...};
+    cudamaster_cpu_store_async(place<t_shared_cluster>(target), content, sizeof content,
+                               place<t_shared_cluster>(barrier), nullptr);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, Bits<Tags...> b, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a, b);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, Bits<Tags...> b, Bits<Tags...> c,
+                                         Bits<Tags...> d, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a, b, c, d);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void red_async(B64 target, Bits<Tags...> a, B64 barrier) {
+    cudamaster_cpu_store_async(place<t_shared_cluster>(target), &a, sizeof a,
+                               place<t_shared_cluster>(barrier), reduce_in_bulk<Tags...>);
 }
 template <class... Tags> inline void cp_async_bulk_prefetch(B64, B32) {}
 
@@ -93,14 +118,17 @@ template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at,
                                                      B64 barrier) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    cudamaster_cpu_tensor_load(place<t_shared>(target), &box, place<t_shared>(barrier));
+    cudamaster_cpu_tensor_load(place<t_shared_cluster>(target), &box, place<t_shared_cluster>(barrier));
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
                                                      B16 blocks) {
-    if (blocks != 1)
-        cudamaster_cpu_fail("a copy to other blocks of the cluster than the only one");
-    cp_async_bulk_tensor<Tags...>(target, map, at, barrier);
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
+    for (B32 rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            cudamaster_cpu_tensor_load(cudamaster_cpu_in_block(first, rank), &box,
+                                       cudamaster_cpu_in_block(arrived, rank));
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
