@@ -288,16 +288,22 @@ def test_honest_boxes_raise_nothing(checked, tmp_path, name):
         assert (ran.exit_code, ran.stderr) == (0, ""), what
 
 
+@pytest.mark.parametrize("name", ["ring", "shared"])
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
-def test_products_of_tiles_in_a_ring(build, checked, reversed_threads):
-    """A producer's boxes, swizzled, are what descriptors of the same swizzle read; nothing is wrong with the kernel."""
-    assert build("ptx_ring").run("ring", reversed_threads=reversed_threads).exit_code == 0
-    assert found(checked("ptx_ring"), "ring") == (set(), "")
+def test_products_of_tiles_in_a_ring(build, checked, name, reversed_threads):
+    """A producer's boxes, swizzled, are what descriptors of the same swizzle read; nothing is wrong with the kernel.
+
+    In a block, and in two of a cluster that copy to each other.
+    """
+    ran = build("ptx_ring").run(name, reversed_threads=reversed_threads)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert found(checked("ptx_ring"), name) == (set(), "")
 
 
-def test_products_of_tiles_under_the_sanitizer(build):
+@pytest.mark.parametrize("name", ["ring", "shared"])
+def test_products_of_tiles_under_the_sanitizer(build, name):
     """The result is a variable of its own there, and still at a multiple of 128."""
-    ran = build("ptx_ring", debug=True).run("ring")
+    ran = build("ptx_ring", debug=True).run(name)
     assert (ran.exit_code, ran.stderr) == (0, "")
 
 
@@ -309,6 +315,7 @@ def test_products_of_tiles_under_the_sanitizer(build):
         ("no-wait-for-products", "early"),
         ("half-the-bytes", "early"),
         ("overwritten", "early"),
+        ("shared-alone", "early"),
         ("no-fence-of-inits", "unfenced"),
         ("no-fence-of-proxies", "unfenced"),
         ("no-barrier", "race"),
@@ -327,6 +334,8 @@ def test_a_ring_that_waits_or_fences_too_little_is_found(checked, name, kind):
         ("phase-before", "more arrivals at an mbarrier than its phase expects"),
         ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
         ("no-wgmma-fence", "wgmma.mma_async before any wgmma.fence"),
+        ("shared-by-nobody", "0 arrivals and 4096 bytes are missing"),
+        ("shared-left-too-early", "the shared memory of a block of the cluster that has ended"),
     ],
 )
 def test_a_ring_that_cannot_go_on_says_why(build, name, words):

@@ -10,20 +10,22 @@
 
 enum Left {
     kNothing,
-    kFull,      // consumers do not wait for the tiles
-    kEmpty,     // the producer does not wait until a stage is free
-    kParity,    // it waits there for the phase that was before
-    kRelease,   // a stage is given back before its products were waited for
-    kInits,     // the fence of barriers' inits
-    kHalf,      // the bytes of one tile of two are announced
-    kTooMany,   // more are announced than come
-    kFence,     // wgmma.fence
-    kProducts,  // nobody waits for the products
-    kProxy,     // the fence between threads' writes and the copy out of the result
-    kSync,      // the barrier there
-    kOut,       // nobody waits for the copy out
-    kReused,    // the result's place is written again while it is read
-    kUnswizzled // the tiles are copied with another swizzle than they are read with
+    kFull,     // consumers do not wait for the tiles
+    kEmpty,    // the producer does not wait until a stage is free
+    kParity,   // it waits there for the phase that was before
+    kRelease,  // a stage is given back before its products were waited for
+    kInits,    // the fence of barriers' inits
+    kHalf,     // the bytes of one tile of two are announced
+    kTooMany,  // more are announced than come
+    kFence,    // wgmma.fence
+    kProducts, // nobody waits for the products
+    kProxy,    // the fence between threads' writes and the copy out of the result
+    kSync,     // the barrier there
+    kOut,      // nobody waits for the copy out
+    kReused,   // the result's place is written again while it is read
+    kAlone,    // a stage is free when one block has given it back
+    kOwn,      // half of the rows of A go to the own block alone
+    kLeaves,   // a block ends while the other still counts on it
 };
 
 constexpr int kTile = 64, kStages = 3, kBlocks = 2, kInner = 6 * kTile + 24, kSize = kBlocks * kTile;
@@ -150,11 +152,75 @@ __global__ void __launch_bounds__(160, 1)
     }
 }
 
+// The same by two blocks of a cluster that need the same rows of A: each copies half of them to both. A stage is free when
+// the warpgroups of both blocks have given it back.
+template <int left>
+__global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(160, 1)
+    shared_ring_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                       float* c, int inner) {
+    extern __shared__ __align__(1024) unsigned char stages[];
+    __shared__ unsigned long long full[kStages], empty[kStages];
+    int thread = threadIdx.x, row = blockIdx.y * kTile, column = blockIdx.x * kTile,
+        tiles = (inner + kTile - 1) / kTile;
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    auto tile = [&](int slot, int which) { return stages + (2 * slot + which) * kTileBytes; };
+    if (thread == 0) {
+        for (int slot = 0; slot < kStages; ++slot) {
+            init(full + slot, 1);
+            init(empty + slot, left == kAlone ? 128 : 256);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    if (thread == 128)
+        for (int i = 0; i < tiles; ++i) {
+            int slot = i % kStages;
+            if (i >= kStages)
+                wait_for(empty + slot, (i / kStages - 1) % 2);
+            asm volatile(
+                "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full + slot)),
+                "r"(2 * kTileBytes)
+                : "memory");
+            asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                         ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
+                             shared_address(tile(slot, 0) + rank * kTileBytes / 2)),
+                         "l"(&a_map), "r"(i * kTile), "r"(row + static_cast<int>(rank) * kTile / 2),
+                         "r"(shared_address(full + slot)),
+                         "h"(static_cast<unsigned short>(left == kOwn ? 1 << rank : 3))
+                         : "memory");
+            load(tile(slot, 1), &b_map, i * kTile, column, full + slot);
+        }
+    float d[32] = {};
+    for (int i = 0; i < tiles && thread < 128; ++i) {
+        int slot = i % kStages;
+        wait_for(full + slot, i / kStages % 2);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        unsigned long long a = descriptor(tile(slot, 0)), b = descriptor(tile(slot, 1));
+        for (int k = 0; k < kTile / 16; ++k)
+            multiply(d, a + 2 * k, b + 2 * k);
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        for (unsigned other = 0; other < kBlocks; ++other)
+            if (left != kAlone || other == rank)
+                asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+                             "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(
+                                 shared_address(empty + slot)),
+                             "r"(other)
+                             : "memory");
+    }
+    for (int i = 0; i < 32 && thread < 128; ++i)
+        c[(row + thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8) * kSize + column + i / 4 * 8 +
+          thread % 4 * 2 + i % 2] = d[i];
+    if (left != kLeaves)
+        asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
 bool make_map(CUtensorMap* map, CUtensorMapDataType type, unsigned element, void* base, int columns,
-              CUtensorMapSwizzle swizzle) {
+              CUtensorMapSwizzle swizzle, unsigned rows = kTile) {
     cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), kSize};
     cuuint64_t strides[1] = {static_cast<cuuint64_t>(columns) * element};
-    cuuint32_t box[2] = {kTile, kTile}, steps[2] = {1, 1};
+    cuuint32_t box[2] = {kTile, rows}, steps[2] = {1, 1};
     return cuTensorMapEncodeTiled(map, type, 2, base, sizes, strides, box, steps,
                                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
@@ -177,19 +243,34 @@ int main(int, char** names) {
     cudaMemcpy(b_data, b, sizeof b, cudaMemcpyHostToDevice);
     cudaMemset(c_data, 0, sizeof c);
     auto is = [&](const char* other) { return !std::strcmp(names[1], other); };
-    CUtensorMap a_map, b_map, c_map;
+    CUtensorMap a_map, half_a_map, b_map, c_map;
     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
     if (!make_map(&a_map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, a_data, kInner,
                   is("unswizzled") ? CU_TENSOR_MAP_SWIZZLE_NONE : swizzle) ||
+        !make_map(&half_a_map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, a_data, kInner, swizzle, kTile / 2) ||
         !make_map(&b_map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, b_data, kInner, swizzle) ||
         !make_map(&c_map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, c_data, kSize, CU_TENSOR_MAP_SWIZZLE_NONE))
         return 20;
+    auto run_shared = [&](auto kernel) {
+        int bytes = kStages * 2 * kTileBytes;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        kernel<<<dim3(kBlocks, kBlocks), 160, bytes>>>(half_a_map, b_map, static_cast<float*>(c_data),
+                                                       kInner);
+    };
     auto run = [&](auto kernel) {
         int bytes = kStages * 2 * kTileBytes;
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
         kernel<<<dim3(kBlocks, kBlocks), 160, bytes>>>(a_map, b_map, c_map, kInner);
     };
-    if (is("no-wait-for-tiles"))
+    if (is("shared"))
+        run_shared(shared_ring_kernel<kNothing>);
+    else if (is("shared-alone"))
+        run_shared(shared_ring_kernel<kAlone>);
+    else if (is("shared-by-nobody"))
+        run_shared(shared_ring_kernel<kOwn>);
+    else if (is("shared-left-too-early"))
+        run_shared(shared_ring_kernel<kLeaves>);
+    else if (is("no-wait-for-tiles"))
         run(ring_kernel<kFull>);
     else if (is("no-wait-for-room"))
         run(ring_kernel<kEmpty>);

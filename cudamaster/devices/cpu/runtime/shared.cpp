@@ -121,9 +121,9 @@ constexpr unsigned kRankShift = 24;
 constexpr unsigned long long kOffsetMask = (1ull << kRankShift) - 1;
 constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
 #if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
-constexpr unsigned long long kVariablesWindow = kSharedArena; // those outside of functions: beyond it
+constexpr bool kExactVariables = true; // and those outside of functions come behind the window
 #else
-constexpr unsigned long long kVariablesWindow = 0;
+constexpr bool kExactVariables = false;
 #endif
 
 // The same in all blocks of a launch.
@@ -133,7 +133,11 @@ static unsigned long long dynamic_begin() {
 }
 
 static unsigned long long variables_begin(const Worker& self) {
-    return kVariablesWindow + 4096 + (self.variables & kPageMask);
+    // Thread-local variables are those of all kernels of the program: where they reach into the dynamic arrays, they come
+    // behind the window.
+    unsigned long long begin = 4096 + (self.variables & kPageMask);
+    bool behind = kExactVariables || begin + self.variable_bytes > dynamic_begin();
+    return behind ? kSharedArena + begin : begin;
 }
 
 // Where an exact allocation begins that comes behind `end`.
@@ -183,8 +187,11 @@ static void* place_in(const Worker& self, unsigned long long address) {
             return static_cast<char*>(shared.memory) + (address - begin);
         end = begin + shared.bytes + kGap;
     }
-    if (address - variables_begin(self) < self.variable_bytes)
-        return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
+    unsigned long long begin = variables_begin(self);
+    if (!kExactVariables && address < begin && begin >= kSharedArena)
+        address += kSharedArena; // a descriptor of a matrix has no more bits than the window
+    if (address - begin < self.variable_bytes)
+        return reinterpret_cast<void*>(self.variables + (address - begin));
     return nullptr;
 }
 
