@@ -41,7 +41,8 @@ _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
     *("cluster_ctarank", "cluster_nctarank"),
 )
-_SPECIAL = {f"%{name}": 32 for name in _REGISTERS_32} | {"%is_explicit_cluster": 1, "%clock64": 64, "%globaltimer": 64, "%gridid": 64}
+_OTHER_REGISTERS = {"%is_explicit_cluster": 1, "%clock64": 64, "%globaltimer": 64, "%gridid": 64}
+_SPECIAL = {f"%{name}": 32 for name in _REGISTERS_32} | _OTHER_REGISTERS
 
 
 @dataclass(frozen=True)
