@@ -351,8 +351,16 @@ def test_a_ring_that_is_wrong_gives_another_result(build, name):
     assert build("ptx_ring").run(name).exit_code == 3
 
 
+def test_boxes_by_the_functions_of_cpp(build, checked):
+    """cuda::ptx and what came before it: the same copies."""
+    for debug in (False, True):
+        ran = build("cxx_tensor", debug=debug).run()
+        assert (ran.exit_code, ran.stderr) == (0, "")
+    assert found(checked("cxx_tensor")) == (set(), "")
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["ptx_tensor", "ptx_ring"])
+@pytest.mark.parametrize("name", ["ptx_tensor", "ptx_ring", "cxx_tensor"])
 def test_the_programs_are_ptx(tmp_path, name):
     """nvcc and ptxas take the same programs."""
     target = "-gencode=arch=compute_90a,code=sm_90a"
