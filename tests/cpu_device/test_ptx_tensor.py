@@ -18,6 +18,8 @@ from cudamaster.devices.protocol import Ran
 from cudamaster.faults.cpu_checker import MARK
 
 KERNELS = Path(__file__).parent / "kernels"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ptx_tensor.cu"
+PROGRAMS = ["ptx_tensor", "ptx_ring", "cxx_tensor"]
 # As CUtensorMapDataType numbers them; bf16 as its bits.
 TYPES = [np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64, np.float16, np.float32, np.float64, np.uint16]
 U8, U16, U32, S32, U64, S64, F16, F32, F64, BF16 = range(10)
@@ -359,11 +361,25 @@ def test_boxes_by_the_functions_of_cpp(build, checked):
     assert found(checked("cxx_tensor")) == (set(), "")
 
 
+def test_the_program_for_a_gpu_finds_nothing_wrong_here(tmp_path):
+    """Eight hundred boxes at random places, operations and rules, as benchmarks/ptx_tensor.cu tries them anywhere."""
+    device = CpuDevice()
+    compiled = device.compile(BENCHMARK.read_text(), ["-O2"], "tensor", tmp_path)
+    assert compiled.object is not None, compiled.log
+    linked = device.link([compiled.object], tmp_path / "tensor")
+    assert linked.object is not None, linked.log
+    ran = device.run([str(linked.object)], tmp_path / "report", 60)
+    assert ran.exit_code == 0, ran.stderr
+    assert "800 boxes, 0 wrong" in ran.stderr
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["ptx_tensor", "ptx_ring", "cxx_tensor"])
-def test_the_programs_are_ptx(tmp_path, name):
+@pytest.mark.parametrize(
+    "path", [*(KERNELS / f"{name}.cu" for name in PROGRAMS), BENCHMARK], ids=lambda path: path.stem
+)
+def test_the_programs_are_ptx(tmp_path, path):
     """nvcc and ptxas take the same programs."""
     target = "-gencode=arch=compute_90a,code=sm_90a"
-    command = ["nvcc", "-std=c++17", target, "-cubin", "-o", str(tmp_path / "x"), str(KERNELS / f"{name}.cu")]
+    command = ["nvcc", "-std=c++17", target, "-cubin", "-o", str(tmp_path / "x"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
