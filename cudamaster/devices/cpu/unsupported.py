@@ -29,7 +29,6 @@ _CONSTRUCTS: tuple[tuple[str, str], ...] = (
     (r"__block_size__|cudaLaunchAttributePreferredClusterDimension", "clusters of a choice of sizes"),
     (r"__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*", "narrow floating-point types"),
     (r"__mbarrier_\w+|CUtensorMap|cuTensorMapEncode\w+", "mbarrier and tensor memory access"),
-    (r"cudaGraph\w+|cudaStreamBeginCapture\w*|cudaStreamEndCapture", "CUDA graphs"),
 )
 
 # Include paths that belong to CUDA. Those that are not in include/ are beyond this device.
@@ -44,12 +43,11 @@ _CUDA_HEADER = re.compile(
 _CUDA_NAME = re.compile(
     r"cuda(Array|Ipc|External|Graphics|MemPool|DeviceGetMemPool|DeviceGetDefaultMemPool|DeviceSetMemPool"
     r"|MallocFromPoolAsync|Malloc3D|MallocArray|MallocMipmapped|FreeArray|FreeMipmapped|Memcpy3D|MemcpyPeer|Memcpy2DTo"
-    r"|Memcpy2DFrom|MemcpyBatch|Memset3D|UserObject|StreamAttachMemAsync|StreamGetCaptureInfo|StreamIsCapturing"
+    r"|Memcpy2DFrom|MemcpyBatch|Memset3D|UserObject|StreamAttachMemAsync|StreamGetCaptureInfo|Graph"
     r"|StreamGetPriority|StreamGetFlags|StreamCaptureMode|ProfilerStart|ProfilerStop|Library|GetKernel"
     r"|GetDriverEntryPoint|GetFuncBySymbol|Pitched|Extent|ChannelFormat|CreateChannelDesc|LaunchAttribute"
     r"|DeviceEnablePeer|DeviceDisablePeer|DeviceCanAccessPeer|DeviceGetP2P|DeviceGetPCIBusId|DeviceGetByPCIBusId"
-    r"|MemAdvise|MemPrefetch|MemRangeGetAttribute|TriggerProgrammaticLaunchCompletion|GridDependencySynchronize"
-    r"|OccupancyMaxActiveClusters|OccupancyMaxPotentialClusterSize|OccupancyAvailableDynamicSMem"
+    r"|MemAdvise|MemPrefetch|MemRangeGetAttribute"
     r"|OccupancyMaxPotentialBlockSizeVariableSMem|FuncAttribute|DevAttr|Error)\w*"
     r"|cu(Init|Ctx|Module|Launch|Mem|Func|Device|Stream|Event)[A-Z]\w*|CU(device|context|module|function|stream)"
     r"|__cvta_\w+|__cluster\w+|__is(Shared|Global|Constant|Local|GridConstant)|__brkpt|__pm[0-3]|__prof_trigger"
