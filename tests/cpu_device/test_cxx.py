@@ -1,4 +1,4 @@
-"""The C++ forms of barriers, pipelines, copies, clusters and atomics: known answers, and kernels that wait too little."""
+"""C++ forms of barriers, pipelines, copies, clusters, atomics: known answers, and kernels that wait too little."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_kernel_that_cannot_go_on_says_why(build, name, words):
     "text",
     [
         "#include <cuda/barrier>\n__device__ cuda::barrier<cuda::thread_scope_device> b;\n",
-        "#include <cuda/atomic>\nstruct S { int a, b, c; };\n__device__ void f(S& s) { cuda::atomic_ref<S> r(s); r.load(); }\n",
+        "#include <cuda/atomic>\nstruct S { int a[3]; } s;\n__device__ void f() { cuda::atomic_ref<S>(s).load(); }\n",
     ],
 )
 def test_what_is_not_there_is_unsupported(tmp_path, text):

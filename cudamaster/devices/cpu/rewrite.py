@@ -67,6 +67,8 @@ class _Rewriter:
                 self._call(node)
             elif node.type == "declaration":
                 self._declaration(node)
+            elif node.type == "assignment_expression":
+                self._node_kernel(node)
             elif node.type in _LOOPS:
                 self._loop(node)
             elif node.type == "preproc_arg":
@@ -162,11 +164,18 @@ class _Rewriter:
         at = body.start_byte + block
         self.edits.append(_Edit(at, at, _NAMESPACE.encode() + b"::spun()" + b";" * block))
 
+    def _node_kernel(self, node: tree_sitter.Node) -> None:
+        """`parameters.func = (void*)kernel` of a graph's node: the same."""
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if left is not None and right is not None and re.search(rb"(\.|->)\s*func$", self._text(left)):
+            self._uncast(right)
+
     def _drop_cast(self, arguments: tree_sitter.Node, at: int) -> None:
         """Kernels handed over as `(void*)kernel` keep their type: the launch has to know the parameters."""
-        if len(arguments.named_children) <= at:
-            return
-        first = arguments.named_children[at]
+        if len(arguments.named_children) > at:
+            self._uncast(arguments.named_children[at])
+
+    def _uncast(self, first: tree_sitter.Node) -> None:
         inner = first
         if first.type == "cast_expression":
             value = first.child_by_field_name("value")

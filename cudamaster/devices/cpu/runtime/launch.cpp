@@ -2,6 +2,7 @@
 #include "executor.h"
 #include "limits.h"
 #include "observe.h"
+#include "streams.h"
 
 #include <pthread.h>
 #include <algorithm>
@@ -246,7 +247,8 @@ bool reversed_order() {
 
 using namespace executor;
 
-cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
+cudaError_t executor::run_launch(const CudamasterCpuLaunch& given) {
+    const CudamasterCpuLaunch* launch = &given;
     install_fault_handlers();
     if (worker) // a host function can't be reached from device code, but a callback that launches is an error
                 // too
@@ -262,8 +264,10 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
     job.blocks = 1ull * launch->grid.x * launch->grid.y * launch->grid.z;
     job.threads = launch->block.x * launch->block.y * launch->block.z;
     job.reversed = reversed_order();
-    unsigned long long together = worker_count() * 1ull * job.cluster_size; // one block of a cluster runs at a time
-    unsigned workers = static_cast<unsigned>(launch->cooperative ? job.blocks : std::min(together, job.blocks));
+    unsigned long long together =
+        worker_count() * 1ull * job.cluster_size; // one block of a cluster runs at a time
+    unsigned workers =
+        static_cast<unsigned>(launch->cooperative ? job.blocks : std::min(together, job.blocks));
     if (job.cluster_size > 1)
         for (unsigned i = 0; i < workers / job.cluster_size; ++i) {
             job.clusters.push_back(std::make_unique<Cluster>());
@@ -286,7 +290,7 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
             std::lock_guard<std::mutex> lock(attributes_mutex);
             own_clusters()[kernel_key(*launch)] = job.wanted;
         }
-        return cudamaster_cpu_launch(launch);
+        return run_launch(given);
     }
     if (job.failed.load())
         set_sticky_error(cudaErrorLaunchFailure);
@@ -333,6 +337,40 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
     // Each block takes 1 KB of shared memory for the system.
     size_t shared = shared_bytes + kReservedShared;
     *blocks = std::min(fit, static_cast<int>(kSharedPerMultiprocessor / shared));
+    return report(cudaSuccess);
+}
+
+cudaError_t cudamaster_cpu_active_clusters(int* clusters, const void* function,
+                                           const cudaLaunchConfig_t* config) {
+    *clusters = 0;
+    unsigned long long size = 1;
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+            const auto& shape = config->attrs[i].val.clusterDim;
+            size = 1ull * shape.x * shape.y * shape.z;
+        }
+    int blocks = 0;
+    if (cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, function, static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z),
+            config->dynamicSmemBytes))
+        return error;
+    if (!size || size > (allows_large_clusters(function) ? kMaxCluster : kPortableCluster))
+        return report(cudaErrorInvalidClusterSize);
+    *clusters = static_cast<int>(static_cast<unsigned>(blocks * kMultiprocessors) / size);
+    return report(cudaSuccess);
+}
+
+cudaError_t cudamaster_cpu_cluster_size(int* blocks, const void* function, const cudaLaunchConfig_t*) {
+    *blocks = static_cast<int>(allows_large_clusters(function) ? kMaxCluster : kPortableCluster);
+    return report(cudaSuccess);
+}
+
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*, int blocks, int) {
+    *bytes = 0;
+    if (blocks <= 0)
+        return report(cudaErrorInvalidValue);
+    size_t share = kSharedPerMultiprocessor / static_cast<unsigned>(blocks);
+    *bytes = share > kReservedShared ? std::min(share - kReservedShared, kOptInShared) : 0;
     return report(cudaSuccess);
 }
 

@@ -17,6 +17,9 @@ struct CudamasterCpuLaunch {
     const void* closure;
     const void* const* pointers; // among the arguments
     size_t pointer_count;
+    // For a graph: a copy of the closure that lives on, and its end.
+    void* (*keep)(const void* closure);
+    void (*drop)(void* kept);
 };
 
 // What the lanes of one warp collective brought, and what its last arriver made of it.
@@ -107,6 +110,11 @@ struct CudamasterCpuWgmma {
 
 extern "C" {
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
+// For cudaOccupancyMaxActiveClusters and cudaOccupancyMaxPotentialClusterSize.
+cudaError_t cudamaster_cpu_active_clusters(int* clusters, const void* function,
+                                           const struct cudaLaunchConfig_t* config);
+cudaError_t cudamaster_cpu_cluster_size(int* blocks, const void* function,
+                                        const struct cudaLaunchConfig_t* config);
 int cudamaster_cpu_barrier(int kind, int predicate);
 // One of the 16 barriers of a block, for so many threads; 0 are all.
 int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);

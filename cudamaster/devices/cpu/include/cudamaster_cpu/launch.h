@@ -38,6 +38,18 @@ template <class Body, class Values> struct Closure {
     static void invoke(const void* closure) {
         static_cast<const Closure*>(closure)->call(std::make_index_sequence<std::tuple_size_v<Values>>());
     }
+    struct Kept {
+        Closure closure;
+        std::remove_const_t<Body> body;
+        Values values;
+    };
+    static void* keep(const void* closure) {
+        const auto* given = static_cast<const Closure*>(closure);
+        Kept* kept = new Kept{{}, *given->body, *given->values};
+        kept->closure = {&kept->body, &kept->values};
+        return kept; // which begins with the closure
+    }
+    static void drop(void* kept) { delete static_cast<Kept*>(kept); }
 };
 
 template <class Value>
@@ -51,7 +63,7 @@ template <class Body, class Values>
 cudaError_t submit(const char* kernel, const void* function, const Config& config, Body& body,
                    Values& values) {
     Closure<Body, Values> closure{&body, &values};
-    const void* pointers[std::tuple_size_v<Values> + 1];
+    const void* pointers[std::tuple_size_v<Values> + 1] = {};
     size_t count = 0;
     std::apply([&](const auto&... value) { (collect_pointer(value, pointers, count), ...); }, values);
     CudamasterCpuLaunch launch{kernel,
@@ -65,7 +77,9 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                &Closure<Body, Values>::invoke,
                                &closure,
                                pointers,
-                               count};
+                               count,
+                               &Closure<Body, Values>::keep,
+                               &Closure<Body, Values>::drop};
     return cudamaster_cpu_launch(&launch);
 }
 
@@ -189,6 +203,17 @@ CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchCooperativeKernel(const void*, dim
 CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**);
 #undef CUDAMASTER_CPU_TYPELESS
 
+// What a node of a graph is given as its kernel, with all that is known of its parameters.
+template <class... Parameters> CudamasterCpuKernel::CudamasterCpuKernel(void (*kernel)(Parameters...)) {
+    function = reinterpret_cast<const void*>(kernel);
+    submit = [](const void* known, const CudamasterCpuNodeShape& shape, void** arguments) {
+        cudamaster_cpu::Config config(shape.grid, shape.block, shape.shared_bytes, shape.stream);
+        return cudamaster_cpu::launch_array(
+            reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(known)), config, arguments,
+            std::index_sequence_for<Parameters...>());
+    };
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*function)(Parameters...),
                                Arguments&&... arguments) {
@@ -220,6 +245,22 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
                                                                    unsigned int) {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function),
                                                          block_size, shared_bytes);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Function function,
+                                           const cudaLaunchConfig_t* config) {
+    return cudamaster_cpu_active_clusters(clusters, reinterpret_cast<const void*>(function), config);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* blocks, Function function,
+                                                 const cudaLaunchConfig_t* config) {
+    return cudamaster_cpu_cluster_size(blocks, reinterpret_cast<const void*>(function), config);
+}
+template <class Function>
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, Function function, int blocks,
+                                                      int block_size) {
+    return cudaOccupancyAvailableDynamicSMemPerBlock(bytes, reinterpret_cast<const void*>(function), blocks,
+                                                     block_size);
 }
 template <class Function>
 cudaError_t cudaOccupancyMaxPotentialBlockSize(int* min_grid, int* block_size, Function, size_t = 0,
