@@ -192,7 +192,8 @@ struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
     dim3 shape{1, 1, 1};       // of a cluster
     unsigned cluster_size = 1; // in blocks
-    std::vector<std::unique_ptr<Cluster>> clusters; // of as many as run at a time, where they are of several blocks
+    std::vector<std::unique_ptr<Cluster>>
+        clusters; // of as many as run at a time, where they are of several blocks
     unsigned long long blocks = 0;
     unsigned threads = 0;
     unsigned long long chunk = 1;
@@ -229,11 +230,12 @@ struct Worker {
     Cluster alone; // of blocks without others
     Cluster* cluster = &alone;
     unsigned rank = 0;
-    bool ended = false;               // the block has, and others of its cluster have not
-    bool polling = false;             // a thread of it has let other blocks run
-    bool outside = false;             // waits for other clusters
-    FibreList at_cluster;             // threads at the barrier of the cluster
-    std::vector<unsigned> came_to;    // by thread: the cluster's phase after that it has come to; 0 once it has waited
+    bool ended = false;   // the block has, and others of its cluster have not
+    bool polling = false; // a thread of it has let other blocks run
+    bool outside = false; // waits for other clusters
+    FibreList at_cluster; // threads at the barrier of the cluster
+    std::vector<unsigned>
+        came_to; // by thread: the cluster's phase after that it has come to; 0 once it has waited
     unsigned yields = 0;
     NumberedBarrier numbered[kNumberedBarriers];
     bool numbered_used = false;

@@ -150,8 +150,7 @@ static unsigned long long ranked(const Worker& of) {
 // In the window of that block.
 static unsigned address_in(const Worker& self, const void* place) {
     const char* byte = static_cast<const char*>(place);
-    if (byte >= self.shared_arena + dynamic_begin() &&
-        byte <= self.shared_arena + kSharedArena)
+    if (byte >= self.shared_arena + dynamic_begin() && byte <= self.shared_arena + kSharedArena)
         return static_cast<unsigned>(byte - self.shared_arena);
     unsigned long long end = kVariablesBegin;
     for (const auto& shared : self.exact_shared) {
@@ -231,7 +230,8 @@ void* cudamaster_cpu_in_block(const void* place, unsigned rank) {
     if (address >= kNowhere)
         fail_block("a place that is none of shared memory is to be mapped to another block of the cluster");
     for (const auto& shared : from.exact_shared) {
-        auto offset = static_cast<size_t>(static_cast<const char*>(place) - static_cast<char*>(shared.memory));
+        auto offset =
+            static_cast<size_t>(static_cast<const char*>(place) - static_cast<char*>(shared.memory));
         if (offset <= shared.bytes)
             for (const auto& other : to.exact_shared)
                 if (other.key == shared.key)
@@ -261,7 +261,8 @@ void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignmen
     if (void* known = known_shared(self, key, bytes))
         return known;
     if (in_cluster(self))
-        alignment = std::max<size_t>(alignment, bytes >= 1024 ? 1024 : 16); // the same addresses in all blocks
+        alignment =
+            std::max<size_t>(alignment, bytes >= 1024 ? 1024 : 16); // the same addresses in all blocks
     // All blocks of a cluster have them, whichever comes to the declaration first.
     for (unsigned rank = 0; rank < self.cluster->size; ++rank) {
         void* memory = nullptr;

@@ -47,8 +47,8 @@ void look_for_init(const Worker& self, const Bulk& bulk) {
     BlockState& block = *block_state;
     const auto& barrier = block.cluster->mbarriers[bulk.barrier];
     Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
-    if (resting || !range || barrier.init_fenced ||
-        !barrier.init.segment || state().clock.proxied(block.clock, self.linear, barrier.init))
+    if (resting || !range || barrier.init_fenced || !barrier.init.segment ||
+        state().clock.proxied(block.clock, self.linear, barrier.init))
         return;
     report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
                     access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
@@ -266,7 +266,9 @@ void cluster_completes(Cluster& all) {
     Locked locked;
     ClusterState& cluster = *of(*all.members[0]).cluster;
     cluster.passed_on = std::make_shared<Knowledge>(std::move(cluster.gathered));
-    cluster.passed_on_proxied = std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
+    cluster.passed_on_proxied = cluster.gathered_proxied.empty()
+                                    ? nullptr
+                                    : std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
     cluster.gathered.clear();
     cluster.gathered_proxied.clear();
     cluster.last = cluster.last_proxied = nullptr;
