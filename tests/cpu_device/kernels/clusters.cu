@@ -48,7 +48,8 @@ __device__ void fence_inits() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ void expect(unsigned barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 __device__ void arrive_at(unsigned barrier) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -106,7 +107,8 @@ __global__ void __cluster_dims__(2) give_away(int* out) {
         sum = most = 0;
     sync_cluster();
     unsigned there = mapped(shared_address(&got[t]), other);
-    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(there), "r"(100 * static_cast<int>(rank) + t) : "memory");
+    asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(there), "r"(100 * static_cast<int>(rank) + t)
+                 : "memory");
     int old = 0;
     asm volatile("atom.shared::cluster.add.s32 %0, [%1], %2;"
                  : "=r"(old)
@@ -144,9 +146,10 @@ __global__ void __cluster_dims__(kBlocks) ring(int* out, int rounds, int mistake
             expect(own_full, 16);
             if (round)
                 wait_for(own_empty, (round - 1) & 1);
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
-                             mapped(shared_address(slot), next)),
-                         "r"(value), "r"(value + 1), "r"(value + 2), "r"(value + 3), "r"(mapped(own_full, next))
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%0], {%1, %2, %3, "
+                         "%4}, [%5];" ::"r"(mapped(shared_address(slot), next)),
+                         "r"(value), "r"(value + 1), "r"(value + 2), "r"(value + 3),
+                         "r"(mapped(own_full, next))
                          : "memory");
             wait_for(own_full, round & 1);
             value = slot[0] + slot[3];
@@ -178,12 +181,13 @@ __global__ void gather(int* out, int mistake) {
     sync_cluster();
     if (t == 0) {
         unsigned there = mapped(barrier, 0);
-        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         mapped(shared_address(all + rank * kThreads), 0)),
-                     "r"(shared_address(piece)), "r"(kThreads * 4), "r"(there)
-                     : "memory");
-        asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];" ::"r"(
-                         mapped(shared_address(&total), 0)),
+        asm volatile(
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                "r"(mapped(shared_address(all + rank * kThreads), 0)),
+            "r"(shared_address(piece)), "r"(kThreads * 4), "r"(there)
+            : "memory");
+        asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], "
+                     "%1, [%2];" ::"r"(mapped(shared_address(&total), 0)),
                      "r"(rank + 1), "r"(there)
                      : "memory");
     }
@@ -209,7 +213,8 @@ __global__ void __cluster_dims__(2) spread(const int* in, int* out) {
     }
     sync_cluster();
     if (threadIdx.x == 0 && rank_in_cluster() == 1)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], "
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                     "[%0], [%1], "
                      "%2, [%3], %4;" ::"r"(shared_address(got)),
                      "l"(in), "r"(kThreads * 4), "r"(barrier), "h"(static_cast<uint16_t>(3))
                      : "memory");
@@ -282,12 +287,19 @@ __global__ void __cluster_dims__(2) polls(int* out) {
         int value = 0;
         if (rank == 0) {
             while (value == 0)
-                asm volatile("ld.acquire.cluster.shared::cta.s32 %0, [%1];" : "=r"(value) : "r"(shared_address(&flag)) : "memory");
-            asm volatile("st.release.cluster.shared::cluster.s32 [%0], %1;" ::"r"(there), "r"(value + 1) : "memory");
+                asm volatile("ld.acquire.cluster.shared::cta.s32 %0, [%1];"
+                             : "=r"(value)
+                             : "r"(shared_address(&flag))
+                             : "memory");
+            asm volatile("st.release.cluster.shared::cluster.s32 [%0], %1;" ::"r"(there), "r"(value + 1)
+                         : "memory");
         } else {
             asm volatile("st.release.cluster.shared::cluster.s32 [%0], %1;" ::"r"(there), "r"(41) : "memory");
             while (value == 0)
-                asm volatile("ld.acquire.cluster.shared::cta.s32 %0, [%1];" : "=r"(value) : "r"(shared_address(&flag)) : "memory");
+                asm volatile("ld.acquire.cluster.shared::cta.s32 %0, [%1];"
+                             : "=r"(value)
+                             : "r"(shared_address(&flag))
+                             : "memory");
         }
         out[blockIdx.x] = value;
     }
@@ -338,7 +350,8 @@ struct Output {
 bool cooperative = false;
 
 template <class... Parameters, class... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 shape, size_t shared, Arguments... arguments) {
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 shape, size_t shared,
+                   Arguments... arguments) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -363,7 +376,8 @@ int passes_on(int size, int mistake) {
     Output out(kThreads * 32);
     if (size == 4)
         pass_on_of_four<<<32, kThreads, kThreads * sizeof(int)>>>(out.data, mistake);
-    else if (launch(pass_on_of_any, dim3(32), dim3(size), kThreads * sizeof(int), out.data, mistake) != cudaSuccess)
+    else if (launch(pass_on_of_any, dim3(32), dim3(size), kThreads * sizeof(int), out.data, mistake) !=
+             cudaSuccess)
         return 2;
     auto got = out.read();
     for (size_t i = 0; i < got.size(); ++i)
@@ -448,7 +462,8 @@ int limits() {
     Output out(kThreads * 32);
     auto refused = [&](dim3 grid, dim3 shape) {
         cudaError_t error = launch(pass_on_of_any, grid, shape, kThreads * sizeof(int), out.data, 0);
-        return error != cudaSuccess && cudaGetLastError() == error && std::strlen(cudaGetErrorString(error)) > 0;
+        return error != cudaSuccess && cudaGetLastError() == error &&
+               std::strlen(cudaGetErrorString(error)) > 0;
     };
     if (!refused(dim3(31), dim3(2)) || !refused(dim3(32), dim3(16)) || !refused(dim3(32), dim3(32)) ||
         !refused(dim3(32), dim3(1, 2)))
@@ -456,7 +471,8 @@ int limits() {
     pass_on_of_four<<<30, kThreads, kThreads * sizeof(int)>>>(out.data, 0);
     if (cudaGetLastError() == cudaSuccess)
         return 4;
-    if (cudaFuncSetAttribute(pass_on_of_any, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess)
+    if (cudaFuncSetAttribute(pass_on_of_any, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) !=
+        cudaSuccess)
         return 5;
     return passes_on(16, kNone);
 }

@@ -37,11 +37,10 @@ void release_barrier(Worker& self) {
     case CUDAMASTER_CPU_SYNC_OR:
         barrier.result = barrier.count != 0;
         break;
-    case CUDAMASTER_CPU_SYNC_GRID:
-        {
-            OutsideOfCluster outside(self);
-            grid_wait(*self.job);
-        }
+    case CUDAMASTER_CPU_SYNC_GRID: {
+        OutsideOfCluster outside(self);
+        grid_wait(*self.job);
+    }
         if (self.job->failed.load(std::memory_order_relaxed))
             abandon_block(self);
         break;

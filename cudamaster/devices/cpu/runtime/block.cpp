@@ -117,8 +117,7 @@ void fibre_main() {
 }
 
 uint3 block_at(unsigned long long number) {
-    return {static_cast<unsigned>(number % gridDim.x),
-            static_cast<unsigned>(number / gridDim.x % gridDim.y),
+    return {static_cast<unsigned>(number % gridDim.x), static_cast<unsigned>(number / gridDim.x % gridDim.y),
             static_cast<unsigned>(number / gridDim.x / gridDim.y)};
 }
 

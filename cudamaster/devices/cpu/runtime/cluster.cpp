@@ -100,10 +100,9 @@ void gather(Cluster& cluster, Job& job) {
 bool wants_cluster(const Job& job, uint3 first) {
     for (unsigned rank = 0; rank < job.cluster_size; ++rank) {
         unsigned x = rank % job.shape.x, rest = rank / job.shape.x;
-        if (observe::wants_block(
-                job, first.x + x +
-                         gridDim.x * (first.y + rest % job.shape.y +
-                                      1ull * gridDim.y * (first.z + rest / job.shape.y))))
+        if (observe::wants_block(job, first.x + x +
+                                          gridDim.x * (first.y + rest % job.shape.y +
+                                                       1ull * gridDim.y * (first.z + rest / job.shape.y))))
             return true;
     }
     return false;

@@ -26,9 +26,8 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
         std::snprintf(what, sizeof what, "waits in barrier %u that %u of %u threads never reach", fibre.mask,
                       expected - barrier.arrived, expected);
     } else if (fibre.wait == Wait::kCluster) {
-        std::snprintf(
-            what, sizeof what, "waits in %s for %u of %u threads that never arrive", fibre.operation,
-            missing_in_cluster(*self.cluster), self.total * self.cluster->size);
+        std::snprintf(what, sizeof what, "waits in %s for %u of %u threads that never arrive",
+                      fibre.operation, missing_in_cluster(*self.cluster), self.total * self.cluster->size);
     } else {
         std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
                       self.total - self.exited - self.barrier.arrived, self.total);

@@ -258,11 +258,9 @@ void land(const BlockState& block, const char* bytes, size_t count, unsigned thr
         if (found == flights.end())
             continue;
         auto& those = found->second;
-        auto own = std::find_if(those.begin(), those.end(),
-                                [&](const Access& one) {
-                                    return one.thread == thread &&
-                                           state().clock.block_of(one.segment) == block.clock.block;
-                                });
+        auto own = std::find_if(those.begin(), those.end(), [&](const Access& one) {
+            return one.thread == thread && state().clock.block_of(one.segment) == block.clock.block;
+        });
         if (own != those.end())
             those.erase(own);
         if (those.empty())

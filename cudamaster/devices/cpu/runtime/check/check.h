@@ -63,8 +63,9 @@ struct BlockState {
     char* free_memory = nullptr;               // for more of them
     size_t free_bytes = 0;
     ClusterState of_cluster;
-    ClusterState* cluster = &of_cluster;  // of the first of its cluster
-    std::map<uint64_t, Visit> visits;     // to its shared memory from other blocks: the last of each of their threads
+    ClusterState* cluster = &of_cluster; // of the first of its cluster
+    std::map<uint64_t, Visit>
+        visits; // to its shared memory from other blocks: the last of each of their threads
     bool ended = false;
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;

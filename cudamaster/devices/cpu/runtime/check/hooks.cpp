@@ -266,7 +266,9 @@ void cluster_completes(Cluster& all) {
     Locked locked;
     ClusterState& cluster = *of(*all.members[0]).cluster;
     cluster.passed_on = std::make_shared<Knowledge>(std::move(cluster.gathered));
-    cluster.passed_on_proxied = std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
+    cluster.passed_on_proxied = cluster.gathered_proxied.empty()
+                                    ? nullptr
+                                    : std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
     cluster.gathered.clear();
     cluster.gathered_proxied.clear();
     cluster.last = cluster.last_proxied = nullptr;

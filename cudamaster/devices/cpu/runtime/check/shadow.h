@@ -44,8 +44,8 @@ class Range {
     uintptr_t base;
     size_t bytes;
     Space space;
-    unsigned called = 0;       // calls that it was an output of
-    const void* key = nullptr; // of a static shared variable
+    unsigned called = 0;                // calls that it was an output of
+    const void* key = nullptr;          // of a static shared variable
     struct BlockState* owner = nullptr; // of shared memory
 
     bool shared() const { return space == Space::kDynamicShared || space == Space::kStaticShared; }
