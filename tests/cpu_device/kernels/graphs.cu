@@ -157,6 +157,7 @@ int refused() {
     cudaStreamWaitEvent(d.other, d.fork, 0);
     add<<<8, 128, 0, d.other>>>(d.a, kCount, 1);
     CHECK(cudaStreamEndCapture(d.stream, &graph) == cudaErrorStreamCaptureUnjoined && graph == nullptr);
+    CHECK(cudaStreamWaitEvent(d.other, d.fork, 0) == cudaErrorCapturedEvent);
     CHECK(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeGlobal) != cudaSuccess);
     CHECK(cudaStreamEndCapture(d.stream, &graph) != cudaSuccess);
     cudaStream_t blocking;

@@ -80,7 +80,8 @@ bool blocks_legacy() {
                        [](cudaStream_t stream) { return !(stream->flags & cudaStreamNonBlocking); });
 }
 
-void end_capture(Capture* capture) {
+void end_capture(const std::shared_ptr<Capture>& capture) {
+    capture->ended = true;
     for (auto it = capturing().begin(); it != capturing().end();) {
         if ((*it)->capture != capture) {
             ++it;
@@ -182,7 +183,9 @@ bool capture_event(cudaEvent_t event, cudaStream_t stream) {
 bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
     if (!event->capture || !real(stream))
         return false;
-    *error = cudaSuccess;
+    *error = event->capture->ended ? cudaErrorCapturedEvent : cudaSuccess;
+    if (*error)
+        return true;
     if (stream->capture && stream->capture != event->capture) {
         stream->capture->invalid = event->capture->invalid = true;
         *error = cudaErrorStreamCaptureMerge;
@@ -215,7 +218,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
         return report(cudaErrorStreamCaptureUnsupported);
     if (stream->capture)
         return report(cudaErrorInvalidValue);
-    stream->capture = new Capture{new CudamasterCpuGraph, stream};
+    stream->capture = std::make_shared<Capture>(Capture{new CudamasterCpuGraph, stream});
     stream->joined = true;
     capturing().insert(stream);
     return report(cudaSuccess);
@@ -225,7 +228,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     *graph = nullptr;
     if (!is_capturing(stream))
         return report(cudaErrorInvalidValue);
-    Capture* capture = stream->capture;
+    std::shared_ptr<Capture> capture = stream->capture;
     cudaError_t error = capture->origin != stream ? cudaErrorStreamCaptureUnmatched
                         : capture->invalid        ? cudaErrorStreamCaptureInvalidated
                                                   : cudaSuccess;
@@ -237,7 +240,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         delete capture->graph;
     else
         *graph = capture->graph;
-    return report(error); // events may still name the capture, so it stays
+    return report(error);
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

@@ -29,13 +29,14 @@ struct Capture {
     CudamasterCpuGraph* graph;
     cudaStream_t origin;
     bool invalid = false;
+    bool ended = false;
 };
 
 } // namespace executor
 
 struct CudamasterCpuStream {
     unsigned flags;
-    executor::Capture* capture = nullptr;
+    std::shared_ptr<executor::Capture> capture;
     CudamasterCpuGraphNode* last = nullptr; // of what it has captured
     bool joined = true; // the capture's first stream waits for all that this one has captured
 };
@@ -45,7 +46,7 @@ struct CudamasterCpuEvent {
     bool recorded;
     std::chrono::steady_clock::time_point time;
     cudaStream_t captured_in = nullptr; // the stream that recorded it in a capture, and behind what
-    executor::Capture* capture = nullptr;
+    std::shared_ptr<executor::Capture> capture;
     CudamasterCpuGraphNode* behind = nullptr;
 };
 
