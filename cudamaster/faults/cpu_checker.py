@@ -35,6 +35,8 @@ _TOOLS = {
     "unwritten": Tool.INITCHECK,
     "outside": Tool.MEMCHECK,
     "misaligned": Tool.MEMCHECK,
+    "ended": Tool.RACECHECK,
+    "unstarted": Tool.RACECHECK,
 }
 # What the checker can speak for. Of synccheck's it looks for nothing: a barrier that hangs ends the run, others pass.
 TOOLS = tuple(tool for tool in Tool if tool in _TOOLS.values())
@@ -68,7 +70,7 @@ class _Party(_Form):
 
 
 class _Told(_Form):
-    kind: Literal["race", "early", "unfenced", "unwritten", "outside", "misaligned"]
+    kind: Literal["race", "early", "unfenced", "unwritten", "outside", "misaligned", "ended", "unstarted"]
     kernel: str
     block_dim: _Three
     memory: _Memory | None
@@ -129,6 +131,16 @@ def _finding(
         what, detail = {
             "unwritten": (f"{here.access} of {_of(where)} that nothing has written", _offset(told)),
             "outside": (f"{here.access} of {here.bytes} bytes outside of {_of(where)}", _offset(told)),
+            "ended": (
+                f"{here.access} of {_of(where)} of another block of the cluster, which may have ended: "
+                "a barrier of the cluster is missing behind it",
+                _offset(told),
+            ),
+            "unstarted": (
+                f"{here.access} of {_of(where)} of another block of the cluster, which may not have begun: "
+                "a barrier of the cluster is missing before it",
+                _offset(told),
+            ),
             "misaligned": (
                 f"Misaligned access of {_of(where)}: {told.type} needs a multiple of {told.alignment} bytes",
                 _offset(told),

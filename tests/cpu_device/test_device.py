@@ -116,7 +116,7 @@ def test_hardware_is_marked_as_emulated():
 
 def test_header_lists():
     """Headers of CUDA that are not provided are foreign; the standard library's and the user's are not."""
-    assert is_foreign_header("cuda/pipeline")
+    assert is_foreign_header("cuda/semaphore")
     assert is_foreign_header("cublas_v2.h")
     assert not is_foreign_header("cuda_bf16.h")
     assert not is_foreign_header("cooperative_groups/reduce.h")

@@ -49,6 +49,13 @@ def test_known_answers_under_the_sanitizer(build, check):
     assert "AddressSanitizer" not in ran.stderr
 
 
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+def test_all_shared_variables_of_a_program_have_addresses(build, debug):
+    """Those of kernels that do not run take room as well: they do not reach into the dynamic arrays."""
+    ran = build("ptx_window", debug=debug).run()
+    assert ran.exit_code == 0, ran.stderr
+
+
 def found(program: Path, what: str) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
     ran = CpuDevice().run([str(program), what], program.parent / "report", 60)

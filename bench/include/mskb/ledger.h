@@ -155,6 +155,8 @@ cudaError_t mskb_cudaMemPoolDestroy(cudaMemPool_t pool) {
     mskb::ledger().leave(pool);
     return cudaMemPoolDestroy(pool);
 }
+#endif
+
 cudaError_t mskb_cudaGraphCreate(cudaGraph_t* graph, unsigned int flags) {
     cudaError_t status = cudaGraphCreate(graph, flags);
     return mskb::ledger().enter(status, *graph, "a graph");
@@ -176,16 +178,19 @@ cudaError_t mskb_cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_
     cudaError_t status = cudaGraphInstantiateWithFlags(exec, graph, flags);
     return mskb::ledger().enter(status, *exec, "an instantiated graph");
 }
+#ifndef MSKB_CPU_DEVICE // which has no such form
 cudaError_t mskb_cudaGraphInstantiateWithParams(cudaGraphExec_t* exec, cudaGraph_t graph,
                                                 cudaGraphInstantiateParams* parameters) {
     cudaError_t status = cudaGraphInstantiateWithParams(exec, graph, parameters);
     return mskb::ledger().enter(status, *exec, "an instantiated graph");
 }
+#endif
 cudaError_t mskb_cudaGraphExecDestroy(cudaGraphExec_t exec) {
     mskb::ledger().leave(exec);
     return cudaGraphExecDestroy(exec);
 }
 
+#ifndef MSKB_CPU_DEVICE // which launches in its own way
 cudaError_t mskb_cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
                                   cudaStream_t stream) {
     mskb::launches.note(kernel, grid, block, shared);

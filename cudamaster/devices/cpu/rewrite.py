@@ -5,7 +5,8 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
 exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
-Inline PTX becomes C++ first (ptx/).
+`__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
+Inline PTX becomes C++ first (ptx/), and `__cluster_dims__` a statement.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
 
 Launch arguments convert to the parameters' types as in a call. Where a template's arguments are left to be deduced
@@ -27,13 +28,15 @@ import tree_sitter_cuda
 
 from cudamaster.devices.cpu import ptx
 from cudamaster.devices.cpu.ptx import PtxError
-from cudamaster.devices.cpu.unsupported import Unsupported, refuse_foreign_constructs
+from cudamaster.devices.cpu.unsupported import Unsupported, code_only, refuse_foreign_constructs
 
 __all__ = ["PtxError", "Unsupported", "rewrite"]
 
 _NAMESPACE = "::cudamaster_cpu"
-_KERNEL_TAKING_CALLS = {b"cudaLaunchKernel", b"cudaLaunchCooperativeKernel"}
+# By the place of the kernel among the arguments.
+_KERNEL_TAKING_CALLS = {b"cudaLaunchKernel": 0, b"cudaLaunchCooperativeKernel": 0, b"cudaLaunchKernelExC": 1}
 _LOOPS = {"while_statement", "do_statement", "for_statement"}
+_PARTS_OF_TYPES = {"const", "volatile", "struct", "class", "union", "typename", "__restrict__"}
 _SHARED_WORDS = {b"extern", b"__shared__", b"static"}
 
 
@@ -64,6 +67,8 @@ class _Rewriter:
                 self._call(node)
             elif node.type == "declaration":
                 self._declaration(node)
+            elif node.type == "assignment_expression":
+                self._node_kernel(node)
             elif node.type in _LOOPS:
                 self._loop(node)
             elif node.type == "preproc_arg":
@@ -102,7 +107,7 @@ class _Rewriter:
         if launch is not None:
             self._launch(node, callee, launch, arguments)
         elif self._text(callee) in _KERNEL_TAKING_CALLS:
-            self._drop_cast(arguments)
+            self._drop_cast(arguments, _KERNEL_TAKING_CALLS[self._text(callee)])
 
     def _launch(
         self,
@@ -159,11 +164,18 @@ class _Rewriter:
         at = body.start_byte + block
         self.edits.append(_Edit(at, at, _NAMESPACE.encode() + b"::spun()" + b";" * block))
 
-    def _drop_cast(self, arguments: tree_sitter.Node) -> None:
+    def _node_kernel(self, node: tree_sitter.Node) -> None:
+        """`parameters.func = (void*)kernel` of a graph's node: the same."""
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if left is not None and right is not None and re.search(rb"(\.|->)\s*func$", self._text(left)):
+            self._uncast(right)
+
+    def _drop_cast(self, arguments: tree_sitter.Node, at: int) -> None:
         """Kernels handed over as `(void*)kernel` keep their type: the launch has to know the parameters."""
-        if not arguments.named_children:
-            return
-        first = arguments.named_children[0]
+        if len(arguments.named_children) > at:
+            self._uncast(arguments.named_children[at])
+
+    def _uncast(self, first: tree_sitter.Node) -> None:
         inner = first
         if first.type == "cast_expression":
             value = first.child_by_field_name("value")
@@ -274,6 +286,40 @@ class _Rewriter:
         self._replace(node, text)
 
 
+def _in_one_place(source: str) -> str:
+    """`__grid_constant__` parameters become references: their address is the same in all threads, and of none of them.
+
+    So a tensor map that lies in a thread's own memory, as every other parameter does, is told from one that may be
+    used. Texts without tensor maps stay as they are: nothing in them asks where a parameter lies.
+    """
+    code = code_only(source)
+    if "CUtensorMap" not in code:
+        return source
+    places = [_name_of_parameter(code, found.end()) for found in re.finditer(r"\b__grid_constant__\b", code)]
+    for place in sorted({place for place in places if place is not None}, reverse=True):
+        source = f"{source[:place]}&{source[place:]}"
+    return source
+
+
+def _name_of_parameter(code: str, start: int) -> int | None:
+    """Where a parameter's name begins, or its type ends where it has none; `start` is inside of its declaration."""
+    depth = 0
+    for end in range(start, len(code)):
+        if depth == 0 and code[end] in ",)=":
+            break
+        depth += (code[end] in "<([{") - (code[end] in ">)]}")
+    else:
+        return None
+    names = list(re.finditer(r"\b[A-Za-z_]\w*\b", code[start:end]))
+    names = [name for name in names if name[0] not in _PARTS_OF_TYPES]
+    if not names or "&" in code[start:end]:
+        return None
+    last = names[-1]
+    behind = code[start : start + last.start()].rstrip()
+    named = len(names) > 1 and not behind.endswith(("::", "<", ",")) and not code[start + last.end() : end].strip()
+    return start + last.start() if named else end
+
+
 def _walk(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     """The node and everything below it, in the order of the text."""
     stack = [node]
@@ -307,6 +353,32 @@ def _parser() -> tree_sitter.Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
+def _with_cluster_dims(source: str) -> str:
+    """`__cluster_dims__(2)` of a kernel becomes its first statement, for no attribute of C++ reaches a launch."""
+    code, made, end = code_only(source), [], 0
+    for found in re.finditer(r"\b__cluster_dims__\s*(?=\()", code):
+        closing = _closing(code, found.end())
+        body = re.compile(r"[{;]").search(code, closing)
+        if body is None or body.group() == ";":
+            raise Unsupported("__cluster_dims__ away from the kernel's body", code.count("\n", 0, found.start()) + 1)
+        shape = " ".join(source[found.end() : closing].split())
+        written = source[found.start() : closing]
+        made += [source[end : found.start()], re.sub(r"[^\n\\]", " ", written), source[closing : body.end()]]
+        made.append(f" {_NAMESPACE}::cluster_dims{shape};")
+        end = body.end()
+    return "".join([*made, source[end:]])
+
+
+def _closing(code: str, opening: int) -> int:
+    """Behind the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for at in range(opening, len(code)):
+        depth += (code[at] == "(") - (code[at] == ")")
+        if depth == 0:
+            return at + 1
+    raise Unsupported("__cluster_dims__ that does not end", code.count("\n", 0, opening) + 1)
+
+
 def rewrite(source: str, *, exact_shared: bool = False) -> str:
     """The source as plain C++ with the same number of lines.
 
@@ -315,6 +387,7 @@ def rewrite(source: str, *, exact_shared: bool = False) -> str:
     mistake.
     """
     refuse_foreign_constructs(source)
-    text = _Rewriter(ptx.translated(source).encode(), exact_shared).run().decode()
+    text = ptx.translated(_in_one_place(source))
+    text = _Rewriter(_with_cluster_dims(text).encode(), exact_shared).run().decode()
     refuse_foreign_constructs(text, launches=True)
     return text

@@ -40,7 +40,8 @@ def allowed(*, debug: bool) -> frozenset[str]:
         r"\b(cudamaster_cpu_\w+)(?=\(|;)", (INCLUDE / "cudamaster_cpu" / "abi.h").read_text(encoding="utf-8")
     )
     api = re.findall(r"\b(cuda[A-Z]\w+)\(", (INCLUDE / "cudamaster_cpu" / "api.h").read_text(encoding="utf-8"))
-    listed = {"|".join(sorted(set(entries))), "|".join(sorted(set(api)))}
+    driver = re.findall(r"\b(cuTensorMap\w+)\(", (INCLUDE / "cudamaster_cpu" / "driver.h").read_text(encoding="utf-8"))
+    listed = {"|".join(sorted(set(names))) for names in (entries, api, driver)}
     listed |= {_BUILT_INS, _LIBM, _LIBM_MORE, _MEMORY, _STDIO, _COMPILER}
     if debug:
         listed.add(_SANITIZER)

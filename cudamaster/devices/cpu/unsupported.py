@@ -26,10 +26,13 @@ class Unsupported(Exception):
 _CONSTRUCTS: tuple[tuple[str, str], ...] = (
     (r"tex[123]D\w*|texCubemap\w*|texture|cudaTextureObject_t|cudaCreateTextureObject", "texture memory"),
     (r"surf[123]D\w*|surfCubemap\w*|cudaSurfaceObject_t|cudaCreateSurfaceObject", "surface memory"),
-    (r"__cluster_dims__|__block_size__|this_cluster|cluster_group|cudaLaunchAttributeCluster\w*", "block clusters"),
+    (r"__block_size__|cudaLaunchAttributePreferredClusterDimension", "clusters of a choice of sizes"),
     (r"__nv_fp8\w*|__nv_fp6\w*|__nv_fp4\w*", "narrow floating-point types"),
-    (r"__mbarrier_\w+|CUtensorMap|cuTensorMapEncode\w+", "mbarrier and tensor memory access"),
-    (r"cudaGraph\w+|cudaStreamBeginCapture\w*|cudaStreamEndCapture", "CUDA graphs"),
+    (r"__mbarrier_\w+", "mbarrier"),
+    (r"cuTensorMapEncodeIm2col\w*", "tensor maps in im2col mode"),
+    (r"CU_TENSOR_MAP_INTERLEAVE_(16|32)B", "interleaved tensor maps"),
+    (r"CU_TENSOR_MAP_SWIZZLE_128B_ATOM\w+", "swizzles of more than 16 bytes at a time"),
+    (r"CU_TENSOR_MAP_DATA_TYPE_(T?FLOAT32_FTZ|TFLOAT32|16U\w+)", "tensor maps that change values on their way"),
 )
 
 # Include paths that belong to CUDA. Those that are not in include/ are beyond this device.
@@ -44,12 +47,11 @@ _CUDA_HEADER = re.compile(
 _CUDA_NAME = re.compile(
     r"cuda(Array|Ipc|External|Graphics|MemPool|DeviceGetMemPool|DeviceGetDefaultMemPool|DeviceSetMemPool"
     r"|MallocFromPoolAsync|Malloc3D|MallocArray|MallocMipmapped|FreeArray|FreeMipmapped|Memcpy3D|MemcpyPeer|Memcpy2DTo"
-    r"|Memcpy2DFrom|MemcpyBatch|Memset3D|UserObject|StreamAttachMemAsync|StreamGetCaptureInfo|StreamIsCapturing"
+    r"|Memcpy2DFrom|MemcpyBatch|Memset3D|UserObject|StreamAttachMemAsync|StreamGetCaptureInfo|Graph"
     r"|StreamGetPriority|StreamGetFlags|StreamCaptureMode|ProfilerStart|ProfilerStop|Library|GetKernel"
     r"|GetDriverEntryPoint|GetFuncBySymbol|Pitched|Extent|ChannelFormat|CreateChannelDesc|LaunchAttribute"
     r"|DeviceEnablePeer|DeviceDisablePeer|DeviceCanAccessPeer|DeviceGetP2P|DeviceGetPCIBusId|DeviceGetByPCIBusId"
-    r"|MemAdvise|MemPrefetch|MemRangeGetAttribute|TriggerProgrammaticLaunchCompletion|GridDependencySynchronize"
-    r"|OccupancyMaxActiveClusters|OccupancyMaxPotentialClusterSize|OccupancyAvailableDynamicSMem"
+    r"|MemAdvise|MemPrefetch|MemRangeGetAttribute"
     r"|OccupancyMaxPotentialBlockSizeVariableSMem|FuncAttribute|DevAttr|Error)\w*"
     r"|cu(Init|Ctx|Module|Launch|Mem|Func|Device|Stream|Event)[A-Z]\w*|CU(device|context|module|function|stream)"
     r"|__cvta_\w+|__cluster\w+|__is(Shared|Global|Constant|Local|GridConstant)|__brkpt|__pm[0-3]|__prof_trigger"

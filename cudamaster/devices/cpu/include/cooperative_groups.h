@@ -128,6 +128,49 @@ class grid_group {
     dim3 block_index() const { return blockIdx; }
 };
 
+class cluster_group {
+  public:
+    struct arrival_token {};
+    static void sync() {
+        cudamaster_cpu_cluster_arrive(1);
+        cudamaster_cpu_cluster_wait();
+    }
+    static arrival_token barrier_arrive() {
+        cudamaster_cpu_cluster_arrive(1);
+        return {};
+    }
+    static void barrier_wait() { cudamaster_cpu_cluster_wait(); }
+    static void barrier_wait(arrival_token&&) { cudamaster_cpu_cluster_wait(); }
+    static unsigned int query_shared_rank(const void* place) { return cudamaster_cpu_rank_of(place); }
+    template <class Type> static Type* map_shared_rank(Type* place, int rank) {
+        return static_cast<Type*>(cudamaster_cpu_in_block(place, static_cast<unsigned int>(rank)));
+    }
+    static dim3 dim_blocks() { return cudamaster_cpu_cluster_shape(); }
+    static unsigned int num_blocks() {
+        dim3 shape = dim_blocks();
+        return shape.x * shape.y * shape.z;
+    }
+    static dim3 block_index() {
+        dim3 shape = dim_blocks();
+        return {blockIdx.x % shape.x, blockIdx.y % shape.y, blockIdx.z % shape.z};
+    }
+    static unsigned int block_rank() { return cudamaster_cpu_cluster_rank(); }
+    static dim3 dim_threads() {
+        dim3 shape = dim_blocks();
+        return {blockDim.x * shape.x, blockDim.y * shape.y, blockDim.z * shape.z};
+    }
+    static dim3 thread_index() {
+        dim3 block = block_index();
+        return {block.x * blockDim.x + threadIdx.x, block.y * blockDim.y + threadIdx.y,
+                block.z * blockDim.z + threadIdx.z};
+    }
+    static unsigned int thread_rank() {
+        return block_rank() * thread_block::num_threads() + thread_block::thread_rank();
+    }
+    static unsigned int num_threads() { return num_blocks() * thread_block::num_threads(); }
+    static unsigned int size() { return num_threads(); }
+};
+
 class coalesced_group : public details::LaneGroup {
   public:
     explicit coalesced_group(unsigned int mask) : LaneGroup(mask) {}
@@ -187,6 +230,9 @@ inline thread_block this_thread_block() {
     return {};
 }
 inline grid_group this_grid() {
+    return {};
+}
+inline cluster_group this_cluster() {
     return {};
 }
 inline coalesced_group coalesced_threads() {

@@ -41,7 +41,8 @@ _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
     *("cluster_ctarank", "cluster_nctarank"),
 )
-_SPECIAL = {f"%{name}": 32 for name in _REGISTERS_32} | {"%clock64": 64, "%globaltimer": 64, "%gridid": 64}
+_OTHER_REGISTERS = {"%is_explicit_cluster": 1, "%clock64": 64, "%globaltimer": 64, "%gridid": 64}
+_SPECIAL = {f"%{name}": 32 for name in _REGISTERS_32} | _OTHER_REGISTERS
 
 
 @dataclass(frozen=True)
@@ -267,9 +268,9 @@ class _Call:
 
     def _values(self, term: Term, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
         if slot.type == "[]":
-            if not isinstance(term, Address) or term.coordinates is not None:
+            if not isinstance(term, Address) or (term.coordinates is None) != (not slot.count):
                 raise _Mismatch
-            return [self._address(term)]
+            return [self._address(term), *self._coordinates(term, slot, choices)]
         if slot.type == "imm":
             if isinstance(term, Integer):
                 return [str(term.value)]
@@ -279,6 +280,14 @@ class _Call:
         kind = _type(slot, choices)
         width = _width(slot, choices)
         return [self._value(one, width, kind=kind, wider=slot.wider) for one in _elements(term, slot, choices)]
+
+    def _coordinates(self, address: Address, slot: Slot, choices: Mapping[str, str | None]) -> list[str]:
+        if address.coordinates is None:
+            return []
+        elements = address.coordinates.elements
+        if f".{len(elements)}d" != choices[slot.count]:
+            raise _Mismatch
+        return [f"cm_ptx::Coordinates{{{{{', '.join(self._value(one, 32, kind='s32') for one in elements)}}}}}"]
 
     def _given(self, term: Given) -> _Variable:
         operand = self.emitter.statement.operands[term.number]

@@ -7,8 +7,9 @@ A line of the texts below is one form of an instruction, much as the PTX manual 
 `[ ]` may be left out, `|` is a choice, and `:T` gives the choice a name. Operands: `=` is written; a type, or the name
 of a choice of types; `T*2` has twice the bits of T; `~T` may be a wider register; `T{V}` is a vector of as many as the
 choice V says, `T{4}` of four; `T?` may be missing; `=T|=pred?` are two destinations of which the second may be missing;
-`@` is written later, so the variable itself is handed over; `[]` is an address; `imm` a constant; `policy` a cache
-policy, which means nothing here; `cc` the carry flag, which is written nowhere.
+`@` is written later, so the variable itself is handed over; `[]` is an address, `[]{D}` one with as many coordinates as
+the choice D says; `imm` a constant; `policy` a cache policy, which means nothing here; `cc` the carry flag, which is
+written nowhere.
 
 Each becomes a call of one function in include/cudamaster_cpu/ptx/, with the modifiers as its template's arguments.
 """
@@ -188,6 +189,7 @@ st .mmio .relaxed .sys [.global] {_MEMORY} => [], ~T
 prefetch [.global|.local] .L1|.L2 => []
 prefetch .global .L2::evict_last|.L2::evict_normal => []
 prefetchu .L1 => []
+prefetch [.const|.param] .tensormap => []
 applypriority [.global] .L2::evict_normal => [], imm
 discard [.global] .L2 => [], imm
 createpolicy.fractional .L2::evict_last|.L2::evict_normal|.L2::evict_first|.L2::evict_unchanged \
@@ -217,6 +219,8 @@ mapa [.shared::cluster] .u32|.u64:T => =T, T, u32
 getctarank [.shared::cluster] .u32|.u64:T => =u32, T
 membar .cta|.gl|.sys =>
 fence [.sc|.acq_rel|.acquire|.release] {_SCOPES} =>
+fence.proxy .tensormap::generic .release {_SCOPES} =>
+fence.proxy .tensormap::generic .acquire {_SCOPES} => [], imm
 fence.proxy .alias|.async|.async.global|.async.shared::cta|.async.shared::cluster =>
 nanosleep .u32 => u32
 exit =>
@@ -344,6 +348,24 @@ def _bulk_reductions() -> str:
     return "\n".join(lines)
 
 
+def _tensor_copies() -> str:
+    """Copies of boxes, in tile mode."""
+    box, hint = ".1d|.2d|.3d|.4d|.5d:D", "[.L2::cache_hint]"
+    operations = ".add|.min|.max|.inc|.dec|.and|.or|.xor"
+    into = ".shared::cluster|.shared::cta .global [.tile] .mbarrier::complete_tx::bytes"
+    to_blocks = ".shared::cluster .global [.tile] .mbarrier::complete_tx::bytes .multicast::cluster"
+    out = ".global .shared::cta"
+    return "\n".join(
+        (
+            f"cp.async.bulk.tensor {box} {into} {hint} => [], []{{D}}, [], policy?",
+            f"cp.async.bulk.tensor {box} {to_blocks} {hint} => [], []{{D}}, [], b16, policy?",
+            f"cp.async.bulk.tensor {box} {out} [.tile] .bulk_group {hint} => []{{D}}, [], policy?",
+            f"cp.reduce.async.bulk.tensor {box} {out} {operations} [.tile] .bulk_group {hint} => []{{D}}, [], policy?",
+            f"cp.async.bulk.prefetch.tensor {box} .L2 .global [.tile] {hint} => []{{D}}, policy?",
+        )
+    )
+
+
 _TO_SHARED = ".shared|.shared::cta .global [.L2::cache_hint] [.L2::64B|.L2::128B|.L2::256B]"
 _COPIES = f"""
 cp.async .ca|.cg {_TO_SHARED} => [], [], imm
@@ -357,9 +379,19 @@ cp.async.bulk .shared::cluster|.shared::cta .global|.shared::cta .mbarrier::comp
 => [], [], u32, [], policy?
 cp.async.bulk .shared::cluster .global .mbarrier::complete_tx::bytes .multicast::cluster [.L2::cache_hint] \
 => [], [], u32, [], b16, policy?
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .b32|.b64|.u32|.u64|.s32|.s64|.f32|.f64:T => [], T, []
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .v2 .b32|.b64|.u32|.u64|.s32|.s64|.f32|.f64:T \
+=> [], T{{2}}, []
+st.async [.weak] [.shared::cluster] .mbarrier::complete_tx::bytes .v4 .b32|.u32|.s32|.f32:T => [], T{{4}}, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .inc|.dec|.min|.max|.add .u32:T \
+=> [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .min|.max|.add .s32:T => [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .and|.or|.xor .b32:T => [], T, []
+red.async [.relaxed] [.cluster] [.shared::cluster] .mbarrier::complete_tx::bytes .add .u64:T => [], T, []
 cp.async.bulk .global .shared::cta .bulk_group [.L2::cache_hint] => [], [], u32, policy?
 {_bulk_reductions()}
 cp.async.bulk.prefetch .L2 .global [.L2::cache_hint] => [], u32, policy?
+{_tensor_copies()}
 cp.async.bulk.commit_group =>
 cp.async.bulk.wait_group [.read] => imm
 cp.async.commit_group =>

@@ -37,8 +37,10 @@ void release_barrier(Worker& self) {
     case CUDAMASTER_CPU_SYNC_OR:
         barrier.result = barrier.count != 0;
         break;
-    case CUDAMASTER_CPU_SYNC_GRID:
+    case CUDAMASTER_CPU_SYNC_GRID: {
+        OutsideOfCluster outside(self);
         grid_wait(*self.job);
+    }
         if (self.job->failed.load(std::memory_order_relaxed))
             abandon_block(self);
         break;
@@ -81,29 +83,41 @@ int release_numbered(Worker& self, NumberedBarrier& barrier) {
 }
 
 // Complete with all who have not ended.
-void settle_cluster(Worker& self) {
-    ClusterBarrier& cluster = self.cluster;
-    if (!cluster.arrived || cluster.arrived - cluster.arrived_exited + self.exited != self.total)
+void settle_cluster(Cluster& cluster) {
+    if (!cluster.arrived || missing_in_cluster(cluster))
         return;
     ++cluster.phase;
     cluster.arrived = cluster.arrived_exited = 0;
-    // Threads that have ended have come, too.
-    for (unsigned thread = 0; thread < self.total; ++thread)
-        if (self.warps[thread / kWarp].exited >> thread % kWarp & 1)
-            observe::mbarrier_arrives(self, &cluster, thread);
-    observe::mbarrier_completes(self, &cluster);
-    self.ready.append(cluster.waiting);
+    for (unsigned rank = 0; rank < cluster.size; ++rank) {
+        Worker& member = *cluster.members[rank];
+        // Threads that have ended have come, too.
+        for (unsigned thread = 0; thread < member.total; ++thread)
+            if (member.warps[thread / kWarp].exited >> thread % kWarp & 1)
+                observe::cluster_arrives(member, thread);
+    }
+    observe::cluster_completes(cluster);
+    for (unsigned rank = 0; rank < cluster.size; ++rank)
+        cluster.members[rank]->ready.append(cluster.members[rank]->at_cluster);
 }
 
 } // namespace
 
 // The running thread has ended.
 void leave_cluster(Worker& self) {
-    ClusterBarrier& cluster = self.cluster;
-    if (cluster.came_to.empty())
+    Cluster& cluster = *self.cluster;
+    if (!cluster.arrived)
         return;
-    cluster.arrived_exited += cluster.came_to[self.linear] == cluster.phase + 1;
-    settle_cluster(self);
+    cluster.arrived_exited += !self.came_to.empty() && self.came_to[self.linear] == cluster.phase + 1;
+    settle_cluster(cluster);
+}
+
+unsigned missing_in_cluster(const Cluster& cluster) {
+    unsigned total = 0, exited = 0;
+    for (unsigned rank = 0; rank < cluster.size; ++rank) {
+        total += cluster.members[rank]->total;
+        exited += cluster.members[rank]->exited;
+    }
+    return total - exited - (cluster.arrived - cluster.arrived_exited);
 }
 
 void release_numbered_without_exited(Worker& self) {
@@ -160,34 +174,34 @@ int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind,
 void cudamaster_cpu_cluster_arrive(int tells) {
     observe::uncounted("a barrier of a cluster");
     Worker& self = *worker;
-    ClusterBarrier& cluster = self.cluster;
-    if (cluster.came_to.empty())
-        cluster.came_to.resize(self.total);
-    unsigned& came_to = cluster.came_to[self.linear];
+    Cluster& cluster = *self.cluster;
+    if (self.came_to.empty())
+        self.came_to.resize(self.total);
+    unsigned& came_to = self.came_to[self.linear];
     if (came_to)
         fail_block("barrier.cluster.arrive twice without barrier.cluster.wait");
     came_to = cluster.phase + 1;
     ++cluster.arrived;
     if (tells)
-        observe::mbarrier_arrives(self, &cluster, self.linear);
-    settle_cluster(self);
+        observe::cluster_arrives(self, self.linear);
+    settle_cluster(cluster);
 }
 
 void cudamaster_cpu_cluster_wait() {
     Worker& self = *worker;
-    ClusterBarrier& cluster = self.cluster;
-    if (cluster.came_to.empty() || !cluster.came_to[self.linear])
+    Cluster& cluster = *self.cluster;
+    if (self.came_to.empty() || !self.came_to[self.linear])
         fail_block("barrier.cluster.wait without barrier.cluster.arrive");
-    if (cluster.phase < cluster.came_to[self.linear]) {
+    if (cluster.phase < self.came_to[self.linear]) {
         Fibre* me = self.current;
-        cluster.waiting.push(me);
+        self.at_cluster.push(me);
         me->wait = Wait::kCluster;
         me->operation = "barrier.cluster.wait";
         me->mask = 0;
         block_current(self, me);
     }
-    cluster.came_to[self.linear] = 0;
-    observe::mbarrier_passes(self, &cluster, self.linear);
+    self.came_to[self.linear] = 0;
+    observe::cluster_passes(self, self.linear);
 }
 
 int cudamaster_cpu_barrier(int kind, int predicate) {

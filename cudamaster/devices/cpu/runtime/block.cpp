@@ -54,6 +54,8 @@ void abandon_threads(Worker& self) {
     self.left = {};
     self.asking = {};
     self.at_mbarriers = {};
+    self.at_cluster = {};
+    self.polling = false;
     self.barrier = {};
     for (NumberedBarrier& barrier : self.numbered)
         barrier = {};
@@ -75,6 +77,8 @@ void fibre_main() {
     __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
     Worker& self = *worker;
+    if (in_cluster(self))
+        observe::uncounted("a cluster of several blocks");
     for (;;) {
         Fibre* me = self.current;
         // A fibre that was idle is woken to start a thread, even where others are ready.
@@ -112,12 +116,20 @@ void fibre_main() {
     }
 }
 
-void run_block(Worker& self, unsigned long long block) {
+uint3 block_at(unsigned long long number) {
+    return {static_cast<unsigned>(number % gridDim.x), static_cast<unsigned>(number / gridDim.x % gridDim.y),
+            static_cast<unsigned>(number / gridDim.x / gridDim.y)};
+}
+
+void run_block(Worker& self, uint3 place, unsigned long long number) {
     Job& job = *self.job;
-    unsigned long long number = job.reversed ? job.blocks - 1 - block : block;
-    blockIdx = {static_cast<unsigned>(number % gridDim.x),
-                static_cast<unsigned>(number / gridDim.x % gridDim.y),
-                static_cast<unsigned>(number / gridDim.x / gridDim.y)};
+    blockIdx = place;
+    Cluster& cluster = *self.cluster;
+    cluster.members[self.rank] = &self;
+    if (in_cluster(self))
+        wait_for_turn(self);
+    else
+        cluster.phase = cluster.arrived = cluster.arrived_exited = cluster.begun = 0;
     self.started = 0;
     self.exited = 0;
     self.total = job.threads;
@@ -127,26 +139,36 @@ void run_block(Worker& self, unsigned long long block) {
     }
     set_index(self, 0);
     observe::block_begins(self, number);
-    self.running = true;
-    leave_home(self, take_idle(self));
-    self.running = false;
+    ++cluster.begun;
+    if (in_cluster(self))
+        begin_in_cluster(self);
+    self.block_failed = cluster.failed;
+    if (!self.block_failed) {
+        self.running = true;
+        leave_home(self, take_idle(self));
+        self.running = false;
+    }
     observe::block_ends(self);
     if (self.block_failed) {
-        if (!observe::gave_up(self))
+        if (!observe::gave_up(self) && !job.again.load())
             job.failed.store(true);
         abandon_threads(self);
     }
     renew_left(self);
-    self.cluster = {};
+    self.came_to.clear();
     drop_copies(self);
     end_bulks(self);
     end_wgmmas(self);
     self.block_failed = false;
-    free_exact_shared(self);
+    if (in_cluster(self))
+        end_in_cluster(self); // its shared memory stays for the others
+    else
+        free_exact_shared(self);
 }
 
 void abandon_block(Worker& self) {
     self.block_failed = true;
+    self.cluster->failed = in_cluster(self);
     go_home(self, self.current);
     __builtin_unreachable();
 }
@@ -171,6 +193,8 @@ void cudamaster_cpu_yield() {
     Fibre* to = nullptr;
     if (self.running) {
         // Threads that have not started come first: a waiting loop must not keep them out.
+        if (in_cluster(self) && share_turn(self, self.started == self.total && !self.ready.head))
+            return;
         if (self.started < self.total)
             to = take_idle(self);
         else if (self.ready.head)

@@ -2,26 +2,17 @@
 // is empty whenever anyone looks.
 #include "limits.h"
 #include "observe.h"
+#include "streams.h"
 
 #include <chrono>
 #include <cstring>
 #include <thread>
 
-struct CudamasterCpuStream {
-    unsigned flags;
-};
-
-struct CudamasterCpuEvent {
-    bool timed;
-    bool recorded;
-    std::chrono::steady_clock::time_point time;
-};
-
 using namespace executor;
 
 namespace {
 
-cudaError_t synchronise() {
+cudaError_t wait_for_all() {
     observe::synchronised();
     if (!canaries_intact())
         set_sticky_error(cudaErrorIllegalAddress);
@@ -31,7 +22,9 @@ cudaError_t synchronise() {
 } // namespace
 
 cudaError_t cudaDeviceSynchronize() {
-    return synchronise();
+    if (cudaError_t error = refuse_any_capture())
+        return report(error);
+    return wait_for_all();
 }
 cudaError_t cudaDeviceReset() {
     return report(cudaSuccess);
@@ -118,7 +111,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxBlocksPerMultiProcessor = kMaxBlocksPerMultiprocessor;
     properties->accessPolicyMaxWindowSize = 134213632;
     properties->reservedSharedMemPerBlock = kReservedShared;
-    properties->memoryPoolsSupported = 1;
+    properties->memoryPoolsSupported = properties->clusterLaunch = 1;
     return report(cudaSuccess);
 }
 
@@ -203,6 +196,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrManagedMemory:
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrClusterLaunch:
         *value = 1;
         break;
     default:
@@ -222,16 +216,23 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
     return cudaStreamCreateWithFlags(stream, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    if (stream)
+        forget_stream(stream);
     delete stream;
     return report(cudaSuccess);
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return synchronise();
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (cudaError_t error = refuse_capture(stream))
+        return report(error);
+    return wait_for_all();
 }
-cudaError_t cudaStreamQuery(cudaStream_t) {
-    return report(cudaSuccess);
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return report(refuse_capture(stream));
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    cudaError_t error = cudaSuccess;
+    if (capture_wait(stream, event, &error))
+        return report(error);
     return report(cudaSuccess);
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) {
@@ -245,10 +246,12 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
     callback(stream, cudaSuccess, data);
     return report(cudaSuccess);
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     // A CUDA host function runs on a thread of the driver's, and may not call the API.
-    std::thread(function, data).join();
-    return report(cudaSuccess);
+    return submit(stream, [=] {
+        std::thread(function, data).join();
+        return report(cudaSuccess);
+    });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -262,7 +265,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return report(cudaSuccess);
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (capture_event(event, stream))
+        return report(cudaSuccess);
     event->time = std::chrono::steady_clock::now();
     event->recorded = true;
     return report(cudaSuccess);
@@ -270,8 +275,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
     return cudaEventRecord(event, stream);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-    return synchronise();
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (event->capture && is_capturing(event->captured_in))
+        return report(refuse_capture(event->captured_in));
+    return wait_for_all();
 }
 cudaError_t cudaEventQuery(cudaEvent_t) {
     return report(cudaSuccess);

@@ -24,6 +24,7 @@ constexpr size_t kGuardBytes = 4096;
 constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kOptInShared = 227 << 10;
 constexpr int kFaultExitCode = 70;
+constexpr unsigned kMaxCluster = 16, kPortableCluster = 8;
 
 enum class Wait : unsigned char { kNone, kBarrier, kNumbered, kMbarrier, kCluster, kWarp, kActiveMask };
 
@@ -111,12 +112,27 @@ struct NumberedBarrier {
 };
 constexpr unsigned kNumberedBarriers = 16;
 
-// The barrier of a cluster. Threads come to it and wait for it in two steps.
-struct ClusterBarrier {
+struct Worker;
+
+// Blocks that are alive together and reach each other's shared memory. Each has an OS thread of its own, and these take
+// turns: one of them runs, until no thread of its block can go on. So nothing of a cluster is ever done at the same time, and
+// what is found in it does not depend on the machine. A block without others is a cluster of one.
+struct Cluster {
+    static constexpr unsigned kNobody = ~0u;
+    unsigned size = 1;
+    Worker* members[kMaxCluster] = {}; // by rank
+    bool failed = false;               // a block of it was given up: the others are, too
+    unsigned begun = 0;
+    void* observed = nullptr; // what an observer keeps of it
+    // Its barrier. Threads come to it and wait for it in two steps.
     unsigned phase = 0, arrived = 0;
     unsigned arrived_exited = 0; // of those some have ended since
-    FibreList waiting;
-    std::vector<unsigned> came_to; // by thread: the phase after that it has come to; 0 once it has waited
+    // Of the OS threads.
+    std::mutex mutex;
+    std::condition_variable gathered, passed[kMaxCluster];
+    unsigned waiting = 0, generation = 0; // where they gather
+    unsigned turn = kNobody;
+    unsigned long long number = 0; // of the cluster in the grid
 };
 
 // An asynchronous copy into shared memory: it takes place when its thread waits for it, and not before.
@@ -135,12 +151,19 @@ struct Copies {
     size_t landed = 0;          // before those in `pending`
 };
 
+// Bytes of a copy in bulk that lie side by side on both sides. Outside of a tensor there is no source.
+struct BulkPiece {
+    char* target;
+    const char* source;
+    unsigned bytes;
+};
 // A copy in bulk: for an mbarrier, or for a group of its thread. Or the arrival that a thread's single copies make.
 struct Bulk {
-    char* target = nullptr;
-    const char* source = nullptr;
-    unsigned bytes = 0;
+    std::vector<BulkPiece> pieces;
+    unsigned bytes = 0;     // of all pieces
+    unsigned char fill = 0; // of pieces without a source
     void* barrier = nullptr;
+    Worker* issuer = nullptr;
     unsigned thread = 0;
     const void* site = nullptr;
     bool arrives = false;
@@ -173,12 +196,18 @@ struct WgmmaGroups {
 // One launch as its workers share it.
 struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
+    dim3 shape{1, 1, 1};       // of a cluster
+    unsigned cluster_size = 1; // in blocks
+    std::vector<std::unique_ptr<Cluster>>
+        clusters; // of as many as run at a time, where they are of several blocks
     unsigned long long blocks = 0;
     unsigned threads = 0;
     unsigned long long chunk = 1;
     bool reversed = false;
     std::atomic<unsigned long long> next_block{0};
     std::atomic<bool> failed{false};
+    std::atomic<bool> again{false}; // a block has said that it is for clusters of another shape
+    dim3 wanted{};                  // which it is
     // Grid barrier of a cooperative launch.
     std::mutex grid_mutex;
     std::condition_variable grid_released;
@@ -204,7 +233,16 @@ struct Worker {
     bool running = false;
     bool block_failed = false;
     Barrier barrier;
-    ClusterBarrier cluster;
+    Cluster alone; // of blocks without others
+    Cluster* cluster = &alone;
+    unsigned rank = 0;
+    bool ended = false;   // the block has, and others of its cluster have not
+    bool polling = false; // a thread of it has let other blocks run
+    bool outside = false; // waits for other clusters
+    FibreList at_cluster; // threads at the barrier of the cluster
+    std::vector<unsigned>
+        came_to; // by thread: the cluster's phase after that it has come to; 0 once it has waited
+    unsigned yields = 0;
     NumberedBarrier numbered[kNumberedBarriers];
     bool numbered_used = false;
     std::vector<Copies> copies;          // by thread, where any has made one
@@ -245,7 +283,9 @@ bool in_stack_guard(const Worker& self, const void* address);
 [[noreturn]] void fibre_main();
 
 // block.cpp
-void run_block(Worker& self, unsigned long long block);
+// `place` is that of the block in the grid, `number` counts it there.
+void run_block(Worker& self, uint3 place, unsigned long long number);
+uint3 block_at(unsigned long long number);
 [[noreturn]] void abandon_block(Worker& self);
 
 // barrier.cpp
@@ -256,6 +296,34 @@ void release_barrier(Worker& self);
 void leave_grid(Job& job);
 void release_numbered_without_exited(Worker& self);
 void leave_cluster(Worker& self);
+unsigned missing_in_cluster(const Cluster& cluster); // threads at its barrier
+
+// cluster.cpp
+inline bool in_cluster(const Worker& self) {
+    return self.cluster->size > 1;
+}
+void run_clusters(Worker& self, Job& job, unsigned member);
+// The block's turn comes; it has prepared and begins; it ends for good.
+void wait_for_turn(Worker& self);
+void begin_in_cluster(Worker& self);
+void end_in_cluster(Worker& self);
+// No thread of the block can go on: others of its cluster run until one can. False where no block can go on.
+bool wait_for_cluster(Worker& self);
+// The others may run for a while, for a thread polls. False where there was no need or nobody could.
+bool share_turn(Worker& self, bool alone);
+// While the block waits for other clusters.
+class OutsideOfCluster {
+  public:
+    explicit OutsideOfCluster(Worker& self);
+    ~OutsideOfCluster();
+    OutsideOfCluster(const OutsideOfCluster&) = delete;
+    OutsideOfCluster& operator=(const OutsideOfCluster&) = delete;
+
+  private:
+    Worker& self_;
+};
+// Whose shared memory the place is in: the running block's own where it is nobody's.
+Worker& owner_of(const void* place);
 
 // copies.cpp
 void drop_copies(Worker& self);
@@ -264,8 +332,11 @@ size_t pending_copies(Worker& self);
 void land_copies_of(Worker& self, unsigned thread, size_t count);
 
 // mbarrier.cpp
-bool stalled_at_mbarriers(Worker& self);
+// Nobody can go on: copies come that threads of the block wait for; or its waits end without them, a few times.
+bool land_at_mbarriers(Worker& self);
+bool give_up_at_mbarriers(Worker& self);
 void end_bulks(Worker& self);
+void start_bulk(Bulk bulk);
 
 // wgmma.cpp
 void end_wgmmas(Worker& self);
@@ -282,6 +353,14 @@ void answer_active_mask(Worker& self);
 // shared.cpp
 void prepare_shared(Worker& self, size_t bytes);
 bool shared_intact(Worker& self, size_t bytes);
+// Of an exact allocation's alignment its shared address keeps so much.
+inline size_t kept_alignment(size_t bytes) {
+    size_t step = 16;
+    while (step <= bytes && step < 1024)
+        step *= 2;
+    return step;
+}
+bool holds_shared(const Worker& self, const void* place);
 // The block's static shared variable with that key, null where it has none yet; more than a block may have ends it.
 void* known_shared(const Worker& self, const void* key, size_t bytes);
 void free_exact_shared(Worker& self);

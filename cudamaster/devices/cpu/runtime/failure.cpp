@@ -26,9 +26,8 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
         std::snprintf(what, sizeof what, "waits in barrier %u that %u of %u threads never reach", fibre.mask,
                       expected - barrier.arrived, expected);
     } else if (fibre.wait == Wait::kCluster) {
-        std::snprintf(
-            what, sizeof what, "waits in %s for %u of %u threads that never arrive", fibre.operation,
-            self.total - self.exited - self.cluster.arrived + self.cluster.arrived_exited, self.total);
+        std::snprintf(what, sizeof what, "waits in %s for %u of %u threads that never arrive",
+                      fibre.operation, missing_in_cluster(*self.cluster), self.total * self.cluster->size);
     } else {
         std::snprintf(what, sizeof what, "waits in %s that %u of %u threads never reach", fibre.operation,
                       self.total - self.exited - self.barrier.arrived, self.total);
@@ -37,16 +36,13 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
     print_where(self.job->launch->kernel, what);
 }
 
-} // namespace
-
-void fail_deadlock(Worker& self) {
-    std::fprintf(stderr, "cuda device deadlock: no thread of the block can go on\n");
+// The first of each kind says it all.
+void describe_waits(const Worker& self) {
     const Fibre* first = nullptr;
     unsigned shown = 0;
     for (const auto& fibre : self.fibres) {
         if (fibre->wait == Wait::kNone)
             continue;
-        // The first of each kind says it all.
         if (first && first->wait == fibre->wait && first->mask == fibre->mask)
             continue;
         first = fibre.get();
@@ -54,6 +50,21 @@ void fail_deadlock(Worker& self) {
         if (++shown == 4)
             break;
     }
+}
+
+} // namespace
+
+void fail_deadlock(Worker& self) {
+    std::fprintf(stderr, "cuda device deadlock: no thread of the %s can go on\n",
+                 in_cluster(self) ? "cluster" : "block");
+    uint3 own = blockIdx;
+    for (unsigned rank = 0; rank < self.cluster->size; ++rank) {
+        const Worker& member = *self.cluster->members[rank];
+        blockIdx = &member == &self ? own : *member.block;
+        if (!member.ended)
+            describe_waits(member);
+    }
+    blockIdx = own;
     abandon_block(self);
 }
 

@@ -2,6 +2,7 @@
 #include "executor.h"
 #include "limits.h"
 #include "observe.h"
+#include "streams.h"
 
 #include <pthread.h>
 #include <algorithm>
@@ -21,6 +22,38 @@ std::mutex attributes_mutex;
 std::map<const void*, int>& dynamic_shared_limits() {
     static auto* limits = new std::map<const void*, int>;
     return *limits;
+}
+
+std::map<const void*, bool>& large_clusters() {
+    static auto* allowed = new std::map<const void*, bool>;
+    return *allowed;
+}
+
+bool allows_large_clusters(const void* function) {
+    std::lock_guard<std::mutex> lock(attributes_mutex);
+    for (const auto& [known, value] : large_clusters())
+        if (value && (!function || known == function))
+            return true;
+    return false;
+}
+
+// Of kernels with __cluster_dims__, once they have been launched.
+std::map<const void*, dim3>& own_clusters() {
+    static auto* shapes = new std::map<const void*, dim3>;
+    return *shapes;
+}
+
+const void* kernel_key(const CudamasterCpuLaunch& launch) {
+    return launch.function ? launch.function : reinterpret_cast<const void*>(launch.invoke);
+}
+
+// Of the launch's clusters; a kernel of which nobody knows yet says so when it runs.
+dim3 cluster_shape(const CudamasterCpuLaunch& launch) {
+    std::lock_guard<std::mutex> lock(attributes_mutex);
+    auto own = own_clusters().find(kernel_key(launch));
+    if (own != own_clusters().end())
+        return own->second;
+    return launch.cluster.x ? launch.cluster : dim3(1, 1, 1);
 }
 
 size_t dynamic_shared_limit(const void* function) {
@@ -86,16 +119,25 @@ void work_on(Worker& self, Job& job, unsigned long long own_block) {
     prepare_shared(self, launch.shared_bytes);
     blockDim = launch.block;
     gridDim = launch.grid;
-    if (launch.cooperative) {
-        run_block(self, own_block);
+    auto run = [&](unsigned long long block) {
+        unsigned long long number = job.reversed ? job.blocks - 1 - block : block;
+        run_block(self, block_at(number), number);
+    };
+    if (job.cluster_size > 1) {
+        run_clusters(self, job, static_cast<unsigned>(own_block));
+    } else if (launch.cooperative) {
+        run(own_block);
         leave_grid(job);
     } else {
-        while (!job.failed.load(std::memory_order_relaxed)) {
+        auto stops = [&] {
+            return job.failed.load(std::memory_order_relaxed) || job.again.load(std::memory_order_relaxed);
+        };
+        while (!stops()) {
             unsigned long long first = job.next_block.fetch_add(job.chunk, std::memory_order_relaxed);
             unsigned long long end = std::min(first + job.chunk, job.blocks);
-            for (; first < end && !job.failed.load(std::memory_order_relaxed); ++first)
+            for (; first < end && !stops(); ++first)
                 if (observe::wants_block(job, first))
-                    run_block(self, first);
+                    run(first);
             if (end >= job.blocks)
                 break;
         }
@@ -174,6 +216,13 @@ cudaError_t check(const CudamasterCpuLaunch& launch) {
         return cudaErrorInvalidConfiguration;
     if (launch.shared_bytes > dynamic_shared_limit(launch.function))
         return cudaErrorInvalidValue;
+    const dim3 shape = cluster_shape(launch), &said = launch.cluster;
+    if (said.x && (said.x != shape.x || said.y != shape.y || said.z != shape.z))
+        return cudaErrorInvalidClusterSize;
+    unsigned long long size = 1ull * shape.x * shape.y * shape.z;
+    if (!size || size > kMaxCluster || (size > kPortableCluster && !allows_large_clusters(launch.function)) ||
+        grid.x % shape.x || grid.y % shape.y || grid.z % shape.z)
+        return cudaErrorInvalidClusterSize;
     if (launch.cooperative) {
         int per_sm = 0;
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, launch.function, static_cast<int>(threads),
@@ -198,7 +247,8 @@ bool reversed_order() {
 
 using namespace executor;
 
-cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
+cudaError_t executor::run_launch(const CudamasterCpuLaunch& given) {
+    const CudamasterCpuLaunch* launch = &given;
     install_fault_handlers();
     if (worker) // a host function can't be reached from device code, but a callback that launches is an error
                 // too
@@ -209,12 +259,20 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
         return report(error);
     Job job;
     job.launch = launch;
+    job.shape = cluster_shape(*launch);
+    job.cluster_size = job.shape.x * job.shape.y * job.shape.z;
     job.blocks = 1ull * launch->grid.x * launch->grid.y * launch->grid.z;
     job.threads = launch->block.x * launch->block.y * launch->block.z;
     job.reversed = reversed_order();
-    unsigned workers = launch->cooperative
-                           ? static_cast<unsigned>(job.blocks)
-                           : static_cast<unsigned>(std::min<unsigned long long>(worker_count(), job.blocks));
+    unsigned long long together =
+        worker_count() * 1ull * job.cluster_size; // one block of a cluster runs at a time
+    unsigned workers =
+        static_cast<unsigned>(launch->cooperative ? job.blocks : std::min(together, job.blocks));
+    if (job.cluster_size > 1)
+        for (unsigned i = 0; i < workers / job.cluster_size; ++i) {
+            job.clusters.push_back(std::make_unique<Cluster>());
+            job.clusters.back()->size = job.cluster_size;
+        }
     job.chunk = std::clamp<unsigned long long>(job.blocks / (workers * 8ull), 1, 256);
 #if defined(CUDAMASTER_CPU_OBSERVED)
     job.chunk = std::min<unsigned long long>(job.chunk, 8); // few blocks of many may be observed
@@ -223,8 +281,17 @@ cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch) {
     for (unsigned pass = 0; observe::wants_pass(job, pass) && !job.failed.load(); ++pass) {
         job.next_block.store(0);
         run_job(job, workers);
+        if (job.again.load())
+            break;
     }
     observe::launch_ends(job);
+    if (job.again.load()) {
+        {
+            std::lock_guard<std::mutex> lock(attributes_mutex);
+            own_clusters()[kernel_key(*launch)] = job.wanted;
+        }
+        return run_launch(given);
+    }
     if (job.failed.load())
         set_sticky_error(cudaErrorLaunchFailure);
     return report(sticky_error());
@@ -238,6 +305,10 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
             return report(cudaErrorInvalidValue);
         std::lock_guard<std::mutex> lock(attributes_mutex);
         dynamic_shared_limits()[function] = value;
+    }
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+        std::lock_guard<std::mutex> lock(attributes_mutex);
+        large_clusters()[function] = value != 0;
     }
     return report(cudaSuccess);
 }
@@ -266,6 +337,40 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
     // Each block takes 1 KB of shared memory for the system.
     size_t shared = shared_bytes + kReservedShared;
     *blocks = std::min(fit, static_cast<int>(kSharedPerMultiprocessor / shared));
+    return report(cudaSuccess);
+}
+
+cudaError_t cudamaster_cpu_active_clusters(int* clusters, const void* function,
+                                           const cudaLaunchConfig_t* config) {
+    *clusters = 0;
+    unsigned long long size = 1;
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+            const auto& shape = config->attrs[i].val.clusterDim;
+            size = 1ull * shape.x * shape.y * shape.z;
+        }
+    int blocks = 0;
+    if (cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, function, static_cast<int>(config->blockDim.x * config->blockDim.y * config->blockDim.z),
+            config->dynamicSmemBytes))
+        return error;
+    if (!size || size > (allows_large_clusters(function) ? kMaxCluster : kPortableCluster))
+        return report(cudaErrorInvalidClusterSize);
+    *clusters = static_cast<int>(static_cast<unsigned>(blocks * kMultiprocessors) / size);
+    return report(cudaSuccess);
+}
+
+cudaError_t cudamaster_cpu_cluster_size(int* blocks, const void* function, const cudaLaunchConfig_t*) {
+    *blocks = static_cast<int>(allows_large_clusters(function) ? kMaxCluster : kPortableCluster);
+    return report(cudaSuccess);
+}
+
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*, int blocks, int) {
+    *bytes = 0;
+    if (blocks <= 0)
+        return report(cudaErrorInvalidValue);
+    size_t share = kSharedPerMultiprocessor / static_cast<unsigned>(blocks);
+    *bytes = share > kReservedShared ? std::min(share - kReservedShared, kOptInShared) : 0;
     return report(cudaSuccess);
 }
 

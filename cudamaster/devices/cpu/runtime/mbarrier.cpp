@@ -49,7 +49,7 @@ void put(void* place, const Phase& phase) {
                      static_cast<unsigned long long>(phase.parity) << 63;
 }
 
-// A phase that is complete gives way to the next one, and wakes who waits for it.
+// A phase that is complete gives way to the next one, and wakes who waits for it: threads of the block that it belongs to.
 void settle(Worker& self, void* place, Phase phase) {
     if (phase.pending || phase.bytes) {
         put(place, phase);
@@ -58,7 +58,8 @@ void settle(Worker& self, void* place, Phase phase) {
     phase.parity ^= 1;
     phase.pending = phase.expected;
     put(place, phase);
-    self.stalls = 0;
+    for (unsigned i = 0; i < self.cluster->size; ++i)
+        self.cluster->members[i]->stalls = 0;
     observe::mbarrier_completes(self, place);
     FibreList others;
     while (self.at_mbarriers.head) {
@@ -87,16 +88,29 @@ void take_arrivals(Phase& phase, unsigned count) {
     phase.pending -= count;
 }
 
-void write_to(const Bulk& bulk, const char* content) {
-    if (bulk.reduce)
-        bulk.reduce(bulk.target, content, bulk.bytes);
+void write_piece(const Bulk& bulk, const BulkPiece& piece, const char* content) {
+    if (!content)
+        std::memset(piece.target, bulk.fill, piece.bytes);
+    else if (bulk.reduce)
+        bulk.reduce(piece.target, content, piece.bytes);
     else
-        std::memcpy(bulk.target, content, bulk.bytes);
+        std::memcpy(piece.target, content, piece.bytes);
 }
 
-void land(Worker& self, const Bulk& bulk) {
-    write_to(bulk, bulk.source);
-    observe::bulk_lands(self, bulk);
+void write_pieces(const Bulk& bulk) {
+    const char* content = bulk.content.data();
+    for (const BulkPiece& piece : bulk.pieces) {
+        write_piece(bulk, piece, bulk.taken ? content : piece.source);
+        content += bulk.taken ? piece.bytes : 0;
+    }
+}
+
+void land(const Bulk& bulk) {
+    const char* source = bulk.pieces.front().source;
+    if (!bulk.taken && source && owner_of(source).ended)
+        fail_block("a block of the cluster has ended while a copy out of its shared memory was on its way");
+    write_pieces(bulk);
+    observe::bulk_lands(*bulk.issuer, bulk);
 }
 
 // Copies for one mbarrier, in their order.
@@ -106,14 +120,14 @@ void land_for(Worker& self, void* place) {
             ++i;
             continue;
         }
-        Bulk bulk = self.bulks[i];
+        Bulk bulk = std::move(self.bulks[i]);
         self.bulks.erase(self.bulks.begin() + static_cast<long>(i));
         Phase phase = phase_at(place);
         if (bulk.arrives) {
             land_copies_of(self, bulk.thread, bulk.copies);
             take_arrivals(phase, 1);
         } else {
-            land(self, bulk);
+            land(bulk);
             change_bytes(place, phase, -static_cast<long long>(bulk.bytes));
         }
         settle(self, place, phase);
@@ -134,46 +148,60 @@ void check_bulk(const void* target, const void* source, unsigned bytes) {
 void take_source(Worker& self, Bulk& bulk) {
     if (bulk.taken)
         return;
-    bulk.content.assign(bulk.source, bulk.source + bulk.bytes);
+    for (const BulkPiece& piece : bulk.pieces)
+        bulk.content.insert(bulk.content.end(), piece.source, piece.source + piece.bytes);
     bulk.taken = true;
     observe::bulk_lands(self, bulk);
 }
 
-void write_out(const Bulk& bulk) {
-    write_to(bulk, bulk.content.data());
-}
-
-Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
-               const void* site) {
+Bulk bulk_of(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
+             const void* site) {
     Bulk bulk;
-    bulk.target = static_cast<char*>(target);
-    bulk.source = static_cast<const char*>(source);
+    bulk.pieces = {{static_cast<char*>(target), static_cast<const char*>(source), bytes}};
     bulk.bytes = bytes;
     bulk.barrier = place;
     bulk.reduce = reduce;
+    bulk.issuer = worker;
     bulk.thread = worker->linear;
     bulk.site = site;
     return bulk;
 }
 
-void start(Worker& self, const Bulk& bulk) {
-    check_bulk(bulk.target, bulk.source, bulk.bytes);
-    if (bulk.barrier)
-        phase_at(bulk.barrier);
+Bulk bulk_copy(void* target, const void* source, unsigned bytes, void* place, CudamasterCpuReduce reduce,
+               const void* site) {
+    check_bulk(target, source, bytes);
+    return bulk_of(target, source, bytes, place, reduce, site);
+}
+
+// On its way to an mbarrier.
+void set_off(Bulk bulk) {
+    Worker& self = *worker;
+    phase_at(bulk.barrier);
     observe::bulk_starts(self, bulk);
-    if (!bulk.barrier) {
-        own_groups(self).pending.push_back(bulk);
-        return;
-    }
     observe::mbarrier_arrives(self, bulk.barrier, self.linear); // who waits for it knows of the copy
-    self.bulks.push_back(bulk);
+    owner_of(bulk.barrier).bulks.push_back(std::move(bulk));
+}
+
+// Of one whose phase changes from afar.
+void settle_at(void* place, const Phase& phase) {
+    settle(owner_of(place), place, phase);
 }
 
 } // namespace
 
-// Nobody can go on: what threads wait for at mbarriers comes now, and where nothing comes their waits end without it, as
-// waits of the hardware do after a while. Whether anybody can go on now.
-bool stalled_at_mbarriers(Worker& self) {
+void start_bulk(Bulk bulk) {
+    if (bulk.barrier) {
+        if (&owner_of(bulk.barrier) != &owner_of(bulk.pieces.front().target))
+            fail_block("a copy in bulk with an mbarrier of another block than its target's");
+        set_off(std::move(bulk));
+        return;
+    }
+    observe::bulk_starts(*worker, bulk);
+    own_groups(*worker).pending.push_back(std::move(bulk));
+}
+
+// What threads wait for at mbarriers comes now. Whether anybody can go on then.
+bool land_at_mbarriers(Worker& self) {
     std::vector<void*> places;
     for (Fibre* fibre = self.at_mbarriers.head; fibre; fibre = fibre->next)
         places.push_back(const_cast<void*>(fibre->site));
@@ -182,6 +210,11 @@ bool stalled_at_mbarriers(Worker& self) {
         if (self.ready.head)
             return true;
     }
+    return false;
+}
+
+// Where nothing comes the waits end without it, as waits of the hardware do after a while.
+bool give_up_at_mbarriers(Worker& self) {
     if (!self.at_mbarriers.head || self.stalls++ >= kMostStalls)
         return false;
     for (Fibre* fibre = self.at_mbarriers.head; fibre; fibre = fibre->next)
@@ -196,7 +229,7 @@ void end_bulks(Worker& self) {
     for (BulkGroups& groups : self.bulk_groups) {
         for (Bulk& bulk : groups.pending)
             if (bulk.taken && !self.block_failed)
-                write_out(bulk);
+                write_pieces(bulk);
         groups = {};
     }
 }
@@ -206,7 +239,7 @@ void describe_mbarrier(const void* place, unsigned parity, char* text, size_t by
     std::snprintf(text, bytes,
                   "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
                   "%d bytes are missing",
-                  cudamaster_cpu_shared_address(place), parity, phase.pending, phase.bytes);
+                  cudamaster_cpu_shared_address(place) & 0xffffffu, parity, phase.pending, phase.bytes);
 }
 
 } // namespace executor
@@ -234,7 +267,7 @@ void cudamaster_cpu_mbarrier_inval(void* place) {
 void cudamaster_cpu_mbarrier_bytes(void* place, long long by) {
     Phase phase = phase_at(place);
     change_bytes(place, phase, by);
-    settle(*worker, place, phase);
+    settle_at(place, phase);
 }
 
 unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, unsigned bytes, int how) {
@@ -251,12 +284,14 @@ unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, u
             fail_block("mbarrier.arrive_drop by the last who is expected");
         phase.expected -= count;
     }
-    settle(self, place, phase);
+    settle_at(place, phase);
     return state;
 }
 
 int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     Worker& self = *worker;
+    if (&owner_of(place) != &self)
+        fail_block("a wait at an mbarrier of another block of the cluster");
     if (phase_at(place).parity == parity && !blocks && ++self.polls % kMostPolls == 0)
         land_for(self, place);
     if (phase_at(place).parity != parity) {
@@ -296,18 +331,31 @@ void cudamaster_cpu_copy_arrive(void* place, int counted) {
 }
 
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned bytes, void* place) {
-    start(*worker, bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
+    start_bulk(bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned bytes) {
     observe::uncounted("cp.async.bulk");
-    start(*worker, bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
+    start_bulk(bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned bytes, void* place,
                                 CudamasterCpuReduce reduce) {
     observe::uncounted("cp.reduce.async.bulk");
-    start(*worker, bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
+    start_bulk(bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
+}
+
+void cudamaster_cpu_store_async(void* target, const void* content, unsigned bytes, void* place,
+                                CudamasterCpuReduce reduce) {
+    observe::uncounted("st.async");
+    if (reinterpret_cast<uintptr_t>(target) % bytes)
+        fail_block("st.async or red.async at an address that is no multiple of its size");
+    if (&owner_of(target) != &owner_of(place))
+        fail_block("st.async or red.async with an mbarrier of another block than its target's");
+    Bulk bulk = bulk_of(target, nullptr, bytes, place, reduce, __builtin_return_address(0));
+    bulk.content.assign(static_cast<const char*>(content), static_cast<const char*>(content) + bytes);
+    bulk.taken = true;
+    set_off(std::move(bulk));
 }
 
 void cudamaster_cpu_bulk_commit() {
@@ -326,7 +374,7 @@ void cudamaster_cpu_bulk_wait(unsigned groups_left, int read_only) {
     if (read_only)
         return;
     for (size_t i = 0; i < count; ++i)
-        write_out(groups.pending[i]);
+        write_pieces(groups.pending[i]);
     groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
     groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
     for (size_t& end : groups.ends)

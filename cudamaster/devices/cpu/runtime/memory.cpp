@@ -9,6 +9,7 @@
 // at most, hold a pattern that is NaN as float, half and bf16, and that is checked when it
 // closes, for memory that is never closed when the device synchronises.
 #include "observe.h"
+#include "streams.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -375,7 +376,14 @@ using namespace executor;
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
     return report(allocate(pointer, bytes, Kind::kDevice));
 }
-cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
+// In a capture the memory is the graph's: it is there from now on, and goes with the last that was made of the graph.
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
+    if (is_capturing(stream)) {
+        if (cudaError_t error = allocate(pointer, bytes, Kind::kDevice))
+            return report(error);
+        stream->capture->graph->memory->push_back(*pointer);
+        return submit(stream, [] { return cudaSuccess; });
+    }
     return cudaMalloc(pointer, bytes);
 }
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
@@ -387,7 +395,9 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 cudaError_t cudaFree(void* pointer) {
     return report(release(pointer));
 }
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) {
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+    if (is_capturing(stream)) // of the graph's own memory there is nothing to do
+        return submit(stream, [] { return cudaSuccess; });
     return cudaFree(pointer);
 }
 cudaError_t cudaFreeHost(void* pointer) {
@@ -447,8 +457,8 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
 }
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
-    return cudaMemcpy(target, source, bytes, kind);
+                            cudaStream_t stream) {
+    return submit(stream, [=] { return cudaMemcpy(target, source, bytes, kind); });
 }
 
 cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch,
@@ -467,8 +477,10 @@ cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, 
 }
 
 cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
-    return cudaMemcpy2D(target, target_pitch, source, source_pitch, width, height, kind);
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    return submit(stream, [=] {
+        return cudaMemcpy2D(target, target_pitch, source, source_pitch, width, height, kind);
+    });
 }
 
 static cudaError_t fill(void* target, int value, size_t bytes, size_t whole) {
@@ -488,8 +500,8 @@ cudaError_t cudaMemset(void* target, int value, size_t bytes) {
     return fill(target, value, bytes, bytes);
 }
 
-cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
-    return cudaMemset(target, value, bytes);
+cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
+    return submit(stream, [=] { return cudaMemset(target, value, bytes); });
 }
 
 cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, size_t height) {
@@ -504,6 +516,6 @@ cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, si
 }
 
 cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t) {
-    return cudaMemset2D(target, pitch, value, width, height);
+                              cudaStream_t stream) {
+    return submit(stream, [=] { return cudaMemset2D(target, pitch, value, width, height); });
 }

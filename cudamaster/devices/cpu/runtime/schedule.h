@@ -72,7 +72,9 @@ inline Fibre* next_fibre(Worker& self) {
         if (self.ready.head)
             return self.ready.pop();
     }
-    if (self.at_mbarriers.head && stalled_at_mbarriers(self))
+    if (in_cluster(self))
+        return wait_for_cluster(self) ? self.ready.pop() : nullptr;
+    if (self.at_mbarriers.head && (land_at_mbarriers(self) || give_up_at_mbarriers(self)))
         return self.ready.pop();
     return nullptr;
 }

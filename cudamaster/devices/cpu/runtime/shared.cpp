@@ -4,6 +4,7 @@
 
 #include <link.h>
 #include <sys/mman.h>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -113,36 +114,47 @@ using namespace executor;
 
 // The window is as large as the arena, so that all of it fits descriptors of matrices, and addresses keep their alignment.
 // Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
-// exact allocations, those of 1 KB and more at multiples of 1 KB where they lie at such.
-constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 24, kPageMask = 4095;
+// exact allocations, which keep their alignment as far as their size reaches: up to 1 KB.
+constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 30, kPageMask = 4095;
+// Bits of an address that mapa gives: the rank of its block and 1. Addresses of the block's own have none.
+constexpr unsigned kRankShift = 24;
+constexpr unsigned long long kOffsetMask = (1ull << kRankShift) - 1;
 constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
 #if defined(__SANITIZE_ADDRESS__) || defined(CUDAMASTER_CPU_CHECKED)
-constexpr unsigned long long kVariablesWindow = kSharedArena; // those outside of functions: beyond it
+constexpr bool kExactVariables = true; // and those outside of functions come behind the window
 #else
-constexpr unsigned long long kVariablesWindow = 0;
+constexpr bool kExactVariables = false;
 #endif
 
-static unsigned long long dynamic_begin(const Worker& self) {
+// The same in all blocks of a launch.
+static unsigned long long dynamic_begin() {
     return static_cast<unsigned long long>(reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) -
-                                           self.shared_arena);
+                                           worker->shared_arena);
 }
 
 static unsigned long long variables_begin(const Worker& self) {
-    return kVariablesWindow + 4096 + (self.variables & kPageMask);
+    // Thread-local variables are those of all kernels of the program: where they reach into the dynamic arrays, they come
+    // behind the window.
+    unsigned long long begin = 4096 + (self.variables & kPageMask);
+    bool behind = kExactVariables || begin + self.variable_bytes > dynamic_begin();
+    return behind ? kSharedArena + begin : begin;
 }
 
 // Where an exact allocation begins that comes behind `end`.
 static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigned long long end) {
-    unsigned long long step = shared.bytes >= 1024 ? 1024 : 16;
+    unsigned long long step = kept_alignment(shared.bytes);
     unsigned long long phase = reinterpret_cast<uintptr_t>(shared.memory) % step;
     return (end + step - 1 - phase) / step * step + phase;
 }
 
-unsigned int cudamaster_cpu_shared_address(const void* place) {
-    const Worker& self = *worker;
+static unsigned long long ranked(const Worker& of) {
+    return &of == worker ? 0 : (of.rank + 1ull) << kRankShift;
+}
+
+// In the window of that block.
+static unsigned address_in(const Worker& self, const void* place) {
     const char* byte = static_cast<const char*>(place);
-    if (byte >= reinterpret_cast<char*>(cudamaster_cpu_dynamic_shared) &&
-        byte <= self.shared_arena + kSharedArena)
+    if (byte >= self.shared_arena + dynamic_begin() && byte <= self.shared_arena + kSharedArena)
         return static_cast<unsigned>(byte - self.shared_arena);
     unsigned long long end = kVariablesBegin;
     for (const auto& shared : self.exact_shared) {
@@ -158,9 +170,15 @@ unsigned int cudamaster_cpu_shared_address(const void* place) {
     return static_cast<unsigned>(kNowhere | (reinterpret_cast<uintptr_t>(place) & kPageMask));
 }
 
-void* cudamaster_cpu_shared_place(unsigned long long address) {
-    const Worker& self = *worker;
-    if (address >= dynamic_begin(self) && address < kSharedArena)
+unsigned int cudamaster_cpu_shared_address(const void* place) {
+    const Worker& owner = owner_of(place);
+    unsigned address = address_in(owner, place);
+    return address >= kNowhere ? address : static_cast<unsigned>(address | ranked(owner));
+}
+
+// Null where there is nothing.
+static void* place_in(const Worker& self, unsigned long long address) {
+    if (address >= dynamic_begin() && address < kSharedArena)
         return self.shared_arena + address;
     unsigned long long end = kVariablesBegin;
     for (const auto& shared : self.exact_shared) {
@@ -169,16 +187,74 @@ void* cudamaster_cpu_shared_place(unsigned long long address) {
             return static_cast<char*>(shared.memory) + (address - begin);
         end = begin + shared.bytes + kGap;
     }
-    if (address - variables_begin(self) < self.variable_bytes)
-        return reinterpret_cast<void*>(self.variables + (address - variables_begin(self)));
+    unsigned long long begin = variables_begin(self);
+    if (!kExactVariables && address < begin && begin >= kSharedArena)
+        address += kSharedArena; // a descriptor of a matrix has no more bits than the window
+    if (address - begin < self.variable_bytes)
+        return reinterpret_cast<void*>(self.variables + (address - begin));
+    return nullptr;
+}
+
+static bool has_rank(unsigned long long address) {
+    unsigned long long rank = address >> kRankShift;
+    return rank && rank <= worker->cluster->size;
+}
+
+// Whose address it is.
+static Worker& block_of_address(unsigned long long address) {
+    return has_rank(address) ? *worker->cluster->members[(address >> kRankShift) - 1] : *worker;
+}
+
+void* cudamaster_cpu_cluster_place(unsigned long long address) {
+    const Worker& block = block_of_address(address);
+    if (block.ended)
+        fail_block("an access to the shared memory of a block of the cluster that has ended");
+    if (void* place = place_in(block, has_rank(address) ? address & kOffsetMask : address))
+        return place;
     fail_block(
         "an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
 }
 
+void* cudamaster_cpu_shared_place(unsigned long long address) {
+    if (&block_of_address(address) != worker)
+        fail_block("an address of another block's shared memory without .shared::cluster");
+    return cudamaster_cpu_cluster_place(address);
+}
+
+bool executor::holds_shared(const Worker& self, const void* place) {
+    return address_in(self, place) < kNowhere;
+}
+
+void* cudamaster_cpu_in_block(const void* place, unsigned rank) {
+    const Worker& self = *worker;
+    const Worker& from = owner_of(place);
+    if (rank >= self.cluster->size)
+        fail_block("a block of a higher rank than the cluster has");
+    const Worker& to = *self.cluster->members[rank];
+    if (to.ended)
+        fail_block("an access to the shared memory of a block of the cluster that has ended");
+    unsigned address = address_in(from, place);
+    if (address >= kNowhere)
+        fail_block("a place that is none of shared memory is to be mapped to another block of the cluster");
+    for (const auto& shared : from.exact_shared) {
+        auto offset =
+            static_cast<size_t>(static_cast<const char*>(place) - static_cast<char*>(shared.memory));
+        if (offset <= shared.bytes)
+            for (const auto& other : to.exact_shared)
+                if (other.key == shared.key)
+                    return static_cast<char*>(other.memory) + offset;
+    }
+    if (reinterpret_cast<uintptr_t>(place) - from.variables < from.variable_bytes)
+        return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(place) - from.variables + to.variables);
+    return to.shared_arena + (static_cast<const char*>(place) - from.shared_arena);
+}
+
 int cudamaster_cpu_space(const void* place) {
     const Worker& self = *worker;
-    if (cudamaster_cpu_shared_address(place) < kNowhere)
+    if (holds_shared(self, place))
         return CUDAMASTER_CPU_SHARED;
+    if (&owner_of(place) != &self)
+        return CUDAMASTER_CPU_CLUSTER;
     const char* byte = static_cast<const char*>(place);
     for (const auto& fibre : self.fibres)
         if (byte >= fibre->stack && byte < fibre->stack + kGuardBytes + kStackBytes)
@@ -191,11 +267,16 @@ void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignmen
     Worker& self = *worker;
     if (void* known = known_shared(self, key, bytes))
         return known;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) != 0)
-        fail_block("no memory for shared variables");
-    std::memset(memory, 0xff, bytes);
-    self.exact_shared.push_back({key, memory, bytes});
-    return memory;
+    if (in_cluster(self))
+        alignment = std::max(alignment, kept_alignment(bytes)); // the same addresses in all blocks
+    // All blocks of a cluster have them, whichever comes to the declaration first.
+    for (unsigned rank = 0; rank < self.cluster->size; ++rank) {
+        void* memory = nullptr;
+        if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) != 0)
+            fail_block("no memory for shared variables");
+        std::memset(memory, 0xff, bytes);
+        self.cluster->members[rank]->exact_shared.push_back({key, memory, bytes});
+    }
+    return known_shared(self, key, bytes);
 }
 #endif

@@ -24,7 +24,8 @@ void Watch::look(const Worker& worker, const CudamasterCpuLaunch& launch) {
         return;
     unsigned started = glance(worker.started), linear = glance(worker.linear);
     uint3 block{glance(at->x), glance(at->y), glance(at->z)};
-    bool keeps_out = glance(worker.running) && (started < glance(worker.total) || glance(worker.ready.head));
+    bool keeps_out = glance(worker.running) && !in_cluster(worker) &&
+                     (started < glance(worker.total) || glance(worker.ready.head));
     bool same = started == started_ && linear == linear_ && block.x == block_.x && block.y == block_.y &&
                 block.z == block_.z;
     seconds_ = keeps_out && same ? seconds_ + 1 : 0;

@@ -188,7 +188,9 @@ void set_accumulator(const Wgmma& of, unsigned number, double sum) {
 }
 
 void multiply(const Wgmma* const (&lanes)[kWarp], unsigned warp_in_group) {
-    static thread_local Matrices matrices;
+    // Not thread-local, where a kernel's static shared variables are.
+    std::unique_ptr<Matrices> made(new Matrices);
+    Matrices& matrices = *made;
     const Wgmma& one = *lanes[0];
     for (const Wgmma* lane : lanes)
         if (lane->b_descriptor != one.b_descriptor || lane->columns != one.columns ||

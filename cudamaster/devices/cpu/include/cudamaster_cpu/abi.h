@@ -12,10 +12,14 @@ struct CudamasterCpuLaunch {
     size_t shared_bytes;
     cudaStream_t stream;
     int cooperative;
+    dim3 cluster;                        // as the launch says; zero where it does not
     void (*invoke)(const void* closure); // runs the kernel's body for the current thread
     const void* closure;
     const void* const* pointers; // among the arguments
     size_t pointer_count;
+    // For a graph: a copy of the closure that lives on, and its end.
+    void* (*keep)(const void* closure);
+    void (*drop)(void* kept);
 };
 
 // What the lanes of one warp collective brought, and what its last arriver made of it.
@@ -48,6 +52,7 @@ enum CudamasterCpuSpace {
     CUDAMASTER_CPU_SHARED,
     CUDAMASTER_CPU_LOCAL,
     CUDAMASTER_CPU_CONSTANT,
+    CUDAMASTER_CPU_CLUSTER, // shared memory of another block of the cluster
 };
 
 enum CudamasterCpuKind {
@@ -71,6 +76,27 @@ struct CudamasterCpuProduct {
 // What a copy in bulk does to its target that is no plain write.
 typedef void (*CudamasterCpuReduce)(char* target, const char* content, unsigned int bytes);
 
+// The types of a tensor's elements, as CUtensorMapDataType numbers those that have reductions.
+enum CudamasterCpuElement {
+    CUDAMASTER_CPU_OF_U32 = 2,
+    CUDAMASTER_CPU_OF_S32,
+    CUDAMASTER_CPU_OF_U64,
+    CUDAMASTER_CPU_OF_S64,
+    CUDAMASTER_CPU_OF_F16,
+    CUDAMASTER_CPU_OF_F32,
+    CUDAMASTER_CPU_OF_F64,
+    CUDAMASTER_CPU_OF_BF16,
+};
+// Of what is known only when it runs, the type of a tensor's elements; null where there is none.
+typedef CudamasterCpuReduce (*CudamasterCpuReductions)(int type);
+
+// A box of the tensor that a map in memory describes: its first element's coordinates.
+struct CudamasterCpuBox {
+    const void* map;
+    int at[5];
+    unsigned int dimensions;
+};
+
 // One lane's part of a warpgroup's product, 32 bytes of k long.
 struct CudamasterCpuWgmma {
     int d_kind, a_kind, b_kind;
@@ -84,10 +110,23 @@ struct CudamasterCpuWgmma {
 
 extern "C" {
 cudaError_t cudamaster_cpu_launch(const CudamasterCpuLaunch* launch);
+// For cudaOccupancyMaxActiveClusters and cudaOccupancyMaxPotentialClusterSize.
+cudaError_t cudamaster_cpu_active_clusters(int* clusters, const void* function,
+                                           const struct cudaLaunchConfig_t* config);
+cudaError_t cudamaster_cpu_cluster_size(int* blocks, const void* function,
+                                        const struct cudaLaunchConfig_t* config);
 int cudamaster_cpu_barrier(int kind, int predicate);
 // One of the 16 barriers of a block, for so many threads; 0 are all.
 int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, int kind, int predicate);
-// The barrier of a cluster, which is one block here: a thread comes, and later waits for the others.
+// A kernel with __cluster_dims__ says so before anything else.
+void cudamaster_cpu_cluster_dims(unsigned int x, unsigned int y, unsigned int z);
+// The running block's cluster: its shape, in blocks, and the block's place in it.
+dim3 cudamaster_cpu_cluster_shape(void);
+unsigned int cudamaster_cpu_cluster_rank(void);
+// The same place in the shared memory of the cluster's block of that rank, of a place in any of its blocks'; and whose.
+void* cudamaster_cpu_in_block(const void* place, unsigned int rank);
+unsigned int cudamaster_cpu_rank_of(const void* place);
+// The barrier of a cluster: a thread comes, and later waits for the others.
 void cudamaster_cpu_cluster_arrive(int tells);
 void cudamaster_cpu_cluster_wait(void);
 // `operation` names the collective: lanes of one mask that call different ones are an error.
@@ -104,6 +143,8 @@ size_t cudamaster_cpu_dynamic_shared_bytes(void);
 // Shared memory has a window of 32-bit addresses: there and back. An address outside of it ends the block.
 unsigned int cudamaster_cpu_shared_address(const void* place);
 void* cudamaster_cpu_shared_place(unsigned long long address);
+// An address in the shared memory of any block of the cluster, as mapa gives it.
+void* cudamaster_cpu_cluster_place(unsigned long long address);
 int cudamaster_cpu_space(const void* place);
 // A copy of the running thread that is in flight until it waits: `from_source` bytes, and zeros up to `bytes`.
 void cudamaster_cpu_copy_async(void* target, const void* source, unsigned int bytes,
@@ -127,6 +168,13 @@ void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int byt
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
 // The same with an operation on each element in place of a write; in a group, or for an mbarrier.
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
+                                CudamasterCpuReduce reduce);
+// The same of boxes of tensors, as runtime/tensors.cpp has them; with no reductions it is a plain copy.
+void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place);
+void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
+                                 CudamasterCpuReductions reductions);
+// A few bytes of registers that come to shared memory of the cluster, for an mbarrier beside them.
+void cudamaster_cpu_store_async(void* target, const void* content, unsigned int bytes, void* place,
                                 CudamasterCpuReduce reduce);
 void cudamaster_cpu_bulk_commit(void);
 void cudamaster_cpu_bulk_wait(unsigned int groups_left, int read_only);

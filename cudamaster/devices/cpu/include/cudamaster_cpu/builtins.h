@@ -50,6 +50,9 @@ CUDAMASTER_CPU_ONE inline void __threadfence() {
 inline void __threadfence_system() {
     __threadfence();
 }
+// A launch begins when those before it have ended.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __nanosleep(unsigned int) {
     cudamaster_cpu_yield();
 }

@@ -15,6 +15,8 @@ struct Config {
     dim3 block;
     size_t shared_bytes;
     cudaStream_t stream;
+    bool cooperative = false;
+    dim3 cluster{0, 0, 0};
     Config(dim3 grid_, dim3 block_, size_t shared = 0, cudaStream_t stream_ = nullptr)
         : grid(grid_), block(block_), shared_bytes(shared), stream(stream_) {}
 };
@@ -36,6 +38,18 @@ template <class Body, class Values> struct Closure {
     static void invoke(const void* closure) {
         static_cast<const Closure*>(closure)->call(std::make_index_sequence<std::tuple_size_v<Values>>());
     }
+    struct Kept {
+        Closure closure;
+        std::remove_const_t<Body> body;
+        Values values;
+    };
+    static void* keep(const void* closure) {
+        const auto* given = static_cast<const Closure*>(closure);
+        Kept* kept = new Kept{{}, *given->body, *given->values};
+        kept->closure = {&kept->body, &kept->values};
+        return kept; // which begins with the closure
+    }
+    static void drop(void* kept) { delete static_cast<Kept*>(kept); }
 };
 
 template <class Value>
@@ -46,10 +60,10 @@ void collect_pointer([[maybe_unused]] const Value& value, [[maybe_unused]] const
 }
 
 template <class Body, class Values>
-cudaError_t submit(const char* kernel, const void* function, const Config& config, bool cooperative,
-                   Body& body, Values& values) {
+cudaError_t submit(const char* kernel, const void* function, const Config& config, Body& body,
+                   Values& values) {
     Closure<Body, Values> closure{&body, &values};
-    const void* pointers[std::tuple_size_v<Values> + 1];
+    const void* pointers[std::tuple_size_v<Values> + 1] = {};
     size_t count = 0;
     std::apply([&](const auto&... value) { (collect_pointer(value, pointers, count), ...); }, values);
     CudamasterCpuLaunch launch{kernel,
@@ -58,11 +72,14 @@ cudaError_t submit(const char* kernel, const void* function, const Config& confi
                                config.block,
                                config.shared_bytes,
                                config.stream,
-                               cooperative,
+                               config.cooperative,
+                               config.cluster,
                                &Closure<Body, Values>::invoke,
                                &closure,
                                pointers,
-                               count};
+                               count,
+                               &Closure<Body, Values>::keep,
+                               &Closure<Body, Values>::drop};
     return cudamaster_cpu_launch(&launch);
 }
 
@@ -76,7 +93,7 @@ template <class Body> struct DeducedLaunch {
 
     template <class... Arguments> void operator()(Arguments&&... arguments) const {
         std::tuple<std::decay_t<Arguments>...> values(std::forward<Arguments>(arguments)...);
-        submit(kernel, function, config, false, body, values);
+        submit(kernel, function, config, body, values);
     }
 };
 
@@ -109,18 +126,36 @@ auto launch(const char* kernel, const Config& config, Body&& body, Function func
 }
 
 template <class... Parameters>
-cudaError_t launch_pointer(void (*function)(Parameters...), const Config& config, bool cooperative,
+cudaError_t launch_pointer(void (*function)(Parameters...), const Config& config,
                            std::tuple<std::decay_t<Parameters>...> values) {
     auto body = [function](auto&... parameters) { function(parameters...); };
-    return submit("kernel", reinterpret_cast<const void*>(function), config, cooperative, body, values);
+    return submit("kernel", reinterpret_cast<const void*>(function), config, body, values);
 }
 
 template <class... Parameters, size_t... Index>
-cudaError_t launch_array(void (*function)(Parameters...), const Config& config, bool cooperative,
-                         void** arguments, std::index_sequence<Index...>) {
-    return launch_pointer(function, config, cooperative,
+cudaError_t launch_array(void (*function)(Parameters...), const Config& config, void** arguments,
+                         std::index_sequence<Index...>) {
+    return launch_pointer(function, config,
                           std::tuple<std::decay_t<Parameters>...>(
                               *static_cast<std::decay_t<Parameters>*>(arguments[Index])...));
+}
+
+inline Config with_attributes(const cudaLaunchConfig_t& given) {
+    Config config(given.gridDim, given.blockDim, given.dynamicSmemBytes, given.stream);
+    for (unsigned int i = 0; i < given.numAttrs; ++i) {
+        const cudaLaunchAttribute& attribute = given.attrs[i];
+        const auto& shape = attribute.val.clusterDim;
+        if (attribute.id == cudaLaunchAttributeCooperative)
+            config.cooperative = attribute.val.cooperative != 0;
+        else if (attribute.id == cudaLaunchAttributeClusterDimension)
+            config.cluster = {shape.x, shape.y, shape.z};
+    }
+    return config;
+}
+
+// What __cluster_dims__ becomes, at the beginning of the kernel.
+inline void cluster_dims(unsigned int x, unsigned int y = 1, unsigned int z = 1) {
+    cudamaster_cpu_cluster_dims(x, y, z);
 }
 
 inline unsigned char* dynamic_shared() {
@@ -137,7 +172,7 @@ template <class Type> Type& exact_shared(const void* key, size_t alignment) {
 template <class... Parameters>
 cudaError_t cudaLaunchKernel(void (*function)(Parameters...), dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
-    return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, false, arguments,
+    return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, arguments,
                                         std::index_sequence_for<Parameters...>());
 }
 
@@ -145,7 +180,16 @@ template <class... Parameters>
 cudaError_t cudaLaunchCooperativeKernel(void (*function)(Parameters...), dim3 grid, dim3 block,
                                         void** arguments, size_t shared_bytes = 0,
                                         cudaStream_t stream = nullptr) {
-    return cudamaster_cpu::launch_array(function, {grid, block, shared_bytes, stream}, true, arguments,
+    cudamaster_cpu::Config config(grid, block, shared_bytes, stream);
+    config.cooperative = true;
+    return cudamaster_cpu::launch_array(function, config, arguments,
+                                        std::index_sequence_for<Parameters...>());
+}
+
+template <class... Parameters>
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*function)(Parameters...),
+                                void** arguments) {
+    return cudamaster_cpu::launch_array(function, cudamaster_cpu::with_attributes(*config), arguments,
                                         std::index_sequence_for<Parameters...>());
 }
 
@@ -156,17 +200,25 @@ CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchKernel(const void*, dim3, dim3, vo
                                                      cudaStream_t = nullptr);
 CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t = 0,
                                                                 cudaStream_t = nullptr);
+CUDAMASTER_CPU_TYPELESS cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**);
 #undef CUDAMASTER_CPU_TYPELESS
+
+// What a node of a graph is given as its kernel, with all that is known of its parameters.
+template <class... Parameters> CudamasterCpuKernel::CudamasterCpuKernel(void (*kernel)(Parameters...)) {
+    function = reinterpret_cast<const void*>(kernel);
+    submit = [](const void* known, const CudamasterCpuNodeShape& shape, void** arguments) {
+        cudamaster_cpu::Config config(shape.grid, shape.block, shape.shared_bytes, shape.stream);
+        return cudamaster_cpu::launch_array(
+            reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(known)), config, arguments,
+            std::index_sequence_for<Parameters...>());
+    };
+}
 
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*function)(Parameters...),
                                Arguments&&... arguments) {
-    bool cooperative = false;
-    for (unsigned int i = 0; i < config->numAttrs; ++i)
-        cooperative |=
-            config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative;
     return cudamaster_cpu::launch_pointer(
-        function, {config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, cooperative,
+        function, cudamaster_cpu::with_attributes(*config),
         std::tuple<std::decay_t<Parameters>...>(std::forward<Arguments>(arguments)...));
 }
 
@@ -193,6 +245,22 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
                                                                    unsigned int) {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function),
                                                          block_size, shared_bytes);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Function function,
+                                           const cudaLaunchConfig_t* config) {
+    return cudamaster_cpu_active_clusters(clusters, reinterpret_cast<const void*>(function), config);
+}
+template <class Function>
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* blocks, Function function,
+                                                 const cudaLaunchConfig_t* config) {
+    return cudamaster_cpu_cluster_size(blocks, reinterpret_cast<const void*>(function), config);
+}
+template <class Function>
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, Function function, int blocks,
+                                                      int block_size) {
+    return cudaOccupancyAvailableDynamicSMemPerBlock(bytes, reinterpret_cast<const void*>(function), blocks,
+                                                     block_size);
 }
 template <class Function>
 cudaError_t cudaOccupancyMaxPotentialBlockSize(int* min_grid, int* block_size, Function, size_t = 0,

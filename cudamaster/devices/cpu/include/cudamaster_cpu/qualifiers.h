@@ -30,6 +30,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __builtin_align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...) // rewritten: the kernel's first statement says it
 #define __maxnreg__(count)
 #define __nv_pure__ __attribute__((pure))
 #define CUDARTAPI

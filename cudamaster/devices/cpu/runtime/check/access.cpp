@@ -195,11 +195,11 @@ namespace {
 void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
                       const Access& now) {
     for (uintptr_t at = address / 4; at <= (address + bytes - 1) / 4; ++at) {
-        auto found = block.flights.find(at);
-        if (found == block.flights.end())
+        auto found = block.cluster->flights.find(at);
+        if (found == block.cluster->flights.end())
             continue;
         for (const Access& copy : found->second)
-            if ((copy.kind | now.kind) & kWrite) {
+            if (conflict(copy, now)) {
                 report_early(range, address, copy, now);
                 return;
             }
@@ -208,32 +208,63 @@ void look_for_flights(const BlockState& block, const Range& range, uintptr_t add
 
 } // namespace
 
-void take_off(const char* bytes, size_t count, bool writes, const void* site) {
+namespace {
+
+// An access to the shared memory of another block of the cluster, which has to have begun for certain, and to be there yet.
+void visit(const BlockState& block, const Range& range, uintptr_t address, const Access& now) {
+    BlockState& owner = *range.owner;
+    if (owner.ended)
+        report_ended(range, address, now);
+    else if (!state().clock.knows_of(block.clock, now.thread, owner.clock))
+        report_unstarted(range, address, now);
+    owner.visits[static_cast<uint64_t>(block.clock.block) << 16 | now.thread] = {&range, address, now};
+}
+
+} // namespace
+
+// The block ends: who used its shared memory has to be done with it for all that the block knows.
+void look_for_visitors(BlockState& block) {
+    block.ended = true;
+    if (block.visits.empty())
+        return;
+    Known known;
+    for (unsigned thread = 0; thread < block.clock.threads; ++thread)
+        known = joined(known, block.clock.known[thread]);
+    for (const auto& [who, visit] : block.visits) {
+        const Access& access = visit.access;
+        auto of = known ? known->find(state().clock.block_of(access.segment)) : Knowledge::const_iterator();
+        if (!state().clock.is_over(access) && (!known || of == known->end() || !of->second.covers(access)))
+            report_ended(*visit.range, visit.address, access);
+    }
+}
+
+void take_off(const char* bytes, size_t count, unsigned kind, const void* site) {
     if (resting)
         return;
     Locked locked;
     BlockState& block = *block_state;
-    Access access = access_now(block, worker->linear, count, writes ? kWrite : 0, site);
+    Access access = access_now(block, worker->linear, count, kind, site);
     uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
     for (uintptr_t at = first / 4; at < (first + count) / 4; ++at)
-        block.flights[at].push_back(access);
+        block.cluster->flights[at].push_back(access);
 }
 
-void land(const char* bytes, size_t count, unsigned thread) {
+void land(const BlockState& block, const char* bytes, size_t count, unsigned thread) {
     Locked locked;
-    BlockState& block = *block_state;
+    auto& flights = block.cluster->flights;
     uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
     for (uintptr_t at = first / 4; at < (first + count) / 4; ++at) {
-        auto found = block.flights.find(at);
-        if (found == block.flights.end())
+        auto found = flights.find(at);
+        if (found == flights.end())
             continue;
         auto& those = found->second;
-        auto own = std::find_if(those.begin(), those.end(),
-                                [thread](const Access& one) { return one.thread == thread; });
+        auto own = std::find_if(those.begin(), those.end(), [&](const Access& one) {
+            return one.thread == thread && state().clock.block_of(one.segment) == block.clock.block;
+        });
         if (own != those.end())
             those.erase(own);
         if (those.empty())
-            block.flights.erase(found);
+            flights.erase(found);
     }
 }
 
@@ -274,7 +305,9 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
             return;
         }
     }
-    if (range->shared() && !block.flights.empty())
+    if (range->owner && range->owner != &block)
+        visit(block, *range, address, now);
+    if (range->shared() && !block.cluster->flights.empty())
         look_for_flights(block, *range, address, bytes, now);
     if (!range->shared())
         clock.unfenced[thread] = true;

@@ -29,6 +29,28 @@ struct Doubt {
     Access before, now;
 };
 
+// What the blocks of a cluster have in common.
+struct ClusterState {
+    std::unordered_map<uintptr_t, std::vector<Access>>
+        flights; // by address / 4: copies that nobody has waited for
+    struct Mbarrier {
+        Known gathered, passed_on, gathered_proxied, passed_on_proxied;
+        Access init;
+        bool init_fenced = false;
+    };
+    std::map<const void*, Mbarrier> mbarriers;
+    // Of its barrier.
+    Knowledge gathered, gathered_proxied;
+    Known last, last_proxied; // that were gathered
+    Known passed_on, passed_on_proxied;
+};
+
+struct Visit {
+    const Range* range;
+    uintptr_t address;
+    Access access;
+};
+
 // What one worker's block needs.
 struct BlockState {
     BlockClock clock;
@@ -40,14 +62,11 @@ struct BlockState {
     std::map<const void*, Variable> variables; // static shared ones, by key
     char* free_memory = nullptr;               // for more of them
     size_t free_bytes = 0;
-    std::unordered_map<uintptr_t, std::vector<Access>>
-        flights; // by address / 4: copies that nobody has waited for
-    struct Mbarrier {
-        Known gathered, passed_on, gathered_proxied, passed_on_proxied;
-        Access init;
-        bool init_fenced = false;
-    };
-    std::map<const void*, Mbarrier> mbarriers;
+    ClusterState of_cluster;
+    ClusterState* cluster = &of_cluster; // of the first of its cluster
+    std::map<uint64_t, Visit>
+        visits; // to its shared memory from other blocks: the last of each of their threads
+    bool ended = false;
     const void* dynamic = nullptr; // base of the range of dynamic shared memory
     size_t dynamic_bytes = 0;
     uintptr_t harmless[64] = {}; // pages of nobody's memory, seen in this launch
@@ -108,8 +127,9 @@ inline __attribute__((always_inline)) void observe_access(const void* address, s
 }
 void settle_doubts(BlockState& block);
 // Bytes of shared memory that a copy of the running thread will write, or read; and that of a thread has.
-void take_off(const char* bytes, size_t count, bool writes, const void* site);
-void land(const char* bytes, size_t count, unsigned thread);
+void take_off(const char* bytes, size_t count, unsigned kind, const void* site);
+void land(const BlockState& block, const char* bytes, size_t count, unsigned thread);
+void look_for_visitors(BlockState& block);
 // What the running thread does now.
 Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site);
 
@@ -117,6 +137,8 @@ Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsign
 void report_race(const Range& range, uintptr_t address, const Access& before, const Access& now);
 void report_early(const Range& range, uintptr_t address, const Access& copy, const Access& now);
 void report_unfenced(const Range& range, uintptr_t address, const Access& before, const Access& now);
+void report_ended(const Range& range, uintptr_t address, const Access& now);
+void report_unstarted(const Range& range, uintptr_t address, const Access& now);
 void report_unwritten(const Range& range, uintptr_t address, const Access& now);
 void report_outside(const Range* near, uintptr_t address, const Access& now);
 void report_misaligned(uintptr_t address, const char* type, unsigned long alignment, const Access& now);

@@ -6,26 +6,26 @@
 namespace executor {
 namespace check {
 
+static bool before(const KnownBlock::Thread& one, uint16_t thread) {
+    return one.thread < thread;
+}
+
 bool KnownBlock::covers(const Access& access) const {
     if (access.segment < below)
         return true;
-    for (const Thread& one : threads)
-        if (one.thread == access.thread)
-            return access.segment < one.segment ||
-                   (access.segment == one.segment && access.count <= one.count);
-    return false;
+    auto one = std::lower_bound(threads.begin(), threads.end(), access.thread, before);
+    return one != threads.end() && one->thread == access.thread &&
+           (access.segment < one->segment || (access.segment == one->segment && access.count <= one->count));
 }
 
 void KnownBlock::add(Thread more) {
     if (more.segment < below)
         return;
-    for (Thread& one : threads)
-        if (one.thread == more.thread) {
-            if (one.segment < more.segment || (one.segment == more.segment && one.count < more.count))
-                one = more;
-            return;
-        }
-    threads.push_back(more);
+    auto one = std::lower_bound(threads.begin(), threads.end(), more.thread, before);
+    if (one == threads.end() || one->thread != more.thread)
+        threads.insert(one, more);
+    else if (one->segment < more.segment || (one->segment == more.segment && one->count < more.count))
+        *one = more;
 }
 
 void KnownBlock::join(const KnownBlock& other) {
@@ -44,9 +44,18 @@ Known joined(const Known& a, const Known& b) {
         return b;
     if (!b)
         return a;
+    // One thread after the other comes with the same two, of what it knows and of what is fenced by turns.
+    static struct {
+        Known a, b, both;
+    } recent[4];
+    static unsigned next = 0;
+    for (const auto& one : recent)
+        if (a == one.a && b == one.b)
+            return one.both;
     auto result = std::make_shared<Knowledge>(*a);
     for (const auto& [block, known] : *b)
         (*result)[block].join(known);
+    recent[next++ % 4] = {a, b, result};
     return result;
 }
 
@@ -62,10 +71,11 @@ void LaunchClock::begin_launch() {
     released_.clear();
 }
 
-void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned threads) {
+void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned threads, uint32_t first_segment) {
     clock.block = block;
     clock.threads = threads;
-    clock.first_segment = clock.segment = next_segment(block);
+    clock.own_segment = clock.segment = next_segment(block);
+    clock.first_segment = first_segment ? first_segment : clock.segment;
     if (clock.knows)
         for (unsigned i = 0; i < kMaxThreads; ++i)
             clock.known[i] = clock.fenced[i] = nullptr;
@@ -194,11 +204,21 @@ Known LaunchClock::knowledge(BlockClock& clock, unsigned thread) {
     auto all = std::make_shared<Knowledge>();
     if (clock.known[thread])
         *all = *clock.known[thread];
-    KnownBlock own{clock.segment, {}};
+    add_knowledge(clock, thread, *all);
+    return all;
+}
+
+void LaunchClock::add_knowledge(BlockClock& clock, unsigned thread, Knowledge& to) {
+    KnownBlock& own = to[clock.block];
+    if (own.below < clock.segment)
+        own.join({clock.segment, {}});
     add_own(clock, thread, own);
     ++clock.count[thread];
-    (*all)[clock.block].join(own);
-    return all;
+}
+
+bool LaunchClock::knows_of(const BlockClock& clock, unsigned thread, const BlockClock& other) const {
+    return other.own_segment < ordered_ ||
+           (clock.known[thread] && clock.known[thread]->count(other.block) != 0);
 }
 
 void LaunchClock::learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied) {
@@ -246,7 +266,7 @@ void LaunchClock::release(BlockClock& clock, unsigned thread, uintptr_t location
 bool LaunchClock::proxied(const BlockClock& clock, unsigned thread, const Access& before) const {
     if (!clock.proxied[thread])
         return false;
-    auto found = clock.proxied[thread]->find(clock.block);
+    auto found = clock.proxied[thread]->find(block_of(before.segment));
     return found != clock.proxied[thread]->end() && found->second.covers(before);
 }
 

@@ -44,7 +44,7 @@ struct KnownBlock {
         uint32_t segment, count;
     };
     uint32_t below = 0;
-    std::vector<Thread> threads;
+    std::vector<Thread> threads; // in their order
 
     bool covers(const Access& access) const;
     void add(Thread more);
@@ -59,7 +59,8 @@ Known joined(const Known& a, const Known& b);
 // Of the block that a worker runs.
 struct BlockClock {
     uint32_t block = 0;
-    uint32_t first_segment = 0;
+    uint32_t first_segment = 0; // of the cluster
+    uint32_t own_segment = 0;   // the first of the block
     uint32_t segment = 0;
     unsigned threads = 0;
     bool knows = false; // some thread knows of others, or has fenced
@@ -77,7 +78,8 @@ struct BlockClock {
 class LaunchClock {
   public:
     void begin_launch();
-    void begin_block(BlockClock& clock, uint32_t block, unsigned threads);
+    // `first_segment` is 0 where the block is the first of its cluster.
+    void begin_block(BlockClock& clock, uint32_t block, unsigned threads, uint32_t first_segment);
     void pass_barrier(BlockClock& clock);
     // All blocks are in it; each then passes a barrier of its own.
     void pass_grid_barrier();
@@ -86,6 +88,9 @@ class LaunchClock {
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
     // What a thread knows up to now, itself among it; and what it learns.
     Known knowledge(BlockClock& clock, unsigned thread);
+    void add_knowledge(BlockClock& clock, unsigned thread, Knowledge& to);
+    // Whether the thread knows anything that the block has done.
+    bool knows_of(const BlockClock& clock, unsigned thread, const BlockClock& other) const;
     void learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied);
     void fence(BlockClock& clock, unsigned thread);
     // What the thread knows may be read by asynchronous copies and products of whoever learns of the fence.
@@ -96,6 +101,7 @@ class LaunchClock {
     bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
     bool proxied(const BlockClock& clock, unsigned thread, const Access& before) const;
     uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
+    bool is_over(const Access& access) const { return access.segment < ordered_; }
     bool of_this_launch(uint32_t segment) const { return segment >= base_; }
 
   private:

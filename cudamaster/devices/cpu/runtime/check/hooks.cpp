@@ -37,17 +37,17 @@ int find_tls(dl_phdr_info* info, size_t, void* block) {
     return 1;
 }
 
-const char* flight_of(const Bulk& bulk) {
-    return bulk.barrier ? bulk.target : bulk.source;
+const char* flight_of(const Bulk& bulk, const BulkPiece& piece) {
+    return bulk.barrier ? piece.target : piece.source;
 }
 
 // A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
 void look_for_init(const Worker& self, const Bulk& bulk) {
     Locked locked;
     BlockState& block = *block_state;
-    const auto& barrier = block.mbarriers[bulk.barrier];
+    const auto& barrier = block.cluster->mbarriers[bulk.barrier];
     Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
-    if (resting || !range || barrier.init_fenced ||
+    if (resting || !range || barrier.init_fenced || !barrier.init.segment ||
         state().clock.proxied(block.clock, self.linear, barrier.init))
         return;
     report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
@@ -61,6 +61,19 @@ __attribute__((constructor)) void have_one_worker() {
     // Cells come and go with every call: memory that is given back has to be filled with zeros again.
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+BlockState& of(const Worker& self) {
+    return *static_cast<BlockState*>(self.observer);
+}
+
+// Most threads bring the same.
+void add_once(Knowledge& all, Known& last, const Known& more) {
+    if (!more || more == last)
+        return;
+    last = more;
+    for (const auto& [block, known] : *more)
+        all[block].join(known);
 }
 
 BlockState& own_block_state() {
@@ -135,9 +148,17 @@ void block_begins(Worker& self, unsigned long long block) {
         own.launch = state().launches;
         std::fill(std::begin(own.harmless), std::end(own.harmless), 0);
     }
-    own.flights.clear();
-    own.mbarriers.clear();
-    state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads);
+    self.observer = &own;
+    if (!self.cluster->begun) {
+        own.of_cluster = {};
+        self.cluster->observed = &own;
+    }
+    const auto& first = *static_cast<BlockState*>(self.cluster->observed);
+    own.cluster = const_cast<ClusterState*>(&first.of_cluster);
+    own.visits.clear();
+    own.ended = false;
+    state().clock.begin_block(own.clock, static_cast<uint32_t>(block), self.job->threads,
+                              self.cluster->begun ? first.clock.first_segment : 0);
     size_t bytes = self.job->launch->shared_bytes;
     const void* base = cudamaster_cpu_dynamic_shared;
     if (bytes != own.dynamic_bytes || base != own.dynamic) {
@@ -146,13 +167,15 @@ void block_begins(Worker& self, unsigned long long block) {
         own.dynamic = bytes ? base : nullptr;
         own.dynamic_bytes = bytes;
         if (bytes)
-            state().ranges.add(base, bytes, Space::kDynamicShared, false);
+            state().ranges.add(base, bytes, Space::kDynamicShared, false).owner = &own;
     }
 }
 
-void block_ends(Worker&) {
+void block_ends(Worker& self) {
     Locked locked;
     settle_doubts(*block_state);
+    if (!self.block_failed)
+        look_for_visitors(*block_state);
 }
 
 void thread_begins(Worker&) {}
@@ -192,11 +215,11 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
 void copy_starts(Worker&, const Copy& copy) {
     observe_access(copy.source, copy.from_source, 0, copy.site);
     observe_access(copy.target, copy.bytes, kWrite, copy.site);
-    take_off(copy.target, copy.bytes, true, copy.site);
+    take_off(copy.target, copy.bytes, kWrite, copy.site);
 }
 
-void copy_lands(Worker&, const Copy& copy) {
-    land(copy.target, copy.bytes, copy.thread);
+void copy_lands(Worker& self, const Copy& copy) {
+    land(of(self), copy.target, copy.bytes, copy.thread);
     if (copy.for_arrival)
         return; // who sees the phase complete knows of it since it began
     observe_access(copy.source, copy.from_source, 0, copy.site);
@@ -206,28 +229,54 @@ void copy_lands(Worker&, const Copy& copy) {
 // What a thread knows when it arrives goes to whoever sees the phase complete.
 void mbarrier_begins(Worker& self, const void* place, const void* site) {
     Locked locked;
-    auto& barrier = block_state->mbarriers[place] = {};
-    barrier.init = access_now(*block_state, self.linear, sizeof(uint64_t), kWrite, site);
+    auto& barrier = of(self).cluster->mbarriers[place] = {};
+    barrier.init = access_now(of(self), self.linear, sizeof(uint64_t), kWrite, site);
 }
-void mbarrier_arrives(Worker&, const void* place, unsigned thread) {
+void mbarrier_arrives(Worker& self, const void* place, unsigned thread) {
     Locked locked;
-    settle_doubts(*block_state);
-    auto& barrier = block_state->mbarriers[place];
-    BlockClock& clock = block_state->clock;
+    settle_doubts(of(self));
+    auto& barrier = of(self).cluster->mbarriers[place];
+    BlockClock& clock = of(self).clock;
     barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
     barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[thread]);
 }
-void mbarrier_completes(Worker&, const void* place) {
+void mbarrier_completes(Worker& self, const void* place) {
     Locked locked;
-    auto& barrier = block_state->mbarriers[place];
+    auto& barrier = of(self).cluster->mbarriers[place];
     barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
     barrier.passed_on_proxied = joined(barrier.passed_on_proxied, barrier.gathered_proxied);
     barrier.gathered = barrier.gathered_proxied = nullptr;
 }
-void mbarrier_passes(Worker&, const void* place, unsigned thread) {
+void mbarrier_passes(Worker& self, const void* place, unsigned thread) {
     Locked locked;
-    auto& barrier = block_state->mbarriers[place];
-    state().clock.learn(block_state->clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+    auto& barrier = of(self).cluster->mbarriers[place];
+    state().clock.learn(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
+void cluster_arrives(Worker& self, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    ClusterState& cluster = *of(self).cluster;
+    BlockClock& clock = of(self).clock;
+    add_once(cluster.gathered, cluster.last, clock.known[thread]);
+    add_once(cluster.gathered_proxied, cluster.last_proxied, clock.proxied[thread]);
+    state().clock.add_knowledge(clock, thread, cluster.gathered);
+}
+void cluster_completes(Cluster& all) {
+    Locked locked;
+    ClusterState& cluster = *of(*all.members[0]).cluster;
+    cluster.passed_on = std::make_shared<Knowledge>(std::move(cluster.gathered));
+    cluster.passed_on_proxied = cluster.gathered_proxied.empty()
+                                    ? nullptr
+                                    : std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
+    cluster.gathered.clear();
+    cluster.gathered_proxied.clear();
+    cluster.last = cluster.last_proxied = nullptr;
+}
+void cluster_passes(Worker& self, unsigned thread) {
+    Locked locked;
+    const ClusterState& cluster = *of(self).cluster;
+    state().clock.learn(of(self).clock, thread, cluster.passed_on, cluster.passed_on_proxied);
 }
 
 void proxy_fence(Worker& self, bool of_inits_alone) {
@@ -235,29 +284,38 @@ void proxy_fence(Worker& self, bool of_inits_alone) {
     settle_doubts(*block_state);
     if (!of_inits_alone)
         state().clock.proxy_fence(block_state->clock, self.linear);
-    for (auto& [place, barrier] : block_state->mbarriers)
-        barrier.init_fenced |= barrier.init.thread == self.linear;
+    for (auto& [place, barrier] : block_state->cluster->mbarriers)
+        barrier.init_fenced |= barrier.init.thread == self.linear && barrier.init.segment &&
+                               state().clock.block_of(barrier.init.segment) == block_state->clock.block;
 }
 
 // Into shared memory the target is in flight, out of it the source: who writes there has not waited.
 void bulk_starts(Worker& self, const Bulk& bulk) {
     if (bulk.barrier)
         look_for_init(self, bulk);
-    observe_access(bulk.source, bulk.bytes, kAsync, bulk.site);
     unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
-    observe_access(bulk.target, bulk.bytes, writes, bulk.site);
-    take_off(flight_of(bulk), bulk.bytes, bulk.barrier != nullptr, bulk.site);
+    for (const BulkPiece& piece : bulk.pieces) {
+        if (piece.source)
+            observe_access(piece.source, piece.bytes, kAsync, bulk.site);
+        observe_access(piece.target, piece.bytes, writes, bulk.site);
+    }
+    for (const BulkPiece& piece : bulk.pieces)
+        take_off(flight_of(bulk, piece), piece.bytes, bulk.barrier ? writes & ~kReads : 0, bulk.site);
 }
-void bulk_lands(Worker&, const Bulk& bulk) {
-    land(flight_of(bulk), bulk.bytes, bulk.thread);
+void bulk_lands(Worker& issuer, const Bulk& bulk) {
+    for (const BulkPiece& piece : bulk.pieces)
+        land(of(issuer), flight_of(bulk, piece), piece.bytes, bulk.thread);
+}
+void map_is_read(Worker&, const void* map, unsigned bytes, const void* site) {
+    observe_access(map, bytes, 0, site);
 }
 
 void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
     observe_access(piece, bytes, kAsync, site);
-    take_off(piece, bytes, false, site);
+    take_off(piece, bytes, 0, site);
 }
 void piece_lands(Worker& self, const char* piece, unsigned bytes) {
-    land(piece, bytes, self.linear);
+    land(of(self), piece, bytes, self.linear);
 }
 
 void uncounted(const char*) {}
@@ -290,16 +348,13 @@ void recording(bool) {}
 
 using namespace executor;
 
-// Each has a place of its own, the same in every block, with room around it that belongs to nobody.
-void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
-    Worker& self = *worker;
-    if (void* known = known_shared(self, key, bytes))
-        return known;
-    check::Locked locked;
-    check::BlockState& block = *check::block_state;
+namespace {
+
+// Each has a place of its own, the same in every block of an OS thread, with room around it that belongs to nobody.
+char* place_of_variable(check::BlockState& block, const void* key, size_t bytes, size_t alignment) {
     auto& variable = block.variables[key];
     if (!variable.range) {
-        size_t step = std::max(alignment, check::kRedZone);
+        size_t step = std::max({alignment, kept_alignment(bytes), check::kRedZone});
         size_t wanted = (bytes + step - 1) / step * step + 2 * step;
         if (block.free_bytes < wanted) {
             block.free_bytes = std::max<size_t>(wanted, 1 << 20);
@@ -316,10 +371,27 @@ void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignmen
         variable.range =
             &check::state().ranges.add(variable.memory, bytes, check::Space::kStaticShared, false);
         variable.range->key = key;
+        variable.range->owner = &block;
     }
-    std::memset(variable.memory, 0xff, bytes);
-    self.exact_shared.push_back({key, variable.memory, bytes});
     return variable.memory;
+}
+
+} // namespace
+
+// All blocks of a cluster have it, whichever comes to the declaration first.
+void* cudamaster_cpu_exact_shared(const void* key, size_t bytes, size_t alignment) {
+    Worker& self = *worker;
+    if (void* known = known_shared(self, key, bytes))
+        return known;
+    check::Locked locked;
+    for (unsigned rank = 0; rank < self.cluster->size; ++rank) {
+        Worker& member = *self.cluster->members[rank];
+        char* memory =
+            place_of_variable(*static_cast<check::BlockState*>(member.observer), key, bytes, alignment);
+        std::memset(memory, 0xff, bytes);
+        member.exact_shared.push_back({key, memory, bytes});
+    }
+    return known_shared(self, key, bytes);
 }
 
 extern "C" void cudamaster_cpu_unwritten(const void* base, size_t bytes);

@@ -106,6 +106,14 @@ void report_unfenced(const Range& range, uintptr_t address, const Access& before
     tell("unfenced", &range, address, &before, now);
 }
 
+void report_ended(const Range& range, uintptr_t address, const Access& now) {
+    tell("ended", &range, address, nullptr, now);
+}
+
+void report_unstarted(const Range& range, uintptr_t address, const Access& now) {
+    tell("unstarted", &range, address, nullptr, now);
+}
+
 void report_unwritten(const Range& range, uintptr_t address, const Access& now) {
     tell("unwritten", &range, address, nullptr, now);
 }

@@ -31,6 +31,8 @@ struct Page {
     ~Page();
 };
 
+struct BlockState;
+
 enum class Space : uint8_t { kGlobal, kVariable, kDynamicShared, kStaticShared };
 
 constexpr unsigned kPageBits = 12;
@@ -42,8 +44,9 @@ class Range {
     uintptr_t base;
     size_t bytes;
     Space space;
-    unsigned called = 0;       // calls that it was an output of
-    const void* key = nullptr; // of a static shared variable
+    unsigned called = 0;                // calls that it was an output of
+    const void* key = nullptr;          // of a static shared variable
+    struct BlockState* owner = nullptr; // of shared memory
 
     bool shared() const { return space == Space::kDynamicShared || space == Space::kStaticShared; }
     bool holds(uintptr_t address) const { return address - base < bytes; }

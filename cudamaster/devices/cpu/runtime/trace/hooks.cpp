@@ -382,8 +382,12 @@ void proxy_fence(Worker&, bool) {}
 void mbarrier_arrives(Worker&, const void*, unsigned) {}
 void mbarrier_completes(Worker&, const void*) {}
 void mbarrier_passes(Worker&, const void*, unsigned) {}
+void cluster_arrives(Worker&, unsigned) {}
+void cluster_completes(Cluster&) {}
+void cluster_passes(Worker&, unsigned) {}
 void bulk_starts(Worker&, const Bulk&) {}
 void bulk_lands(Worker&, const Bulk&) {}
+void map_is_read(Worker&, const void*, unsigned, const void*) {}
 
 void piece_starts(Worker&, const char*, unsigned, const void*) {}
 void piece_lands(Worker&, const char*, unsigned) {}

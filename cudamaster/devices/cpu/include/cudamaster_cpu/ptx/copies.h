@@ -39,13 +39,15 @@ template <class... Tags> inline void cp_async_mbarrier_arrive(B64 address) {
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
     char* from = has<t_global, Tags...> ? place<t_global>(source) : place<t_shared>(source);
-    cudamaster_cpu_bulk_load(place<t_shared>(target), from, bytes, place<t_shared>(barrier));
+    cudamaster_cpu_bulk_load(place<t_shared_cluster>(target), from, bytes, place<t_shared_cluster>(barrier));
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier, B16 blocks) {
-    if (blocks != 1)
-        cudamaster_cpu_fail("a copy to other blocks of the cluster than the only one");
-    cp_async_bulk<Tags...>(target, source, bytes, barrier);
+    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
+    for (B32 rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            cudamaster_cpu_bulk_load(cudamaster_cpu_in_block(first, rank), place<t_global>(source), bytes,
+                                     cudamaster_cpu_in_block(arrived, rank));
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
     cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
@@ -68,10 +70,120 @@ CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier) {
-    cudamaster_cpu_bulk_reduce(place<t_shared>(target), place<t_shared>(source), bytes,
-                               place<t_shared>(barrier), reduce_in_bulk<Tags...>);
+    cudamaster_cpu_bulk_reduce(place<t_shared_cluster>(target), place<t_shared>(source), bytes,
+                               place<t_shared_cluster>(barrier), reduce_in_bulk<Tags...>);
+}
+// Registers on their way to a block of the cluster.
+template <class... Tags, class... Values>
+CUDAMASTER_CPU_PART inline void st_async_values(B64 target, B64 barrier, Values... values) {
+    Bits<Tags...> content[] = {static_cast<Bits<Tags...>>(values)...};
+    cudamaster_cpu_store_async(place<t_shared_cluster>(target), content, sizeof content,
+                               place<t_shared_cluster>(barrier), nullptr);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, Bits<Tags...> b, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a, b);
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void st_async(B64 target, Bits<Tags...> a, Bits<Tags...> b, Bits<Tags...> c,
+                                         Bits<Tags...> d, B64 barrier) {
+    st_async_values<Tags...>(target, barrier, a, b, c, d);
+}
+template <class... Tags> CUDAMASTER_CPU_PART inline void red_async(B64 target, Bits<Tags...> a, B64 barrier) {
+    cudamaster_cpu_store_async(place<t_shared_cluster>(target), &a, sizeof a,
+                               place<t_shared_cluster>(barrier), reduce_in_bulk<Tags...>);
 }
 template <class... Tags> inline void cp_async_bulk_prefetch(B64, B32) {}
+
+// Boxes of tensors.
+struct Coordinates {
+    B32 at[5];
+};
+template <class... Tags>
+constexpr unsigned dimensions = has<t_1d, Tags...>   ? 1
+                                : has<t_2d, Tags...> ? 2
+                                : has<t_3d, Tags...> ? 3
+                                : has<t_4d, Tags...> ? 4
+                                                     : 5;
+template <class... Tags> CUDAMASTER_CPU_PART inline CudamasterCpuBox box_at(B64 map, const Coordinates& at) {
+    CudamasterCpuBox box{reinterpret_cast<const void*>(map), {}, dimensions<Tags...>};
+    for (unsigned i = 0; i < box.dimensions; ++i)
+        box.at[i] = static_cast<int>(at.at[i]);
+    return box;
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at,
+                                                     B64 barrier) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_load(place<t_shared_cluster>(target), &box, place<t_shared_cluster>(barrier));
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
+                                                     B16 blocks) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
+    for (B32 rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            cudamaster_cpu_tensor_load(cudamaster_cpu_in_block(first, rank), &box,
+                                       cudamaster_cpu_in_block(arrived, rank));
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), nullptr);
+}
+// An operation on elements of a type that the map names.
+template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
+    constexpr bool adds = has<t_add, Tags...>,
+                   bits = has<t_and, Tags...> || has<t_or, Tags...> || has<t_xor, Tags...>;
+    constexpr bool counts = has<t_inc, Tags...> || has<t_dec, Tags...>;
+    if constexpr (bits) {
+        switch (type) {
+        case CUDAMASTER_CPU_OF_U32:
+        case CUDAMASTER_CPU_OF_S32:
+            return reduce_in_bulk<Tags..., t_b32>;
+        case CUDAMASTER_CPU_OF_U64:
+        case CUDAMASTER_CPU_OF_S64:
+            return reduce_in_bulk<Tags..., t_b64>;
+        default:
+            return nullptr;
+        }
+    } else if constexpr (counts) {
+        return type == CUDAMASTER_CPU_OF_U32 ? reduce_in_bulk<Tags..., t_u32> : nullptr;
+    } else {
+        switch (type) {
+        case CUDAMASTER_CPU_OF_U32:
+            return reduce_in_bulk<Tags..., t_u32>;
+        case CUDAMASTER_CPU_OF_S32:
+            return reduce_in_bulk<Tags..., t_s32>;
+        case CUDAMASTER_CPU_OF_U64:
+            return reduce_in_bulk<Tags..., t_u64>;
+        case CUDAMASTER_CPU_OF_S64:
+            return reduce_in_bulk<Tags..., t_s64>;
+        case CUDAMASTER_CPU_OF_F16:
+            return reduce_in_bulk<Tags..., t_f16>;
+        case CUDAMASTER_CPU_OF_BF16:
+            return reduce_in_bulk<Tags..., t_bf16>;
+        default:
+            break;
+        }
+        if constexpr (adds)
+            return type == CUDAMASTER_CPU_OF_F32   ? reduce_in_bulk<Tags..., t_f32>
+                   : type == CUDAMASTER_CPU_OF_F64 ? reduce_in_bulk<Tags..., t_f64>
+                                                   : nullptr;
+        return nullptr;
+    }
+}
+template <class... Tags>
+CUDAMASTER_CPU_PART inline void cp_reduce_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
+    CudamasterCpuBox box = box_at<Tags...>(map, at);
+    cudamaster_cpu_tensor_store(&box, place<t_shared>(source), reduction_of<Tags...>);
+}
+template <class... Tags> inline void cp_async_bulk_prefetch_tensor(B64, const Coordinates&) {}
+
 template <class... Tags> inline void cp_async_bulk_commit_group() {
     cudamaster_cpu_bulk_commit();
 }

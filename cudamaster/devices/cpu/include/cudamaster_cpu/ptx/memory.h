@@ -13,7 +13,9 @@ constexpr bool in_shared =
 
 // Addresses of shared memory are those of a window of their own; all others are the host's.
 template <class... Tags> CUDAMASTER_CPU_PART inline char* place(B64 address) {
-    if constexpr (in_shared<Tags...>)
+    if constexpr (has<t_shared_cluster, Tags...>)
+        return static_cast<char*>(cudamaster_cpu_cluster_place(address));
+    else if constexpr (in_shared<Tags...>)
         return static_cast<char*>(cudamaster_cpu_shared_place(address));
     else
         return reinterpret_cast<char*>(address);
@@ -175,10 +177,12 @@ template <class... Tags> inline Bits<Tags...> cvta(Bits<Tags...> address) {
     else if constexpr (has<t_to, Tags...>)
         return cudamaster_cpu_shared_address(reinterpret_cast<const void*>(static_cast<B64>(address)));
     else
-        return static_cast<Bits<Tags...>>(reinterpret_cast<B64>(cudamaster_cpu_shared_place(address)));
+        return static_cast<Bits<Tags...>>(reinterpret_cast<B64>(place<Tags...>(address)));
 }
 template <class... Tags> inline bool isspacep(B64 address) {
     int space = cudamaster_cpu_space(reinterpret_cast<const void*>(address));
+    if (has<t_shared_cluster, Tags...> && space == CUDAMASTER_CPU_CLUSTER)
+        return true;
     return space == (in_shared<Tags...>      ? CUDAMASTER_CPU_SHARED
                      : has<t_local, Tags...> ? CUDAMASTER_CPU_LOCAL
                      : has<t_const, Tags...> ? CUDAMASTER_CPU_CONSTANT

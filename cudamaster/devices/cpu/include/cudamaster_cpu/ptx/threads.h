@@ -104,20 +104,28 @@ template <class... Tags, class... Values> inline auto barrier(Values... values) 
     return bar<Tags...>(values...);
 }
 
-// Clusters: each block is one of its own, of rank 0.
+// Clusters.
 template <class... Tags> inline void barrier_cluster_arrive() {
     cudamaster_cpu_cluster_arrive(!has<t_relaxed, Tags...>);
 }
 template <class... Tags> inline void barrier_cluster_wait() {
     cudamaster_cpu_cluster_wait();
 }
-template <class... Tags> inline Bits<Tags...> mapa(Bits<Tags...> address, B32 rank) {
-    if (rank)
-        cudamaster_cpu_fail("mapa to another block of the cluster than the only one");
-    return address;
+template <class... Tags> inline void* cluster_place(Bits<Tags...> address) {
+    if constexpr (has<t_shared_cluster, Tags...>)
+        return cudamaster_cpu_cluster_place(address);
+    else
+        return reinterpret_cast<void*>(static_cast<B64>(address));
 }
-template <class... Tags> inline B32 getctarank(Bits<Tags...>) {
-    return 0;
+template <class... Tags> inline Bits<Tags...> mapa(Bits<Tags...> address, B32 rank) {
+    void* there = cudamaster_cpu_in_block(cluster_place<Tags...>(address), rank);
+    if constexpr (has<t_shared_cluster, Tags...>)
+        return cudamaster_cpu_shared_address(there);
+    else
+        return static_cast<Bits<Tags...>>(reinterpret_cast<B64>(there));
+}
+template <class... Tags> inline B32 getctarank(Bits<Tags...> address) {
+    return cudamaster_cpu_rank_of(cluster_place<Tags...>(address));
 }
 
 // Fences.
@@ -135,8 +143,14 @@ template <class... Tags> inline void fence() {
 }
 template <class... Tags> inline void fence_proxy() {
     ::__threadfence_block();
-    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...>)
+    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...> && !has<t_tensormap_generic, Tags...>)
         cudamaster_cpu_proxy_fence(0);
+}
+// Of a tensor map that was written by threads.
+template <class... Tags> inline void fence_proxy(B64 map, long long bytes) {
+    if (map % 128 || bytes != 128)
+        cudamaster_cpu_fail("fence.proxy.tensormap of something else than 128 bytes at a multiple of them");
+    fence_proxy<Tags...>();
 }
 
 template <class... Tags> inline void nanosleep(B32) {
@@ -168,14 +182,22 @@ CUDAMASTER_CPU_SPECIALS(tid, threadIdx)
 CUDAMASTER_CPU_SPECIALS(ntid, blockDim)
 CUDAMASTER_CPU_SPECIALS(ctaid, blockIdx)
 CUDAMASTER_CPU_SPECIALS(nctaid, gridDim)
-// Each block is a cluster of its own.
-constexpr uint3 kNone{0, 0, 0}, kOne{1, 1, 1};
-CUDAMASTER_CPU_SPECIALS(clusterid, blockIdx)
-CUDAMASTER_CPU_SPECIALS(nclusterid, gridDim)
-CUDAMASTER_CPU_SPECIALS(cluster_ctaid, kNone)
-CUDAMASTER_CPU_SPECIALS(cluster_nctaid, kOne)
-CUDAMASTER_CPU_SPECIAL(cluster_ctarank, B32, 0)
-CUDAMASTER_CPU_SPECIAL(cluster_nctarank, B32, 1)
+#define CUDAMASTER_CPU_OF_CLUSTER(axis)                                                                      \
+    CUDAMASTER_CPU_SPECIAL(clusterid_##axis, B32, blockIdx.axis / cudamaster_cpu_cluster_shape().axis)       \
+    CUDAMASTER_CPU_SPECIAL(nclusterid_##axis, B32, gridDim.axis / cudamaster_cpu_cluster_shape().axis)       \
+    CUDAMASTER_CPU_SPECIAL(cluster_ctaid_##axis, B32, blockIdx.axis % cudamaster_cpu_cluster_shape().axis)   \
+    CUDAMASTER_CPU_SPECIAL(cluster_nctaid_##axis, B32, cudamaster_cpu_cluster_shape().axis)
+CUDAMASTER_CPU_OF_CLUSTER(x)
+CUDAMASTER_CPU_OF_CLUSTER(y)
+CUDAMASTER_CPU_OF_CLUSTER(z)
+#undef CUDAMASTER_CPU_OF_CLUSTER
+inline B32 blocks_of_cluster() {
+    dim3 shape = cudamaster_cpu_cluster_shape();
+    return shape.x * shape.y * shape.z;
+}
+CUDAMASTER_CPU_SPECIAL(cluster_ctarank, B32, cudamaster_cpu_cluster_rank())
+CUDAMASTER_CPU_SPECIAL(cluster_nctarank, B32, blocks_of_cluster())
+CUDAMASTER_CPU_SPECIAL(is_explicit_cluster, bool, blocks_of_cluster() > 1)
 CUDAMASTER_CPU_SPECIAL(laneid, B32, cudamaster_cpu_lane())
 CUDAMASTER_CPU_SPECIAL(warpid, B32,
                        (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32)

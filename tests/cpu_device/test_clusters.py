@@ -1,0 +1,141 @@
+"""Clusters of several blocks: known answers, and kernels that wait too little, arrive too rarely or leave too early."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
+from cudamaster.faults.cpu_checker import MARK, reports
+
+KERNELS = Path(__file__).parent / "kernels"
+CHECKS = ["pass-on", "give-away", "ring", "gather", "spread", "places", "limits", "polls", "with-the-grid"]
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program under the checker."""
+    device, folder = CpuDevice(), tmp_path_factory.mktemp("clusters")
+    compiled = device.compile_observed((KERNELS / "clusters.cu").read_text(), ["-O2"], "candidate", folder, "check")
+    assert compiled.object is not None, compiled.log
+    linked = device.link_observed([compiled.object], folder / "clusters", "check")
+    assert linked.object is not None, linked.log
+    return linked.object
+
+
+def found(program: Path, what: str, *, reversed_threads: bool = False) -> tuple[set[str], str]:
+    """Kinds of what the checker found, and all that it said."""
+    ran = CpuDevice().run([str(program), what], program.parent / "report", 60, reversed_threads=reversed_threads)
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
+    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_known_answers(build, check, reversed_threads):
+    """Distributed shared memory, remote atomics and arrivals, st.async, copies between blocks, multicast, shapes."""
+    ran = build("clusters").run(check, reversed_threads=reversed_threads)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_known_answers_under_the_sanitizer(build, check):
+    """The same where each shared variable is an allocation of its own, in each block."""
+    ran = build("clusters", debug=True).run(check)
+    assert ran.exit_code == 0, ran.stderr
+    assert "AddressSanitizer" not in ran.stderr
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_honest_clusters_raise_nothing(checked, check, reversed_threads):
+    """Barriers of the cluster, arrivals from afar and copies between blocks order what they order."""
+    assert found(checked, check, reversed_threads=reversed_threads) == (set(), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("no-barrier", "unstarted"),
+        ("no-barrier", "race"),
+        ("no-wait", "race"),
+        ("no-second-barrier", "race"),
+        ("ends-unseen", "ended"),
+    ],
+)
+@pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
+def test_a_missing_barrier_of_a_cluster_is_found(checked, name, kind, reversed_threads):
+    """At the beginning, between two uses, and at the end; whichever block runs first."""
+    kinds, said = found(checked, name, reversed_threads=reversed_threads)
+    assert kind in kinds, said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no-last-barrier", "an access to the shared memory of a block of the cluster that has ended"),
+        ("leaves-early", "a block of the cluster has ended while a copy out of its shared memory was on its way"),
+        ("remote-as-own", "an address of another block's shared memory without .shared::cluster"),
+        ("no-first-barrier", "an mbarrier that was not initialised"),
+        ("an-arrival-too-few", "1 arrivals and 0 bytes are missing"),
+        ("never", "no thread of the cluster can go on"),
+        ("never", "block (0,0,0), thread (0,0,0): waits in barrier.cluster.wait for 32 of 64 threads"),
+        ("never", "block (1,0,0), thread (0,0,0): waits at the mbarrier"),
+        ("waits-afar", "a wait at an mbarrier of another block of the cluster"),
+    ],
+)
+def test_a_cluster_that_cannot_go_on_says_why(build, name, words):
+    """Shared memory of blocks that have ended, and waits that nobody will satisfy, end the cluster."""
+    ran = build("clusters").run(name, limit_s=20)
+    assert ran.exit_code != 0
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["no-barrier", "no-wait"])
+def test_without_its_barrier_a_cluster_is_wrong(build, name):
+    """Blocks take turns, so a value that nobody has waited for is not there."""
+    assert build("clusters").run(name).exit_code == 3
+
+
+def test_what_is_missing_is_told_with_its_line(checked):
+    """The read that may come too late, and what has to be behind it."""
+    code = (KERNELS / "clusters.cu").read_text()
+    told = [one for report in reports(found(checked, "ends-unseen")[1], checked, code) for one in report.findings]
+    assert [one.what for one in told] == [
+        "Read of the shared variable mine of another block of the cluster, which may have ended: "
+        "a barrier of the cluster is missing behind it"
+    ]
+    assert told[0].line is not None
+    assert "*there" in code.splitlines()[told[0].line - 1]
+
+
+def test_cluster_dims_need_the_body():
+    """A declaration apart from the kernel is not understood; its lines stay where it is."""
+    with pytest.raises(Unsupported, match="__cluster_dims__ away from the kernel's body, line 2"):
+        rewrite("\n__global__ void __cluster_dims__(2) k(int*);\n__global__ void k(int*) {}\n")
+    text = "__global__ void __cluster_dims__(2,\n 1, 1) k(int* p)\n{ *p = 1; }\n"
+    assert "cluster_dims(2, 1, 1); *p = 1;" in rewrite(text).replace("  ", " ")
+    assert rewrite(text).count("\n") == text.count("\n")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_the_program_is_cuda(tmp_path):
+    """nvcc and ptxas take the same program."""
+    target = "-gencode=arch=compute_90a,code=sm_90a"
+    command = [
+        "nvcc",
+        "-std=c++17",
+        target,
+        "-rdc=true",
+        "-cubin",
+        "-o",
+        str(tmp_path / "x"),
+        str(KERNELS / "clusters.cu"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
