@@ -1,0 +1,634 @@
+// idea: Warpgroup products fed by tensor maps
+// why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory. On Hopper four warps
+//      together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
+//      has the copy engine bring the next tiles (tensor maps, four stages, a full and an empty barrier for each). Two
+//      warpgroups keep 128 x 256 sums in registers. The blocks of a cluster load shares of the tiles that they
+//      have in common, each for all of them, which halves what L2 has to give. Large products are made by as many clusters
+//      as there is room for, in an order that finds its tiles in L2; where there are too few tiles, the blocks of a
+//      cluster take parts of K, and add up their sums in a fixed order out of one another's shared memory. GPUs
+//      before Hopper, and rows that are no multiple of 16 bytes, get the tiles of the step before.
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <mma.h>
+
+using namespace nvcuda;
+
+constexpr int kThreads = 128;      // four warps, two by two
+constexpr int kFragment = 16;      // rows, columns and products of a fragment
+constexpr int kPadding = 8;        // elements after a row of a tile
+constexpr int kEnoughBlocks = 120; // for about every multiprocessor of a large GPU to have one
+
+// A block makes kM x kN elements of C, kK products at a time, and a warp kWarp x kWarp of them.
+template <int warp, int k> struct Tile {
+    static constexpr int kWarp = warp, kM = 2 * warp, kN = 2 * warp, kK = k;
+    static constexpr int kStrideA = kK + kPadding, kStrideB = kN + kPadding;
+    static constexpr int kElementsA = kM * kStrideA, kElementsB = kK * kStrideB;
+};
+using Large = Tile<64, 32>;
+using Medium = Tile<32, 64>;
+using Small = Tile<16, 64>;
+
+// Eight neighbours of a row of which `left` elements are left, and zeros for those beyond its end. Where
+// kAligned, `from` is a multiple of 16, and what is left a multiple of eight.
+template <bool kAligned> __device__ uint4 load8(const __nv_bfloat16* from, int left) {
+    if constexpr (kAligned) {
+        return left > 0 ? *(const uint4*)from : make_uint4(0, 0, 0, 0);
+    } else {
+        unsigned int words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            unsigned int low = 2 * i < left ? __bfloat16_as_ushort(from[2 * i]) : 0;
+            unsigned int high = 2 * i + 1 < left ? __bfloat16_as_ushort(from[2 * i + 1]) : 0;
+            words[i] = high << 16 | low;
+        }
+        return make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+__device__ unsigned int pack2(float low, float high) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *(const unsigned int*)&pair;
+}
+
+// Rounds eight neighbours and stores those that are within the `left` elements left of a row.
+template <bool kAligned> __device__ void store8(__nv_bfloat16* to, const float* values, int left) {
+    if constexpr (kAligned) {
+        if (left > 0)
+            *(uint4*)to = make_uint4(pack2(values[0], values[1]), pack2(values[2], values[3]),
+                                     pack2(values[4], values[5]), pack2(values[6], values[7]));
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            if (i < left)
+                to[i] = __float2bfloat16(values[i]);
+    }
+}
+
+template <class Tile, bool kAligned>
+__global__ void __launch_bounds__(kThreads, 2)
+    square_matrix_mul_bf16_kernel_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C,
+                                            int M) {
+    constexpr int kK = Tile::kK, kWarp = Tile::kWarp, kFragments = kWarp / kFragment;
+    constexpr int kLoadsA = Tile::kM * kK / 8 / kThreads, kLoadsB = kK * Tile::kN / 8 / kThreads;
+    constexpr int kPatchStride = kWarp + 4; // of the results on their way out, in floats
+    constexpr int kTileBytes = 2 * (Tile::kElementsA + Tile::kElementsB) * (int)sizeof(__nv_bfloat16);
+    constexpr int kPatchBytes = 4 * kFragment * kPatchStride * (int)sizeof(float);
+    __shared__ __align__(32) unsigned char memory[kTileBytes > kPatchBytes ? kTileBytes : kPatchBytes];
+    __nv_bfloat16* tile_a = (__nv_bfloat16*)memory;
+    __nv_bfloat16* tile_b = tile_a + 2 * Tile::kElementsA;
+    unsigned int blocks_across = (M - 1) / Tile::kN + 1;
+    long long first_row = (long long)(blockIdx.x / blocks_across) * Tile::kM;
+    long long first_col = (long long)(blockIdx.x % blocks_across) * Tile::kN;
+
+    // Where the thread loads from, and to which places of the tiles; further loads are some rows below.
+    constexpr int kStepA = Tile::kM / kLoadsA, kStepB = kK / kLoadsB;
+    int row_a = threadIdx.x / (kK / 8), k_a = threadIdx.x % (kK / 8) * 8;
+    int k_b = threadIdx.x / (Tile::kN / 8), col_b = threadIdx.x % (Tile::kN / 8) * 8;
+    const __nv_bfloat16* from_a = A + (first_row + row_a) * M + k_a;
+    const __nv_bfloat16* from_b = B + (size_t)k_b * M + first_col + col_b;
+    int rows_left = M - first_row - row_a, cols_left = M - first_col - col_b, k_left = M;
+    uint4 next_a[kLoadsA], next_b[kLoadsB];
+    auto load = [&]() {
+#pragma unroll
+        for (int i = 0; i < kLoadsA; ++i)
+            next_a[i] =
+                load8<kAligned>(from_a + (size_t)i * kStepA * M, i * kStepA < rows_left ? k_left - k_a : 0);
+#pragma unroll
+        for (int i = 0; i < kLoadsB; ++i)
+            next_b[i] =
+                load8<kAligned>(from_b + (size_t)i * kStepB * M, i * kStepB + k_b < k_left ? cols_left : 0);
+        from_a += kK;
+        from_b += (size_t)kK * M;
+        k_left -= kK;
+    };
+    auto stage = [&](int buffer) {
+        __nv_bfloat16* to_a = tile_a + buffer * Tile::kElementsA + row_a * Tile::kStrideA + k_a;
+        __nv_bfloat16* to_b = tile_b + buffer * Tile::kElementsB + k_b * Tile::kStrideB + col_b;
+#pragma unroll
+        for (int i = 0; i < kLoadsA; ++i)
+            *(uint4*)(to_a + i * kStepA * Tile::kStrideA) = next_a[i];
+#pragma unroll
+        for (int i = 0; i < kLoadsB; ++i)
+            *(uint4*)(to_b + i * kStepB * Tile::kStrideB) = next_b[i];
+    };
+
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int warp_row = warp / 2 * kWarp, warp_col = warp % 2 * kWarp;
+    wmma::fragment<wmma::accumulator, kFragment, kFragment, kFragment, float> sums[kFragments][kFragments];
+#pragma unroll
+    for (int r = 0; r < kFragments; ++r) {
+#pragma unroll
+        for (int c = 0; c < kFragments; ++c)
+            wmma::fill_fragment(sums[r][c], 0.0f);
+    }
+    load();
+    stage(0);
+    __syncthreads();
+    for (int buffer = 0;; buffer ^= 1) {
+        bool more = k_left > 0;
+        if (more)
+            load();
+        const __nv_bfloat16* warp_a = tile_a + buffer * Tile::kElementsA + warp_row * Tile::kStrideA;
+        const __nv_bfloat16* warp_b = tile_b + buffer * Tile::kElementsB + warp_col;
+#pragma unroll
+        for (int k = 0; k < kK; k += kFragment) {
+            wmma::fragment<wmma::matrix_a, kFragment, kFragment, kFragment, __nv_bfloat16, wmma::row_major>
+                a[kFragments];
+#pragma unroll
+            for (int r = 0; r < kFragments; ++r)
+                wmma::load_matrix_sync(a[r], warp_a + r * kFragment * Tile::kStrideA + k, Tile::kStrideA);
+#pragma unroll
+            for (int c = 0; c < kFragments; ++c) {
+                wmma::fragment<wmma::matrix_b, kFragment, kFragment, kFragment, __nv_bfloat16,
+                               wmma::row_major>
+                    b;
+                wmma::load_matrix_sync(b, warp_b + k * Tile::kStrideB + c * kFragment, Tile::kStrideB);
+#pragma unroll
+                for (int r = 0; r < kFragments; ++r)
+                    wmma::mma_sync(sums[r][c], a[r], b, sums[r][c]);
+            }
+        }
+        if (!more)
+            break;
+        stage(buffer ^ 1);
+        __syncthreads();
+    }
+
+    // A warp's results leave through a patch of its own, a row of fragments at a time.
+    __syncthreads();
+    float* patch = (float*)memory + warp * kFragment * kPatchStride;
+#pragma unroll
+    for (int r = 0; r < kFragments; ++r) {
+#pragma unroll
+        for (int c = 0; c < kFragments; ++c)
+            wmma::store_matrix_sync(patch + c * kFragment, sums[r][c], kPatchStride, wmma::mem_row_major);
+        __syncwarp();
+        for (int i = lane * 8; i < kFragment * kWarp; i += 32 * 8) {
+            long long row = first_row + warp_row + r * kFragment + i / kWarp;
+            long long col = first_col + warp_col + i % kWarp;
+            if (row < M)
+                store8<kAligned>(C + row * M + col, patch + i / kWarp * kPatchStride + i % kWarp, M - col);
+        }
+        __syncwarp();
+    }
+}
+
+template <class Tile> static long long blocks_of(long long rows, long long cols) {
+    return ((rows - 1) / Tile::kM + 1) * ((cols - 1) / Tile::kN + 1);
+}
+
+template <class Tile>
+static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M) {
+    bool aligned = M % 8 == 0 && (((size_t)A | (size_t)B | (size_t)C) & 15) == 0;
+    unsigned int blocks = (unsigned int)blocks_of<Tile>(M, M);
+    if (aligned)
+        square_matrix_mul_bf16_kernel_optimized<Tile, true><<<blocks, kThreads>>>(A, B, C, M);
+    else
+        square_matrix_mul_bf16_kernel_optimized<Tile, false><<<blocks, kThreads>>>(A, B, C, M);
+}
+
+// ---- Hopper ----
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAS_WARPGROUPS 1
+#else
+#define HAS_WARPGROUPS 0
+#endif
+
+constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kBoxBytes = 64 * 128; // 64 rows of that
+constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
+
+// Blocks of a cluster share tiles of B along M, and of A along N.
+template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
+    static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
+    static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
+    static constexpr int kThreads = 128 * (consumers + 1);
+    static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
+    static constexpr int kMemory = stages * (kStageBytes + 16) + 1024;
+    static constexpr int kPatchStride = n + 8; // of partial sums on their way to other blocks, in floats
+    static_assert(kM * kPatchStride * 4 <= stages * kStageBytes, "partial sums lie where the stages were");
+};
+using Wide = Plan<2, 256, 2, 1, 4>;
+using Square = Plan<2, 128, 2, 2, 6>;
+using Split = Plan<2, 128, 2, 1, 6>;
+using Thin = Plan<1, 128, 1, 1, 8>;
+
+#if HAS_WARPGROUPS
+static __device__ unsigned int shared_address(const void* place) {
+    return (unsigned int)__cvta_generic_to_shared(place);
+}
+
+static __device__ void init_barrier(unsigned int barrier, unsigned int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+// Arrives at the same barrier of another block of the cluster.
+static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
+    asm volatile("{.reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}" ::"r"(barrier),
+                 "r"(block)
+                 : "memory");
+}
+
+static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// A box of a matrix, from column and row on, into the same place of all `blocks` (bits) of the cluster.
+static __device__ void load_box(unsigned int to, const CUtensorMap* map, int column, int row,
+                                unsigned int barrier, unsigned int blocks, bool alone) {
+    if (alone)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                     "{%2, %3}], "
+                     "[%4];" ::"r"(to),
+                     "l"(map), "r"(column), "r"(row), "r"(barrier)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+            "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+            "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)blocks)
+            : "memory");
+}
+
+static __device__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+}
+
+// Where a factor begins in shared memory, 128 bytes swizzled. A has K side by side, eight rows a group; B has its columns
+// side by side, 64 of them a box, eight rows of K a group.
+static __device__ unsigned long long describe(unsigned int address, unsigned int leading,
+                                              unsigned int group) {
+    return (unsigned long long)(address >> 4) | (unsigned long long)(leading >> 4) << 16 |
+           (unsigned long long)(group >> 4) << 32 | 1ull << 62;
+}
+
+// d += a b, or d = a b where nothing is kept: 64 x 128 sums, 16 products each.
+static __device__ void multiply(float (&d)[64], unsigned long long a, unsigned long long b, int keep) {
+    asm volatile("{.reg .pred kept;\n"
+                 "setp.ne.b32 kept, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, kept, 1, 1, 0, 1;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+                   "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+                   "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+                   "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+                   "+f"(d[63])
+                 : "l"(a), "l"(b), "r"(keep));
+}
+
+// d += a b, or d = a b where nothing is kept: 64 x 256 sums, 16 products each.
+static __device__ void multiply(float (&d)[128], unsigned long long a, unsigned long long b, int keep) {
+    asm volatile(
+        "{.reg .pred kept;\n"
+        "setp.ne.b32 kept, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "%128, %129, kept, 1, 1, 0, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+          "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]),
+          "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]),
+          "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]),
+          "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
+          "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]),
+          "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]),
+          "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]),
+          "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
+          "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]),
+          "+f"(d[127])
+        : "l"(a), "l"(b), "r"(keep));
+}
+
+// The compiler may not use sums before they are there.
+template <int count> static __device__ void hold(float (&d)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+template <int left> static __device__ void wait_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+}
+
+// Lane q of four has words q of all four then.
+static __device__ void transpose4(unsigned int (&words)[4], int lane) {
+    bool odd = lane & 1, upper = lane & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        unsigned int other = __shfl_xor_sync(0xffffffffu, odd ? words[i] : words[i + 1], 1);
+        words[i] = odd ? other : words[i];
+        words[i + 1] = odd ? words[i + 1] : other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        unsigned int other = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i + 2], 2);
+        words[i] = upper ? other : words[i];
+        words[i + 2] = upper ? words[i + 2] : other;
+    }
+}
+
+// A warp's 16 rows of sums, rounded, in stores of 16 bytes.
+template <int count>
+static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, long long row, long long col,
+                                  int M, int N) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        long long r = row + lane / 4 + 8 * half;
+#pragma unroll
+        for (int group = 0; group < count / 16; ++group) {
+            unsigned int words[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float* pair = d + (group * 4 + i) * 4 + half * 2;
+                words[i] = pack2(pair[0], pair[1]);
+            }
+            transpose4(words, lane);
+            long long c = col + group * 32 + lane % 4 * 8;
+            if (r < M && c < N)
+                *(uint4*)(C + r * N + c) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+}
+
+static __device__ float4 load_from(unsigned int address, unsigned int block) {
+    float4 values;
+    asm volatile("{.reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];}"
+                 : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
+                 : "r"(address), "r"(block)
+                 : "memory");
+    return values;
+}
+#endif
+
+// Tiles of the cluster's blocks: the first row and column of this block's tile number `tile` of the cluster's.
+template <class Plan> static __device__ void place_of(int tile, int block, int M, int N, int* row, int* col) {
+    int down = (M - 1) / (Plan::kM * Plan::kAlongM) + 1, across = (N - 1) / (Plan::kN * Plan::kAlongN) + 1;
+    int band = tile / (down * kBand), within = tile % (down * kBand);
+    int width = min(kBand, across - band * kBand);
+    *row = (within / width * Plan::kAlongM + block % Plan::kAlongM) * Plan::kM;
+    *col = ((band * kBand + within % width) * Plan::kAlongN + block / Plan::kAlongM) * Plan::kN;
+}
+
+template <class Plan>
+__global__ void __launch_bounds__(Plan::kThreads, 1)
+    square_matrix_mul_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
+                                                   const __grid_constant__ CUtensorMap map_b,
+                                                   __nv_bfloat16* C, int M, int N, int K, int split,
+                                                   int tiles) {
+#if HAS_WARPGROUPS
+    extern __shared__ __align__(1024) unsigned char memory[];
+    constexpr int kAlongM = Plan::kAlongM, kAlongN = Plan::kAlongN, kShare = Plan::kShare,
+                  kStages = Plan::kStages;
+    constexpr int kPatchStride = Plan::kPatchStride;
+    unsigned int stages = shared_address(memory), full = stages + kStages * Plan::kStageBytes,
+                 empty = full + 8 * kStages;
+    int rank = blockIdx.x % (kShare * split), cluster = blockIdx.x / (kShare * split);
+    int clusters = gridDim.x / (kShare * split), block = rank % kShare, part = rank / kShare;
+    int steps = (K - 1) / kStep + 1;
+    int first = (int)((long long)steps * part / split), last = (int)((long long)steps * (part + 1) / split);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kStages; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, Plan::kConsumers * 4 * (kAlongM + kAlongN - 1));
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    cluster_barrier();
+
+    int row, col, stage = 0;
+    unsigned int parity = 0;
+    auto next = [&]() {
+        if (++stage == kStages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    };
+    if (threadIdx.x < 128) {
+        // One thread has the copies made. It fills a stage when all who read it are done with it, here and in the
+        // blocks that get a share of what is loaded here.
+        if constexpr (Plan::kN == 256)
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == 0) {
+            int m = block % kAlongM, n = block / kAlongM, base = part * kShare;
+            unsigned int row_of_blocks = 0, column_of_blocks = 0;
+            for (int i = 0; i < kAlongN; ++i)
+                row_of_blocks |= 1u << (base + m + kAlongM * i);
+            for (int i = 0; i < kAlongM; ++i)
+                column_of_blocks |= 1u << (base + i + kAlongM * n);
+            constexpr int kRows = Plan::kM / kAlongN, kBoxes = Plan::kN / 64 / kAlongM;
+            for (int tile = cluster; tile < tiles; tile += clusters) {
+                place_of<Plan>(tile, block, M, N, &row, &col);
+                for (int step = first; step < last; ++step, next()) {
+                    wait_for(empty + 8 * stage, parity ^ 1);
+                    expect_bytes(full + 8 * stage, Plan::kStageBytes);
+                    unsigned int to = stages + stage * Plan::kStageBytes;
+                    load_box(to + n * kRows * 128, &map_a, step * kStep, row + n * kRows, full + 8 * stage,
+                             row_of_blocks, kAlongN == 1);
+                    to += Plan::kBytesA;
+                    for (int i = m * kBoxes; i < (m + 1) * kBoxes; ++i)
+                        load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep, full + 8 * stage,
+                                 column_of_blocks, kAlongM == 1);
+                }
+            }
+        }
+    } else {
+        if constexpr (Plan::kN == 256)
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        // Lanes tell the blocks that load what this one reads: those of its row and of its column.
+        int m = block % kAlongM, n = block / kAlongM, tell = -1;
+        if (lane < kAlongM)
+            tell = part * kShare + lane + kAlongM * n;
+        else if (lane < kAlongM + kAlongN - 1)
+            tell = part * kShare + m + kAlongM * (lane - kAlongM + (lane - kAlongM >= n));
+        auto release = [&](int of) {
+            if (tell >= 0)
+                arrive_at(empty + 8 * of, tell);
+        };
+        float d[Plan::kN / 2];
+        for (int tile = cluster; tile < tiles; tile += clusters) {
+            place_of<Plan>(tile, block, M, N, &row, &col);
+            int before = 0;
+            for (int step = first; step < last; ++step, next()) {
+                wait_for(full + 8 * stage, parity);
+                unsigned int from = stages + stage * Plan::kStageBytes;
+                unsigned long long a = describe(from + group * kBoxBytes, 16, 1024);
+                unsigned long long b = describe(from + Plan::kBytesA, kBoxBytes, 1024);
+                hold(d);
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int k = 0; k < kStep / 16; ++k)
+                    multiply(d, a + k * (32 >> 4), b + k * (2048 >> 4), step > first || k > 0);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                hold(d);
+                // One group stays in flight; what the one before it read is free.
+                wait_products<1>();
+                if (step > first)
+                    release(before);
+                before = stage;
+            }
+            wait_products<0>();
+            hold(d);
+            release(before);
+            if (split == 1)
+                store_sums(d, C, row + group * 64 + warp * 16, col, M, N);
+        }
+        if (split > 1) {
+            // The stages are read by everyone here, and nothing is under way.
+            asm volatile("bar.sync 1, %0;" ::"n"(Plan::kThreads - 128) : "memory");
+            float* patch = (float*)memory + (group * 64 + warp * 16 + lane / 4) * kPatchStride + lane % 4 * 2;
+#pragma unroll
+            for (int i = 0; i < Plan::kN / 8; ++i) {
+                *(float2*)(patch + i * 8) = make_float2(d[i * 4], d[i * 4 + 1]);
+                *(float2*)(patch + i * 8 + 8 * kPatchStride) = make_float2(d[i * 4 + 2], d[i * 4 + 3]);
+            }
+        }
+    }
+    if (kShare * split == 1)
+        return;
+    cluster_barrier();
+    if (split > 1) {
+        // Each of the blocks that made a part of the same tile adds up some of its rows, in the order of the parts.
+        place_of<Plan>(cluster, block, M, N, &row, &col);
+        int from = Plan::kM * part / split, to = Plan::kM * (part + 1) / split;
+        for (int i = threadIdx.x; i < (to - from) * (Plan::kN / 8); i += Plan::kThreads) {
+            int r = from + i / (Plan::kN / 8), c = i % (Plan::kN / 8) * 8;
+            float sums[8] = {};
+            for (int other = 0; other < split; ++other) {
+#pragma unroll
+                for (int j = 0; j < 8; j += 4) {
+                    float4 more = load_from(stages + (r * kPatchStride + c + j) * 4, other * kShare + block);
+                    sums[j] += more.x;
+                    sums[j + 1] += more.y;
+                    sums[j + 2] += more.z;
+                    sums[j + 3] += more.w;
+                }
+            }
+            if (row + r < M)
+                store8<true>(C + (long long)(row + r) * N + col + c, sums, N - col - c);
+        }
+        cluster_barrier(); // nobody leaves while its sums are read
+    }
+#endif
+}
+
+static bool describe_matrix(CUtensorMap* map, const __nv_bfloat16* data, int rows, int cols, int box_rows) {
+    cuuint64_t sizes[2] = {(cuuint64_t)cols, (cuuint64_t)rows}, strides[1] = {(cuuint64_t)cols * 2};
+    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void*)data, sizes, strides, box,
+                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <class Plan> static int tiles_of(int M, int N) {
+    return ((M - 1) / (Plan::kM * Plan::kAlongM) + 1) * ((N - 1) / (Plan::kN * Plan::kAlongN) + 1);
+}
+
+template <class Plan>
+static bool launch_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
+                          int K, int split, int blocks) {
+    CUtensorMap map_a, map_b;
+    if (!describe_matrix(&map_a, A, M, K, Plan::kM / Plan::kAlongN) || !describe_matrix(&map_b, B, K, N, 64))
+        return false;
+    auto kernel = square_matrix_mul_bf16_hopper_kernel_optimized<Plan>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
+    int tiles = tiles_of<Plan>(M, N), size = Plan::kShare * split;
+    int clusters = split > 1 ? tiles : min(tiles, max(blocks / size, 1));
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = size;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(clusters * size);
+    config.blockDim = dim3(Plan::kThreads);
+    config.dynamicSmemBytes = Plan::kMemory;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, map_a, map_b, C, M, N, K, split, tiles);
+    return true;
+}
+
+// False where this GPU or these matrices cannot have it.
+static bool multiply_on_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
+                               int K) {
+    int device = 0, major = 0, blocks = 0;
+    if (N % 8 || K % 8 || (((size_t)A | (size_t)B | (size_t)C) & 15))
+        return false;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
+    if (major != 9)
+        return false;
+    int steps = (K - 1) / kStep + 1;
+    if (tiles_of<Wide>(M, N) * Wide::kShare >= blocks)
+        return launch_hopper<Wide>(A, B, C, M, N, K, 1, blocks);
+    if (tiles_of<Square>(M, N) * Square::kShare * 4 >= blocks * 3)
+        return launch_hopper<Square>(A, B, C, M, N, K, 1, blocks);
+    // Too few tiles: as many parts of K as there is room for, each of two steps or more.
+    auto parts = [&](int tiles, int most) {
+        int split = 1;
+        while (split < most && tiles * split * 2 <= blocks && steps >= split * 4)
+            split *= 2;
+        return split;
+    };
+    if (M <= 64)
+        return launch_hopper<Thin>(A, B, C, M, N, K, parts(tiles_of<Thin>(M, N), 8), blocks);
+    return launch_hopper<Split>(A, B, C, M, N, K, parts(tiles_of<Split>(M, N) * Split::kShare, 4), blocks);
+}
+
+extern "C" void square_matrix_mul_bf16_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B,
+                                                 __nv_bfloat16* C, int M) {
+    if (multiply_on_hopper(A, B, C, M, M, M))
+        return;
+    if (blocks_of<Large>(M, M) >= kEnoughBlocks)
+        launch<Large>(A, B, C, M);
+    else if (blocks_of<Medium>(M, M) >= kEnoughBlocks)
+        launch<Medium>(A, B, C, M);
+    else
+        launch<Small>(A, B, C, M);
+}
