@@ -23,7 +23,7 @@ from pathlib import Path
 from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import Precision
 from cudamaster.devices.cuda import CudaDevice
-from cudamaster.devices.protocol import worker_words
+from cudamaster.devices.request import Request
 from cudamaster.report import saved
 from cudamaster.report.data import TaskResult
 from cudamaster.tasks import cards, held_out
@@ -134,9 +134,16 @@ def built(result: TaskResult, device: CudaDevice, largest: float, folder: Path) 
     fitting = [case for taken, case in timed if taken <= largest] or [min(timed, key=lambda one: one[0])[1]]
     case = max(fitting, key=lambda one: one.weight)
     builder = Workbench(card, precision, device)._builder
-    command = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker())])]
-    command += ["--baseline-only", "--calls", "0", "--cases", "none", "--case", held_out.argument(case)]
-    dumped = subprocess.run([*command, "--dump", str(folder)], capture_output=True, text=True, check=False)
+    request = Request(
+        judge=(str(builder.judge()),),
+        baseline=(str(builder.baseline_worker()),),
+        cases="none",
+        labels=(held_out.argument(case),),
+        calls=0,
+        baseline_only=True,
+        others=("--dump", str(folder)),
+    )
+    dumped = subprocess.run(request.command, capture_output=True, text=True, check=False)
     if dumped.returncode != 0:
         sys.exit(f"{result.task}: {dumped.stderr or dumped.stdout}")
     assert result.best is not None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from cudamaster.devices.cuda import CudaDevice, Gpu
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Ran
+from cudamaster.devices.request import Request
 from cudamaster.workbench.evaluation import Workbench
 
 CARD = small_card("spmv_csr")
@@ -41,9 +42,9 @@ class Watched(CpuDevice):
         super().__init__()
         self.ahead: list[tuple[Gate, Ran]] = []
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+    def run(self, request: Request, report: Path, limit_s: float, **options: Any) -> Ran:
         """A run of the CPU device."""
-        ran = super().run(command, report, limit_s, **options)
+        ran = super().run(request, report, limit_s, **options)
         if options.get("gate") is not None:
             self.ahead.append((options["gate"], ran))
         return ran
@@ -111,8 +112,8 @@ def test_it_judges_as_one_that_was_started_late() -> None:
     early = bench.evaluate(candidate(bench), check_only=True)
     kernel = candidate(bench)
     build = bench._builder.build(kernel)
-    trial = bench._trials.verifying([str(build.worker)], SEED, [])
-    late = bench._trials.run_trial(trial)
+    trial = bench._trials.verifying([str(build.worker)], SEED)
+    late = bench._trials.run(trial)
     assert len(device.ahead) == 1  # the second was not
     assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
 
@@ -270,11 +271,11 @@ def gpu_device(index: int) -> CudaDevice:
     return CudaDevice(Gpu(index, "No GPU", f"GPU-{index}", "9.0", "580", "143771", "1980", "3201", "700"))
 
 
-def judge(seen: Path) -> list[str]:
+def judge(seen: Path) -> Request:
     """A program that says what it saw: that it was started, and that it went on, until it is told to end."""
     waits = 'case "$*" in *--ahead*) read word;; esac'
     script = f"touch {seen}-started; {waits}; touch {seen}-went; until [ -e {seen}-end ]; do sleep 0.05; done"
-    return ["sh", "-c", script, "sh"]
+    return Request(judge=("sh", "-c", script, "sh"))
 
 
 @contextmanager

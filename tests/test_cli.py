@@ -334,6 +334,17 @@ def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: 
     assert told["devices"] == {"cuda": False, "cpu": False}
 
 
+@pytest.mark.parametrize("sign", ["\n", "$"])
+def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str, tmp_path: Path) -> None:
+    """The judge of many candidates reads its file line by line, and nvcc hands paths to a shell."""
+    place = tmp_path / f"two{sign}parts"
+    place.mkdir()
+    done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", TMPDIR=str(place))
+    assert done.returncode == 4, done.stderr
+    assert "error: The folder for temporary files, " in done.stderr
+    assert "Set TMPDIR to another folder." in done.stderr
+
+
 @pytest.mark.slow(but=["compare"])
 @pytest.mark.parametrize(
     "words",

@@ -26,8 +26,9 @@ from cudamaster.build.building import Builder
 from cudamaster.core.values import Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import Device, Ran, worker_words
-from cudamaster.judging.judge_process import Trials
+from cudamaster.devices.protocol import Device, Ran
+from cudamaster.devices.request import Request
+from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.report_lines import End, Line, of
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks.harness import baseline_region
@@ -106,7 +107,7 @@ def attack(
 
     `head` stands before the wrapper.
     """
-    folder, cases = Path(tempfile.mkdtemp(dir=within)), "all" if calls else "verify"
+    folder = Path(tempfile.mkdtemp(dir=within))
     code = baseline_region(CARD, Precision.FP32)
     wrapper = re.search(r"extern \"C\" void [^{]*\{", code)
     assert wrapper is not None
@@ -117,14 +118,19 @@ def attack(
     linked = builder.device.link([*builder._worker_objects(False), compiled.object], folder / "worker")
     assert linked.object is not None, linked.log
     report = folder / "report.jsonl"
-    workers = [
-        *worker_words("baseline", [str(builder.baseline_worker())]),
-        *worker_words("candidate", [str(linked.object)]),
-    ]
-    options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}", *more]
-    ran = builder.device.run([str(builder.judge()), *workers, *options], report, judge_limit_s)
+    request = Request(
+        judge=(str(builder.judge()),),
+        baseline=(str(builder.baseline_worker()),),
+        candidate=(str(linked.object),),
+        cases="all" if calls else "verify",
+        calls=calls,
+        warmups=0,
+        call_limit_s=limit_s,
+        others=tuple(more),
+    )
+    ran = builder.device.run(request, report, judge_limit_s)
     told = parse(report.read_text())
-    rows = [case for case in CARD.cases if cases == "all" or not case.sweep]
+    rows = [case for case in CARD.cases if calls or not case.sweep]
     return Seen(judge(told, ran, rows), told, ran)
 
 
@@ -238,8 +244,8 @@ def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monke
 def test_the_seed_is_on_no_command_line(builder: Builder, tmp_path: Path) -> None:
     """Once it has begun, the judge's own command line does not tell it either."""
     report, worker = tmp_path / "report.jsonl", str(builder.baseline_worker())
-    command = [str(builder.judge()), *worker_words("baseline", [worker]), *worker_words("candidate", [worker])]
-    with subprocess.Popen([*command, "--seed", "271828182845", "--report", str(report)]) as judge_process:
+    request = Request((str(builder.judge()),), (worker,), (worker,), seed=271828182845)
+    with subprocess.Popen([*request.command, "--report", str(report)]) as judge_process:
         while not report.is_file() or not report.read_text():
             time.sleep(0.01)
         shown = Path(f"/proc/{judge_process.pid}/cmdline").read_bytes()
@@ -483,7 +489,7 @@ class Reporting:
     def __init__(self, *reports: list[dict[str, Any]]) -> None:
         self.reports = list(reports)
 
-    def run(self, command: list[str], report: Path, *_: Any, **__: Any) -> Ran:
+    def run(self, _request: Request, report: Path, *_: Any, **__: Any) -> Ran:
         """Write the next report."""
         report.write_text("".join(json.dumps(line) + "\n" for line in self.reports.pop(0)))
         return RAN
@@ -494,7 +500,7 @@ def test_a_disturbance_is_no_lie(builder: Builder, second_us: float, status: Sta
     """Times that the judge does not bear out are measured once more, and who lies does so again."""
     device = Reporting(timed(44.0), timed(second_us))
     trials = Trials(CARD, builder, cast(Device, device), CpuDevice.protocol, calls=5, seed=1)
-    judged = trials.run(["--baseline", "b", "--candidate", "c"], [TIMED], [], 1, 60)
+    judged = trials.run(Trial(Request(baseline=("b",), candidate=("c",), seed=1), [TIMED], 60))
     assert judged.status is status
     assert device.reports == []
     assert any("a second time, since the first time the process of the candidate says" in note for note in judged.notes)

@@ -34,9 +34,9 @@ from cudamaster.devices.protocol import (
     ObjectRules,
     Preprocessor,
     Ran,
-    baseline_alone,
     linker_options,
 )
+from cudamaster.devices.request import Request
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.refusal import Refusal
@@ -126,7 +126,7 @@ class CudaDevice:
         self.nvcc = nvcc
         self.gpu = gpu
         self.on_hold: Callable[[Hold], None] | None = None
-        self._ended_badly: list[str] | None = None  # the judge's command of the last run, if it did
+        self._ended_badly: Request | None = None  # of the last run, if it did
 
     @property
     def unit(self) -> str:
@@ -245,15 +245,7 @@ class CudaDevice:
         return self._call(command, executable.parent, executable)
 
     def run(
-        self,
-        command: Sequence[str],
-        report: Path,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        alone: bool = True,
-        quiet: bool = False,
-        gate: Gate | None = None,
+        self, request: Request, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
@@ -261,23 +253,27 @@ class CudaDevice:
         candidate's. Raises DeviceError if it does not answer.
         """
         try:
-            with self._held_for(gate, alone=alone, quiet=quiet) as (locks, goes_on):
-                if self._ended_badly is not None:
-                    self._probe(self._ended_badly, locks)
-                    self._ended_badly = None
-                pinned, cores = self._cores_of(command, alone=alone)
+            with self._held_for(gate, alone=request.measures, quiet=quiet) as (locks, goes_on):
+                self._probe(locks)
+                pinned, cores = self._cores_of(request)
                 ahead = [] if goes_on is None else ["--ahead"]
-                words = [*command, *pinned, *ahead, "--report", str(report)]
+                words = [*request.command, *pinned, *ahead, "--report", str(report)]
                 ran = self._run(words, limit_s, locks, cores, goes_on)
         except NeverNeeded:
             return NEVER_RUN
-        if "--baseline" in command and ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
-            self._ended_badly = [command[0], *baseline_alone(command)]
+        if ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
+            self._ended_badly = request
         return ran
 
-    def _cores_of(self, command: Sequence[str], *, alone: bool) -> tuple[list[str], Sequence[int]]:
+    def execute(self, command: Sequence[str], limit_s: float) -> Ran:
+        """Run a program other than a judge while holding the GPU."""
+        with self.held() as locks:
+            self._probe(locks)
+            return self._run(command, limit_s, locks, self._other_cores)
+
+    def _cores_of(self, request: Request) -> tuple[list[str], Sequence[int]]:
         """A judge's options for its cores if it measures; otherwise the cores of the whole run."""
-        if not alone or "--baseline" not in command:
+        if not request.measures:
             return [], self._other_cores
         own = measuring_cores(_usable_cores(), self.gpu.index)
         helpers = [word for core in self._other_cores for word in ("--helper-core", str(core))]
@@ -294,11 +290,16 @@ class CudaDevice:
         whole = [*command, *self._own_node]
         return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
 
-    def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
-        """A judge without cases, as a test: contexts of two processes, memory that they share, a launch."""
+    def _probe(self, locks: Sequence[int]) -> None:
+        """After a bad end, a judge without cases as a test: contexts of two processes, shared memory, a launch."""
+        if self._ended_badly is None:
+            return
+        last = self._ended_badly
+        test = Request(judge=last.judge, baseline=last.baseline, baseline_only=True, cases="none")
         for wait_s in (1, 5, 20, None):
-            ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, locks)
+            ran = self._run(test.command, _PROBE_LIMIT_S, locks)
             if ran.exit_code == 0:
+                self._ended_badly = None
                 return
             if wait_s is not None:
                 time.sleep(wait_s)
@@ -309,7 +310,7 @@ class CudaDevice:
         )
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: Request, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile with Nsight Compute, holding the GPU."""
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from cudamaster.core.values import KernelProfile, Profile
 from cudamaster.devices.kernel_names import printed_name
-from cudamaster.devices.protocol import Ran, worker_words
+from cudamaster.devices.protocol import Ran
+from cudamaster.devices.request import Request
 
 SOURCE = "Nsight Compute"
 DURATION = "gpu__time_duration.sum"
@@ -55,14 +56,6 @@ def find_ncu() -> Path | None:
     return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
 
 
-def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
-    """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case.
-
-    A call takes many times as long there, since every launch is replayed, so only the limit of the whole run applies.
-    """
-    return ("--cases", "none", "--case", case, "--profile", str(calls), "--call-limit", f"{LIMIT_S:g}")
-
-
 def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], log: Path) -> list[str]:
     """The command that profiles `program`, a worker with its options; the tables go to the file `log`.
 
@@ -79,8 +72,8 @@ def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], 
 
 
 def profile(
-    run: Callable[[Sequence[str], Path, float], Ran],
-    judge: Sequence[str],
+    run: Callable[[Request, Path, float], Ran],
+    judge: Request,
     worker: Path,
     *,
     candidate: str,
@@ -89,9 +82,10 @@ def profile(
     calls: int = 1,
     limit_s: float = LIMIT_S,
 ) -> Profile | NoProfile:
-    """Profile a candidate's worker at one case; `judge` is the judge's command without a candidate.
+    """Profile `calls` calls of a candidate's worker at one case; `judge` names the judge and the baseline's worker.
 
-    `run` is the device's: it runs a command within a limit in seconds, and a harness writes its report to the path.
+    `run` is the device's. A call takes many times as long here, since every launch is replayed, so only the limit of
+    the whole run applies.
     """
     ncu = find_ncu()
     if ncu is None:
@@ -99,8 +93,15 @@ def profile(
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
         log = Path(folder) / "ncu.csv"
         profiled = command(ncu, metrics, [str(worker), *_WORKER_OPTIONS], log)
-        whole = [*judge, *worker_words("candidate", profiled), *harness_options(case, calls)]
-        ran = run(whole, Path(folder) / "report.jsonl", limit_s)
+        asked = replace(
+            judge,
+            candidate=tuple(profiled),
+            cases="none",
+            labels=(case,),
+            profiled_calls=calls,
+            call_limit_s=LIMIT_S,
+        )
+        ran = run(asked, Path(folder) / "report.jsonl", limit_s)
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")

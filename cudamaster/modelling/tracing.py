@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu.instructions import Code, code_of
 from cudamaster.devices.kernel_names import plain_name
-from cudamaster.devices.protocol import Observing, Ran, worker_words
+from cudamaster.devices.protocol import Observing, Ran
+from cudamaster.devices.request import Request
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -129,20 +130,20 @@ def trace(
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
-        command = [
-            str(judge),
-            *worker_words("candidate", [str(worker), "--inputs-only"]),
-            "--cases",
-            "none",
-            "--launches",
-        ]
-        command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
-        command += [word for label in left for word in ("--case", label)]
+        request = Request(
+            judge=(str(judge),),
+            candidate=(str(worker), "--inputs-only"),
+            cases="none",
+            labels=tuple(left),
+            seed=seed,
+            call_limit_s=limit_s,
+            launches=True,
+        )
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
 
-            def run(notes: BinaryIO, command: list[str] = command, report: Path = report, many: int = len(left)) -> Ran:
-                return device.run_observed(command, report, limit_s * many, notes)
+            def run(notes: BinaryIO, request: Request = request, report: Path = report, many: int = len(left)) -> Ran:
+                return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
                 counted = recorded(run, worker, left, wanted)

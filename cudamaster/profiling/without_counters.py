@@ -20,6 +20,7 @@ from cudamaster.core.values import CaseVerdict, Findings, Verdict
 from cudamaster.devices.kernel_names import architecture_for, is_of_harness, plain_name
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
+from cudamaster.devices.request import Request
 from cudamaster.profiling import launches, ptxas, sass
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches
 from cudamaster.profiling.ptxas import Usage
@@ -51,16 +52,16 @@ class _Kernel:
 
 
 def look(
-    run: Callable[[Sequence[str], Path, float], Ran],
-    judge: Sequence[str],
+    run: Callable[[Request, Path, float], Ran],
+    judge: Request,
     worker: Path,
     *,
     case: str,
     compile_log: str,
     compute_capability: str | None,
 ) -> Sources:
-    """Ask and disassemble a candidate's worker. `judge` is the judge's command without a candidate, `run` the device's,
-    `compute_capability` the GPU's, e.g. "9.0"."""
+    """Ask and disassemble a candidate's worker. `judge` names the judge and the baseline's worker, `run` is the
+    device's, `compute_capability` the GPU's, e.g. "9.0"."""
     return Sources(
         launches=launches.record(run, judge, worker, case=case),
         mixes=sass.disassembled(worker),

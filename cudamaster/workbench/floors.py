@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -314,7 +313,7 @@ def measure(device: Device) -> Limits:
             raise DeviceError(
                 f"The measurement of the GPU's limits does not build: {built.log[-500:]}.", "Run `cudamaster doctor`."
             )
-        ran = device.run([str(built.object)], Path(os.devnull), _MEASURING_LIMIT_S)
+        ran = device.execute([str(built.object)], _MEASURING_LIMIT_S)
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "uuid": device.gpu.uuid,

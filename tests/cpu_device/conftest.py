@@ -28,7 +28,7 @@ class Program:
     def run(self, *arguments: str, reversed_threads: bool = False, limit_s: float = 60) -> Ran:
         """The check's outcome; what it prints to stderr is in it."""
         command = [str(self.executable), *arguments]
-        return CpuDevice().run(command, self.folder / "report", limit_s, reversed_threads=reversed_threads)
+        return CpuDevice().execute(command, limit_s, reversed_threads=reversed_threads)
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +61,6 @@ def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
         linked = device.link([compiled.object], folder / name)
         assert linked.object is not None, linked.log
         command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
-        ran = device.run(command, folder / "report", 60)
+        ran = device.execute(command, 60)
         assert ran.exit_code == 0, ran.stderr
     return folder

@@ -31,7 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, what: str) -> Ran:
-    return CpuDevice().run([str(program), what], program.parent / "report", 60)
+    return CpuDevice().execute([str(program), what], 60)
 
 
 def kinds(ran: Ran) -> set[str]:

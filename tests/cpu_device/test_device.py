@@ -102,7 +102,7 @@ def test_crash_of_the_host_is_a_signal(tmp_path):
     compiled = device.compile(source, [], "crash", tmp_path)
     assert compiled.object is not None
     linked = device.link([compiled.object], tmp_path / "crash")
-    ran = device.run([str(linked.object)], tmp_path / "report", 20)
+    ran = device.execute([str(linked.object)], 20)
     assert ran.exit_code is None
     assert ran.signal == 11
 

@@ -51,7 +51,7 @@ def test_known_answers_under_the_sanitizer(build, check):
 
 def found(program: Path, what: str) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().run([str(program), what], program.parent / "report", 60)
+    ran = CpuDevice().execute([str(program), what], 60)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
     return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
 
@@ -146,7 +146,7 @@ def test_a_missing_fence_is_told_with_both_lines(tmp_path):
     code = (KERNELS / "ptx_bulk.cu").read_text()
     compiled = CpuDevice().compile_observed(code, ["-O2"], "candidate", tmp_path, "check")
     linked = CpuDevice().link_observed([compiled.object], tmp_path / "worker", "check")
-    ran = CpuDevice().run([str(linked.object), "no-fence"], tmp_path / "report", 60)
+    ran = CpuDevice().execute([str(linked.object), "no-fence"], 60)
     told = [one for report in reports(ran.stderr, linked.object, code) for one in report.findings]
     assert len(told) == 1
     assert told[0].what.startswith("Asynchronous read of the shared variable result without fence.proxy.async since")

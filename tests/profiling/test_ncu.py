@@ -8,8 +8,6 @@ Nsight Compute's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from cudamaster.core.values import Profile
 from cudamaster.devices import ncu
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
+from cudamaster.devices.request import Request
 from cudamaster.guards.names import forbidden
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.profiling.thresholds import load
@@ -210,22 +209,25 @@ def test_command_profiles_only_what_is_bracketed() -> None:
         assert not any(re.fullmatch(pattern, bracket) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
+JUDGE = Request(judge=("judge",))
+
+
 class TestProfile:
     """The whole way, with a device that writes what Nsight Compute wrote."""
 
     def _profile(
         self, log: str | None, monkeypatch: pytest.MonkeyPatch, *, expired: bool = False
     ) -> Profile | NoProfile:
-        def run(command: Sequence[str], report: Path, limit_s: float) -> Ran:
+        def run(request: Request, report: Path, limit_s: float) -> Ran:
             if log is not None:
-                words = [word for option, word in pairwise(command) if option == "--candidate"]
-                assert command[0] == "judge"
-                assert words[-3:] == ["worker", "--exact", "--unconfined"]
+                words = request.candidate
+                assert request.judge == ("judge",)
+                assert words[-3:] == ("worker", "--exact", "--unconfined")
                 Path(words[words.index("--log-file") + 1]).write_text(log)
             return Ran(exit_code=0, signal=None, expired=expired, stderr="", seconds=1.0)
 
         monkeypatch.setattr(ncu, "find_ncu", lambda: Path("/opt/ncu"))
-        return ncu.profile(run, ["judge"], Path("worker"), candidate="c0ffee", case="N=65536", metrics=METRICS)
+        return ncu.profile(run, JUDGE, Path("worker"), candidate="c0ffee", case="N=65536", metrics=METRICS)
 
     def test_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The log file is what is read."""
@@ -246,7 +248,7 @@ class TestProfile:
         """Without ncu nothing is run, and the reason says where it comes from."""
         monkeypatch.setattr(ncu, "find_ncu", lambda: None)
         nothing = lambda *_: pytest.fail("ran")  # noqa: E731
-        result = ncu.profile(nothing, ["judge"], tmp_path, candidate="c", case="k", metrics=METRICS)
+        result = ncu.profile(nothing, JUDGE, tmp_path, candidate="c", case="k", metrics=METRICS)
         assert isinstance(result, NoProfile)
         assert "CUDA toolkit" in result.reason
         assert result.of_machine

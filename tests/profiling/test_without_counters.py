@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from cudamaster.core.values import CaseVerdict, Findings, Hardware, Profile, Pro
 from cudamaster.devices import ncu
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import MeasuringProtocol, Ran
+from cudamaster.devices.request import Request
 from cudamaster.profiling import sass, without_counters
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches, SmLimits
 from cudamaster.profiling.ptxas import Usage
@@ -173,9 +173,9 @@ class Machine:
     def profile(self, *_: object) -> NoProfile:
         return FORBIDDEN
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, alone: bool = True) -> Ran:
-        assert not alone  # nothing is measured
-        self.asked.append(list(command))
+    def run(self, request: Request, report: Path, limit_s: float) -> Ran:
+        assert not request.measures
+        self.asked.append(request.command)
         line = '{"event":"launch","count":2,"all_launches":2,"grid":[4,1,1],"block":[32,1,1],"dynamic_shared_bytes":0'
         return Ran(0, None, False, f'launch {line},"symbol":"{SUM}"}}\n', 0.1)
 
@@ -290,7 +290,7 @@ def test_looking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capability: st
     monkeypatch.setattr(sass, "disassembled", lambda _: sass.parse(text))
     sources = without_counters.look(
         lambda *_: Ran(1, None, False, "", 0.1),
-        ["judge"],
+        Request(judge=("judge",)),
         tmp_path / "run",
         case="N=8",
         compile_log=(DATA / "ptxas.txt").read_text(),

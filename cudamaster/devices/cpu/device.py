@@ -37,6 +37,7 @@ from cudamaster.devices.protocol import (
     Ran,
     linker_options,
 )
+from cudamaster.devices.request import Request
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.refusal import Refusal
 
@@ -224,40 +225,31 @@ class CpuDevice:
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 
     def run(
-        self,
-        command: Sequence[str],
-        report: Path,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        alone: bool = True,
-        quiet: bool = False,
-        gate: Gate | None = None,
+        self, request: Request, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
-        """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
+        """Run a judge, killed with its children at `limit_s` seconds. Waiting for another one does not count.
 
-        `reversed_threads` runs threads and blocks in descending order. Nothing else runs beside a harness that is to
-        be `alone`; waiting for another one does not count. `quiet` asks for no more than that here.
+        With `reversed_threads`, threads and blocks run in descending order. `quiet` asks for no more than that here.
         DeviceError where the device does not work on this machine (selftest.py).
         """
         selftest.require(self)
-        words = [*command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
+        words = [*request.command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
         goes_on = None if gate is None else gate.wait
-        environment = _environment(reversed_threads)
+        environment = _environment(request.reversed_threads)
         try:
-            with _device_lock(alone=alone, gate=gate) as held:
+            with _device_lock(alone=request.measures, gate=gate) as held:
                 started = time.time()
                 ran = run_limited(words, limit_s, environment=environment, held=[held], goes_on=goes_on)
         except NeverNeeded:
             return NEVER_RUN
         if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, alone))
+            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, request.measures))
         return ran
 
     def execute(
         self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
     ) -> Ran:
-        """Run a program of the self-test, which says whether any other may be run; `notes` as for `run_observed`."""
+        """Run a program other than a judge, with or without a self-test; `notes` as for `run_observed`."""
         environment = _environment(reversed_threads)
         if notes is not None:
             environment[_NOTES] = str(notes.fileno())
@@ -265,14 +257,14 @@ class CpuDevice:
             held = [lock] if notes is None else [lock, notes.fileno()]
             return run_limited(command, limit_s, environment=environment, held=held)
 
-    def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
+    def run_observed(self, request: Request, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+        """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
         selftest.require(self)
         environment = {**_environment(), _NOTES: str(notes.fileno())}
         with _device_lock(alone=False) as device:
             started = time.time()
             held = [device, notes.fileno()]
-            words = [*command, "--report", str(report)]
+            words = [*request.command, "--report", str(report)]
             # The largest cases of all, which are too long to be run here otherwise.
             ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
         if self.on_hold is not None:
@@ -280,7 +272,7 @@ class CpuDevice:
         return ran
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: Request, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
