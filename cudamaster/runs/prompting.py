@@ -101,7 +101,8 @@ def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | No
     run = record.manifest
     examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
     try:
-        registry.run(bench, worked_examples.shown(overheard, examples), run.settings, listener)
+        shown = worked_examples.shown(overheard, examples)
+        registry.run(registry.begin(bench, shown, run.settings, listener), run.settings)
     except (RunFolderError, BudgetSpent) as end:
         return listener.heard, end.reason
     return listener.heard, None

@@ -132,7 +132,7 @@ class _Replay(Silent):
         self._seen[baseline.id] = baseline
         bench = _StoredBench(self, baseline, run.hardware)
         models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
-        return registry.run(bench, models, run.settings, self)
+        return registry.run(registry.begin(bench, models, run.settings, self), run.settings)
 
     def _with_why(self, doing: str) -> str:
         """What it was doing, and why the last session ended before the run did; no reason if it was killed."""

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import search_stand_ins
 from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.agents.asking import ReplyMisfit
@@ -14,7 +15,7 @@ from cudamaster.core.values import Candidate, Role, Status
 from cudamaster.runs.optimization import optimize as recorded
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import Settings
-from cudamaster.strategies.cudamaster import NAME, ROLES, optimize
+from cudamaster.strategies.cudamaster import NAME, ROLES
 from cudamaster.strategies.protocol import Silent
 from cudamaster.strategies.result import Result, Round
 
@@ -23,7 +24,7 @@ def search(
     script: list[tuple[Role, str]], rounds: int = 1, debug_tries: int = 0
 ) -> tuple[Result, ScriptedModel, ScriptedWorkbench]:
     bench, model = ScriptedWorkbench(), ScriptedModel(script)
-    result = optimize(bench, model.for_all(), rounds, debug_tries)
+    result = search_stand_ins.search(bench, model.for_all(), NAME, rounds, debug_tries)
     assert model.exhausted, "the algorithm asked less than it should have"
     return result, model, bench
 
@@ -254,7 +255,7 @@ def test_the_observer_sees_every_step_in_order() -> None:
     model = ScriptedModel(
         [plan("A"), code(kernel("wrong", tag="a")), command(), fix("f"), code(kernel(score=2.0)), command()]
     )
-    optimize(ScriptedWorkbench(), model.for_all(), 1, 1, Watcher())
+    search_stand_ins.search(ScriptedWorkbench(), model.for_all(), NAME, 1, 1, Watcher())
     assert seen == ["round 1/1", "written 0", "written 1", "accepted"]
 
 
@@ -262,13 +263,13 @@ def test_a_failing_baseline_is_our_fault_and_no_verdict() -> None:
     bench = ScriptedWorkbench()
     bench.baseline = Candidate("double_it", bench.precision, kernel("wrong", tag="base"), "nvcc -c x.cu")
     with pytest.raises(DeviceError, match="baseline of double_it"):
-        optimize(bench, ScriptedModel([]).for_all(), 1, 0)
+        search_stand_ins.search(bench, ScriptedModel([]).for_all(), NAME, 1, 0)
 
 
 @pytest.mark.parametrize(("rounds", "tries"), [(0, 3), (-1, 0), (3, -1)])
 def test_counts_that_make_no_search_are_refused(rounds: int, tries: int) -> None:
     with pytest.raises(UsageError):
-        optimize(ScriptedWorkbench(), ScriptedModel([]).for_all(), rounds, tries)
+        search_stand_ins.search(ScriptedWorkbench(), ScriptedModel([]).for_all(), NAME, rounds, tries)
 
 
 def test_a_device_without_profiler_and_with_emulated_times_says_so_in_the_prompt() -> None:

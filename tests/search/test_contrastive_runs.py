@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import search_stand_ins
 from scripted_contrast import search, step
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, kernel
 
@@ -19,7 +20,7 @@ from cudamaster.models.protocol import Reply, Request
 from cudamaster.runs import optimization
 from cudamaster.runs.record import Settings as RunSettings
 from cudamaster.strategies import registry
-from cudamaster.strategies.contrastive import NAME, Options, optimize
+from cudamaster.strategies.contrastive import NAME, Options
 from cudamaster.strategies.protocol import Silent
 
 
@@ -126,7 +127,7 @@ def test_a_baseline_that_fails_ends_the_search() -> None:
     bench = ScriptedWorkbench()
     bench.baseline = replace(bench.baseline, code=kernel("wrong", tag="baseline"))
     with pytest.raises(DeviceError, match="baseline of double_it"):
-        optimize(bench, ScriptedModel([]).for_all(), 1)
+        search_stand_ins.search(bench, ScriptedModel([]).for_all(), NAME, 1)
 
 
 def test_the_playbook_takes_part_and_says_when_it_has_nothing_left(tmp_path: Path) -> None:
@@ -145,7 +146,9 @@ def test_the_playbook_takes_part_and_says_when_it_has_nothing_left(tmp_path: Pat
         text = f"// idea: Idea {number}\n// why: because\n// flags: -O2\n"
         (folder / f"{number}_idea.cu").write_text(text + header)
     watching = Watching()
-    result = optimize(HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), 5, observer=watching)
+    result = search_stand_ins.search(
+        HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), NAME, 5, observer=watching
+    )
     assert [r.outcome.plan.idea for r in result.rounds] == ["Idea 1", "Idea 2"]
     assert "-O2" in result.best.command
     assert result.score == 3.0

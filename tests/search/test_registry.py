@@ -107,7 +107,7 @@ def test_what_a_strategy_says_of_its_prompts_holds(judge: str) -> None:
     model = ScriptedModel(script)
     settings = Settings("cudaforge", 2, 0, "stand-in", dict.fromkeys(found.roles, "scripted"),
                         options={"judge": judge})  # fmt: skip
-    registry.run(ScriptedWorkbench(), model.for_all(), settings, Silent())
+    registry.run(registry.begin(ScriptedWorkbench(), model.for_all(), settings, Silent()), settings)
     told = any("NOTE" in message.content for request in model.requests for message in request.messages)
     assert told == found.shows_profile(registry.options_of(found, settings.options))
 
