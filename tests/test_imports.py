@@ -35,7 +35,7 @@ PACKAGES: dict[str, set[str]] = {
     "strategies": {"models", "agents"},
     "runs": {"tasks", "devices", "profiling", "workbench", "models", "agents", "strategies"},
     "view": {"runs"},
-    "suites": {"runs", "strategies"},
+    "suites": {"tasks", "guards", "runs", "strategies"},
     "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
 }
 # Modules that may import less than their package may; the longest prefix counts.

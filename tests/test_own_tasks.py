@@ -14,6 +14,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import CardError, UsageError
 from cudamaster.core.values import Precision
 from cudamaster.models.playbook import PlaybookModel
+from cudamaster.runs import worked_examples
 from cudamaster.tasks import cards
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "axpby"
@@ -89,6 +90,18 @@ def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     refused = run("optimize", "--resume", str(folder), "-R", "2")
     assert refused.exit_code == 2
     assert resources.TASKS in refused.output
+    (folder.parent / "relu_fp32").mkdir()
+    (folder.parent / "relu_fp32" / "run.json").touch()
+    refused = run("suite", "--replay", str(folder.parent), "--out", "others")
+    assert refused.exit_code == 2
+    assert "records of tasks that are not known here: axpby" in refused.output
+    assert resources.TASKS in refused.output
+
+
+def test_worked_examples_are_of_its_category_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(resources.TASKS, str(copy(tmp_path / "sparse", **{"category: dense": "category: sparse"})))
+    examples = worked_examples.choose("axpby", Precision.FP32, 3)
+    assert {cards.load(example.task).category for example in examples} == {"sparse"}
 
 
 def test_all_of_it_is_named_in_the_harness() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Hardware, Precision
+    from cudamaster.core.values import Hardware
     from cudamaster.runs.record import Settings
-    from cudamaster.runs.searching import Search
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
 
@@ -98,7 +98,14 @@ def optimize(
         must_leave_to_resume("run")
         wanted = searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
     elif records.source is not None:
-        wanted = _replay(records, out, task, Precision(precision), search)
+        wanted = searching.replayed(
+            records.wanted,
+            task,
+            Precision(precision),
+            partial(records.path, out),
+            device=search.device,
+            seed=search.seed,
+        )
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
@@ -142,25 +149,6 @@ def optimize(
         print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
     if wanted.is_finished:
         _tell_finished(result, path, settings)
-
-
-def _replay(records: RecordOptions, out: Path, task: str | None, precision: Precision, search: SearchOptions) -> Search:
-    """The search that replays a record."""
-    from cudamaster.runs import backends, searching
-    from cudamaster.runs.record import read_manifest
-
-    assert records.source is not None
-    record = searching.record_for(records.source, task, precision)
-    settings = backends.replayed_settings(
-        record,
-        device=search.device,
-        seed=search.seed,
-        models_only=records.replay is None,
-        real_time=records.real_time,
-    )
-    recorded = read_manifest(record)
-    path = records.path(out, recorded.task, recorded.precision)
-    return searching.Search(path, recorded.task, recorded.precision, settings)
 
 
 def _tell_finished(result: Result, path: Path, settings: Settings) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from cudamaster.core.values import Role
-from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Meter:
 
     def model(self, inner: Model) -> Model:
         """The same model, counted, and announced before each call."""
-        return _Metered(inner, self)
+        return AnsweredBy(inner.name, partial(self.ask, inner))
 
     def ask(self, inner: Model, request: Request) -> Reply:
         """Ask, and count what it cost."""
@@ -47,19 +48,6 @@ class Meter:
             cached_tokens=_sum(before.cached_tokens, cost.cached_tokens),
         )
         return reply
-
-
-class _Metered:
-    def __init__(self, inner: Model, meter: Meter) -> None:
-        self._inner = inner
-        self._meter = meter
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def ask(self, request: Request) -> Reply:
-        return self._meter.ask(self._inner, request)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
-from cudamaster.core.values import Candidate, Findings, Hardware, Plan, Precision, Role, Status, Verdict
-from cudamaster.models.protocol import Reply, Request
+from cudamaster.core.values import Candidate, Findings, Plan, Precision, Role, Status, Verdict
+from cudamaster.models.protocol import AnsweredBy, Reply, Request
 from cudamaster.runs import digest
 from cudamaster.runs.record import RunRecord, read_record
+from cudamaster.runs.stored import StoredWorkbench
 from cudamaster.runs.summary import (
     AttemptAccount,
     BestAccount,
     CallAccount,
-    Judgement,
     ProfileAccount,
     RoundAccount,
     RunAccount,
@@ -82,7 +83,6 @@ class _Replay(Silent):
         self._seen: dict[str, Candidate] = {}
         self._judged: set[str] = set()
         self._best: tuple[Candidate, Findings | None, float] | None = None
-        self._baseline_judgement: Judgement | None = None
         self._baseline_profile: ProfileAccount | None = None
         self._note: str | None = None
         self._last_reply = ""
@@ -104,6 +104,7 @@ class _Replay(Silent):
         else:
             self._must_agree(result)
             doing = None if self.record.finished else "writing the summary"
+        judged = self.record.verdict(run.baseline)
         return RunAccount(
             path=str(self.record.path),
             state=State.FINISHED if doing is None else State.RUNNING if self.record.in_use else State.STOPPED,
@@ -117,7 +118,7 @@ class _Replay(Silent):
             started=run.started,
             versions=run.versions,
             baseline=run.baseline,
-            baseline_judgement=self._baseline_judgement,
+            baseline_judgement=None if judged is None else digest.judgement(judged),
             baseline_profile=self._baseline_profile,
             rounds=tuple(self._told()),
             best=self._best_account(),
@@ -130,8 +131,9 @@ class _Replay(Silent):
         if baseline is None:
             raise _RecordEnds(f"candidates/{run.baseline}.cu", "preparing the baseline")
         self._seen[baseline.id] = baseline
-        bench = _StoredBench(self, baseline, run.hardware)
-        models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
+        card = _StoredCard(baseline.task)
+        bench = StoredWorkbench(self.record, card, baseline, lambda gap: _RecordEnds(gap.file, gap.doing))
+        models = {role: AnsweredBy(name, partial(self.answer, name)) for role, name in run.settings.models.items()}
         return registry.run(registry.begin(bench, models, run.settings, self), run.settings)
 
     def _with_why(self, doing: str) -> str:
@@ -156,7 +158,7 @@ class _Replay(Silent):
 
     # ---- what the search asks for
 
-    def answer(self, request: Request, name: str) -> Reply:
+    def answer(self, name: str, request: Request) -> Reply:
         """The stored reply to the next request."""
         self._asked += 1
         number, role = self._asked, request.role
@@ -177,31 +179,6 @@ class _Replay(Silent):
         self._last_reply = stored.reply.text[:_REPLY_LIMIT]
         calls.append(CallAccount(number, role, stored.reply.model, stored.reply.usage))
         return stored.reply
-
-    def judge(self, candidate: Candidate) -> Verdict:
-        """The stored verdict."""
-        verdict = self.record.verdict(candidate.id)
-        if verdict is None:
-            raise _RecordEnds(
-                f"verdicts/{candidate.id}.json", f"building, checking and timing the candidate {candidate.id}"
-            )
-        if not self._rounds:
-            self._baseline_judgement = digest.judgement(verdict)
-        return verdict
-
-    def judge_again(self, candidate: Candidate) -> Verdict:
-        """The stored second verdict."""
-        verdict = self.record.confirmation(candidate.id)
-        if verdict is None:
-            raise _RecordEnds(f"confirmations/{candidate.id}.json", f"measuring the candidate {candidate.id} again")
-        return verdict
-
-    def profile(self, candidate: Candidate) -> Findings:
-        """The stored findings."""
-        findings = self.record.findings(candidate.id)
-        if findings is None:
-            raise _RecordEnds(f"findings/{candidate.id}.json", f"profiling the candidate {candidate.id}")
-        return findings
 
     # ---- what the search tells
 
@@ -324,17 +301,6 @@ class _Replay(Silent):
         )
 
 
-class _StoredModel:
-    """A model that answers from the record."""
-
-    def __init__(self, replay: _Replay, name: str) -> None:
-        self.name = name
-        self._replay = replay
-
-    def ask(self, request: Request) -> Reply:
-        return self._replay.answer(request, self.name)
-
-
 class _StoredCard:
     """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
@@ -352,23 +318,3 @@ class _StoredCard:
 
     def describe(self, precision: Precision) -> str:
         return ""
-
-
-class _StoredBench:
-    """A workbench whose verdicts and findings are those of the record."""
-
-    def __init__(self, replay: _Replay, baseline: Candidate, hardware: Hardware) -> None:
-        self.card = _StoredCard(baseline.task)
-        self.precision = baseline.precision
-        self.baseline = baseline
-        self.hardware = hardware
-        self._replay = replay
-
-    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        return self._replay.judge(candidate)
-
-    def measure_again(self, candidate: Candidate) -> Verdict:
-        return self._replay.judge_again(candidate)
-
-    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        return self._replay.profile(candidate)

@@ -18,10 +18,10 @@ from cudamaster.cli.model_options import ModelOptions
 from cudamaster.core.errors import RunFolderError, UsageError
 from cudamaster.core.speed import Change, Comparison, Interval
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.runs import replaying
 from cudamaster.runs.optimization import optimize, resume
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import RunRecord, Settings, read_record
-from cudamaster.runs.replaying import ReplayedWorkbench
 from cudamaster.strategies import registry
 from cudamaster.strategies.large_gains import JumpRule, agreed
 from cudamaster.strategies.result import Result
@@ -302,7 +302,7 @@ def test_a_replay_takes_the_second_measurement_from_the_record(tmp_path: Path) -
     text = kernel(score=5.0, tag="a").replace("double_it", "dot_product")
     result, _, record = run(tmp_path / "run", RealCardBench(), [code(text)], settings())
     assert result.score == 4.7
-    bench = ReplayedWorkbench(record, card)
+    bench = replaying.workbench(record, card)
     assert optimize(tmp_path / "replay", bench, ScriptedModel([code(text)]).for_all(), settings()) == result
 
 
