@@ -1,12 +1,12 @@
-"""The CPU device's checker against every kernel that we have, and against each with one of its barriers taken out.
+"""Tries the CPU device's checker on every kernel that we have, and on each without one of its barriers.
 
     python benchmarks/barriers.py honest [GLOB]     # of baselines and playbook kernels nothing may be found
     python benchmarks/barriers.py mutants [GLOB]    # of each mutant something has to be
     python benchmarks/barriers.py table             # results/cpu/barriers.md from what the two have found so far
 
-GLOB is matched against "task-precision". A mutant that is refused by nothing is looked at by hand, and listed with the
-reason in results/cpu/equivalent_barriers.yaml where it does what the kernel did. Results are kept in
-results/cpu/barriers.jsonl by what they depend on: a run goes on where it was stopped.
+GLOB is matched against "task-precision". A mutant that nothing refuses is examined by hand. If it does
+what the kernel did, results/cpu/equivalent_barriers.yaml lists it with the reason. Results are kept in
+results/cpu/barriers.jsonl by what they depend on, so a run continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """Its name in the results."""
         return f"{self.task}-{self.precision} {self.name}" + (
             "" if self.barrier is None else f" without {self.barrier}"
         )
@@ -94,7 +94,7 @@ def kernels(pattern: str) -> Iterator[Kernel]:
 
 
 def look(kernel: Kernel) -> dict[str, Any]:
-    """What becomes of a kernel: the checker alone where that finds something, else the whole check."""
+    """The result for a kernel: the checker's if it finds something, otherwise that of the whole check."""
     device = CpuDevice()
     bench = Workbench(cards.load(kernel.task), kernel.precision, device, modelled=False, seed=SEED)
     candidate = Candidate(kernel.task, kernel.precision, kernel.code, device.default_command)
@@ -103,8 +103,8 @@ def look(kernel: Kernel) -> dict[str, Any]:
     status, detail = verdict.status, verdict.detail
     if status is Status.CORRECT and kernel.task in LARGER and kernel.name != "baseline":
         found = bench.faults_at(candidate, bench.card.case(LARGER[kernel.task]))
-        told = "; ".join(report.summary for report in found)
-        status, detail = (Status.FAULT, told) if found else (status, detail)
+        summary = "; ".join(report.summary for report in found)
+        status, detail = (Status.FAULT, summary) if found else (status, detail)
     if status is Status.CORRECT and kernel.task in HEADS_AT_ONCE:
         code = kernel.code.replace(*HEADS_AT_ONCE[kernel.task])
         fewer = bench.check_faults(Candidate(kernel.task, kernel.precision, code, device.default_command))
@@ -126,7 +126,7 @@ def known() -> dict[str, dict[str, Any]]:
 
 
 def go_through(wanted: Iterator[Kernel]) -> int:
-    """Look at each that is not known yet, and say which are not as they should be."""
+    """Try each kernel without a result, and report unexpected results."""
     before, surprises = known(), 0
     RESULTS.mkdir(parents=True, exist_ok=True)
     for kernel in wanted:
@@ -181,7 +181,7 @@ def table() -> str:
 
 
 def main() -> int:
-    """Runs one of the three."""
+    """Run one of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["honest", "mutants", "table"])
     parser.add_argument("glob", nargs="?", default="*")

@@ -29,7 +29,7 @@ from cudamaster.core.records import to_json
 from cudamaster.core.speed import Change, Comparison, overall
 from cudamaster.core.values import Candidate, Precision, Verdict
 from cudamaster.devices.cuda import CudaDevice
-from cudamaster.devices.request import Request
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
@@ -113,7 +113,7 @@ def timed(each: Workbench, options: Sequence[str] = (), repeat: int = 1) -> Judg
     """The baseline against itself at the timed sizes, with as little checking as the judge can do."""
     build = each._builder.build(each.baseline)
     cases = [case for case in each.card.cases if case.sweep] * repeat
-    request = Request(
+    request = JudgeRequest(
         candidate=(str(build.worker),),
         cases="sweep",
         seed=secrets.randbits(63),
@@ -133,7 +133,7 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int, 
     print("| task | P: same | abs(P-1), mean | worst | us | turns | S: same | abs(S-1), mean | worst | 1 % or more |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name, each in zip(names, benches, strict=True):
-        # Turns beyond the 50 may take what they may take in the whole sweep.
+        # Turns beyond the 50 may take as long as in the whole sweep.
         sweep = sum(case.sweep for case in cards.load(each.card.name).cases)
         options = ["--repeat", str(blocks), "--extra-seconds", f"{EXTRA_SECONDS / (1 + sweep) * (1 + 2 * blocks):g}"]
         whole: list[Comparison] = []

@@ -12,7 +12,7 @@ from numpy_oracles import ORACLES
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.request import Request
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.verdicts import judge, parse
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
@@ -49,7 +49,7 @@ def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp
     """The baseline lies within its bound of the reference, and the reference is what NumPy makes of the same inputs."""
     card, device = cards.load(task), CpuDevice()
     builder = Builder(card, precision, device)
-    request = Request(
+    request = JudgeRequest(
         judge=(str(builder.judge()),),
         baseline=(str(builder.baseline_worker(debug=True)), "--exact"),
         cases="verify",

@@ -13,7 +13,7 @@ from cudamaster.audit import corpus, running
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.devices.request import Request
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.workbench.evaluation import Workbench
@@ -28,7 +28,7 @@ def judged(task: str, precision: Precision, made: Candidate, seed: int) -> Judge
     builder: Builder = bench._builder
     build = builder.build(made)
     assert build.worker is not None, build.detail
-    request = Request(candidate=(str(build.worker), "--in-place"), seed=seed, first_failure=True)
+    request = JudgeRequest(candidate=(str(build.worker), "--in-place"), seed=seed, first_failure=True)
     return bench._trials.run(Trial(request, bench.card.cases, 300))
 
 

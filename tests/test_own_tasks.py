@@ -73,7 +73,7 @@ def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
 def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone and in a suite; who does not have the task still reads the run, and is told what is missing to go on."""
+    """Alone and in a suite. Without the task a run can still be read, and errors say what is missing to continue it."""
     monkeypatch.chdir(tmp_path)
     done = run("suite", "--tasks", "axp*", "-R", "1", "-D", "0", "--device", "cpu")
     assert done.exit_code == 0, done.output
@@ -120,7 +120,7 @@ def test_a_card_by_its_path_has_what_lies_beside_it() -> None:
 
 
 def test_its_hash_is_that_of_the_card_alone(tmp_path: Path) -> None:
-    """A run goes on where the folder was moved to."""
+    """A run continues after its task's folder was moved."""
     moved = cards.load(str(copy(tmp_path / "moved") / "tasks" / "axpby.yaml"))
     assert moved.hash == cards.load(str(EXAMPLE / "tasks" / "axpby.yaml")).hash
 

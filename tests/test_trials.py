@@ -1,4 +1,4 @@
-"""Holds a judge that fails by itself to whose doing that is: the machine's, or that of a candidate which it meets."""
+"""When a judge fails, the right one is blamed: the machine, or the candidate that it ran."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from small_cards import small_card
 from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Ran
-from cudamaster.devices.request import Request
 from cudamaster.judging.judge_process import Trial
 from cudamaster.workbench.evaluation import Workbench
 
@@ -25,13 +25,13 @@ class Short(CpuDevice):
 
     has_debug_build = False
 
-    def __init__(self, lacks: Callable[[int, Request], bool]) -> None:
+    def __init__(self, lacks: Callable[[int, JudgeRequest], bool]) -> None:
         super().__init__()
         self.lacks = lacks
-        self.runs: list[Request] = []
+        self.runs: list[JudgeRequest] = []
 
-    def run(self, request: Request, report: Path, limit_s: float, **options: Any) -> Ran:
-        """A run of the CPU device, whose judge may say then that it failed."""
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
+        """A run of the CPU device, after which the judge may report a failure."""
         ran = super().run(request, report, limit_s, **options)
         self.runs.append(request)
         if not self.lacks(len(self.runs), request):
@@ -49,7 +49,7 @@ def evaluate(device: Short) -> Any:
 
 @pytest.mark.slow
 def test_a_candidate_that_the_judge_does_not_survive_is_refused() -> None:
-    """It may have taken all memory of the GPU. That costs it alone: the run goes on."""
+    """It may have taken all memory of the GPU. Only this candidate fails, and the run continues."""
     device = Short(lambda _, request: bool(request.candidate))
     verdict = evaluate(device)
     assert verdict.status is Status.FAULT
@@ -91,7 +91,7 @@ def candidates(bench: Workbench) -> list[Candidate]:
 @pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 4])
 def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
-    """Those behind one that faults or hangs too; each has its own seed, and output."""
+    """So are those after one that faults or hangs; each has its own seed and output."""
     device = Short(lambda *_: False)
     protocol = replace(device.protocol, call_limit_s=0.5)
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=calls, protocol=protocol)
@@ -137,11 +137,11 @@ def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) 
         candidate = Candidate("dot_product", Precision.FP32, NOTES.replace("CALL", call), bench.baseline.command)
         build = builder.build(candidate)
         assert build.worker is not None, build.log
-        request = Request(candidate=(str(build.worker), "--in-place"), cases="verify", seed=42, calls=0)
+        request = JudgeRequest(candidate=(str(build.worker), "--in-place"), cases="verify", seed=42, calls=0)
         text += [*request.options, "--report", str(tmp_path / f"{number}.jsonl"), ""]
     (tmp_path / "batch").write_text("\n".join([*text, ""]))
     baseline = (str(builder.baseline_worker()), "--in-place")
-    judge = Request((str(builder.judge()),), baseline, batch=str(tmp_path / "batch"))
+    judge = JudgeRequest((str(builder.judge()),), baseline, batch=str(tmp_path / "batch"))
     done = subprocess.run(judge.command, capture_output=True, text=True, check=False)
     ends = [(tmp_path / f"{number}.jsonl").read_text().splitlines()[-1] for number in range(2)]
     assert ['"ok":true' in end for end in ends] == [True, False], (ends, done.stderr)
@@ -161,14 +161,14 @@ def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
-    """It may have been stopped, or failed by itself: what it did not come to says nothing."""
+    """It may have been stopped, or failed by itself: nothing is known about the candidates that it did not reach."""
     device = Short(lambda *_: False)
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False)
     three = candidates(bench)[:3]
     trials = bench._trials
     run = device.run
 
-    def killed(request: Request, report: Path, limit_s: float, **options: Any) -> Ran:
+    def killed(request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
         if request.batch is not None:
             batch = Path(request.batch)
             first = batch.read_text().partition("\n\n")[0]
@@ -203,7 +203,7 @@ def test_who_does_not_come_up_behind_others_is_judged_alone() -> None:
     three = candidates(bench)[:3]
     run = device.run
 
-    def not_up(request: Request, report: Path, limit_s: float, **options: Any) -> Ran:
+    def not_up(request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
         if request.batch is not None:
             batch = Path(request.batch)
             first, *others = batch.read_text().split("\n\n")
@@ -226,7 +226,7 @@ class Neighboured(CpuDevice):
         super().__init__()
         self.asked_for: list[bool] = []
 
-    def run(self, request: Request, report: Path, limit_s: float, **options: Any) -> Ran:
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
         """A run of the CPU device."""
         ran, gate = super().run(request, report, limit_s, **options), options.get("gate")
         self.asked_for.append(options.get("quiet", False) or (gate is not None and gate.quiet))
@@ -249,7 +249,7 @@ def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: l
 
 @pytest.mark.slow
 def test_of_many_who_asks_for_much_alone_is_measured_again() -> None:
-    """What one judge told of the others holds: they wait for nobody."""
+    """What one judge reported about the others still holds: they are not measured again."""
     device = Neighboured()
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=2)
     code = bench.baseline.code.rstrip().removesuffix("}")
@@ -272,6 +272,6 @@ def test_a_baseline_is_timed_alone() -> None:
     bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
     bench.build_shared()
     for seed in range(4):  # by which is drawn who begins
-        told = bench._trials.run(Trial(Request(seed=seed, calls=20, baseline_only=True), bench.card.cases, 300))
+        told = bench._trials.run(Trial(JudgeRequest(seed=seed, calls=20, baseline_only=True), bench.card.cases, 300))
         assert told.status is Status.CORRECT, told.detail
         assert [len(times) for times in told.baseline_us.values()] == [20] * len(told.baseline_us) != []

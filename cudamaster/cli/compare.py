@@ -8,7 +8,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled, telling_of_cases
+from cudamaster.cli.output import about_times, cases_table, console, print_json, progress_of_cases, say_speed, styled
 from cudamaster.core.speed import Change
 
 EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSURE: 12}
@@ -62,10 +62,10 @@ def compare(
     out = console()
     name = f"{card.name} ({precision})"
     if as_json:
-        with telling_of_cases(name):
+        with progress_of_cases(name):
             verdicts = bench.compare(*pair)
     else:
-        with out.status(f"{name}: building and running both on the {chosen.name} device"), telling_of_cases(name):
+        with out.status(f"{name}: building and running both on the {chosen.name} device"), progress_of_cases(name):
             verdicts = bench.compare(*pair)
     wrong = [(file, verdict) for file, verdict in zip((first, second), verdicts, strict=True) if not verdict.correct]
     speed = verdicts[1].speed

@@ -123,14 +123,14 @@ def optimize(
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
     before = path.exists()
-    account = Budget(limits, spent(earlier) if earlier is not None else None)
+    spending = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Silent() if as_json else Progress(shown)
     if not as_json:
         what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
         _introduce(shown, what, hardware, settings, path)
     try:
-        result = wanted.run(account, observer, asked)
+        result = wanted.run(spending, observer, asked)
     except BaseException as error:
         # A folder that was refused would be refused again, and one that existed before belongs to another run.
         refused = before and isinstance(error, RunFolderError)
@@ -146,12 +146,12 @@ def optimize(
         _conclude(shown, result, path, settings)
     optimization.must_make_sense(path, result)
     if as_json:
-        print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
+        print_json({"run": str(path), "device": result.verdict.device, "spent": spending.spent, "result": result})
     if wanted.is_finished:
-        _tell_finished(result, path, settings)
+        _say_finished(result, path, settings)
 
 
-def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
+def _say_finished(result: Result, path: Path, settings: Settings) -> None:
     """The run was finished before and did nothing now: say so, and which command would continue it."""
     on = ""
     if result.note is None and settings.replay is None:

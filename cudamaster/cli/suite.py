@@ -128,7 +128,7 @@ def suite(
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
-    account = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
+    spending = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
     shown = console()
     if not as_json:
         _introduce(shown, plan, path, places, at_once, limits)
@@ -136,15 +136,15 @@ def suite(
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
     with opened as folder:
         try:
-            with _shown(shown, hidden=as_json) as tell:
-                ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
+            with _shown(shown, hidden=as_json) as show:
+                ended = suites.run(folder, plan, _search_by(settings), spending, places, at_once, show)
         except BaseException:
             click.echo(kept, err=True)
             raise
     if as_json:
-        print_json({"suite": str(path), "spent": account.spent, "result": ended})
+        print_json({"suite": str(path), "spent": spending.spent, "result": ended})
     else:
-        _conclude(shown, ended, path, account, all(entry.state is State.DONE for entry in plan.entries))
+        _conclude(shown, ended, path, spending, all(entry.state is State.DONE for entry in plan.entries))
     click.get_current_context().exit(1 if any(entry.state is State.FAILED for entry in ended.entries) else 0)
 
 
@@ -184,24 +184,24 @@ class _AsTheyEnd:
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
         self._then = then
-        self._told: set[str] | None = None
+        self._shown_before: set[str] | None = None
         self._again = 0
 
     def __call__(self, board: Board) -> None:
         ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
-        if self._told is None:
-            self._told = set(ended)  # in earlier sessions
+        if self._shown_before is None:
+            self._shown_before = set(ended)  # in earlier sessions
         for line in board.again[self._again :]:
             self._out.print(line)
         self._again = len(board.again)
-        for name in ended.keys() - self._told:
+        for name in ended.keys() - self._shown_before:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
             rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
             self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}, "
                             f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
                             sep="")  # fmt: skip
-        self._told |= ended.keys()
+        self._shown_before |= ended.keys()
         self._then(board)
 
 
@@ -281,8 +281,8 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     print_to_copy(out, f"Suite folder: {path}\n")
 
 
-def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_to_do: bool) -> None:
-    spent = account.spent
+def _conclude(out: Console, ended: Suite, path: Path, budget: Budget, nothing_to_do: bool) -> None:
+    spent = budget.spent
     out.print()
     print_suite(
         out,
@@ -290,7 +290,7 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_t
         path,
         spent=f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
         f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s",
-        why_stopped=account.why_stopped,
+        why_stopped=budget.why_stopped,
         nothing_to_do=nothing_to_do,
     )
 
@@ -323,8 +323,8 @@ def print_suite(
     for line in [spent] * bool(spent) + _used(suite.use, sum(session.seconds for session in suite.sessions)):
         out.print(line)
     if any(entry.emulated for entry in suite.entries):
-        for told in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
-            out.print(told)
+        for about in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
+            out.print(about)
     left = [entry for entry in suite.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
         # The end can also be that of the record that a task replays.

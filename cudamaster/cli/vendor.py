@@ -123,8 +123,8 @@ def _show(record: VendorRecord, *, emulated: bool) -> None:
         out.print(f"  {label}: {detail}")
     if not record.vendor.failing and record.vendor.log:
         out.print(record.vendor.log)
-    told = (("library", record.vendor), ("our kernel", record.ours), ("our kernel against the library", record.duel))
-    for who, contest in told:
+    each = (("library", record.vendor), ("our kernel", record.ours), ("our kernel against the library", record.duel))
+    for who, contest in each:
         if contest is None:
             continue
         if contest.speed is not None:

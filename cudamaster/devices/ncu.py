@@ -1,9 +1,9 @@
 """Nsight Compute: the command line that profiles a candidate's launches, and the reading of what it writes.
 
 The profiled program is the candidate's worker, asked by the judge: it warms up, and brackets a few calls of the
-candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection starts off,
-so that no other launch is seen: what is launched in between is the candidate's, whatever its name. It cannot move the
-brackets, since the guards refuse those two functions.
+candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection is off
+at first, so no other launch is seen: what is launched in between is the candidate's, whatever its name. It cannot move
+the brackets, since the guards refuse those two functions.
 
 The device that holds the GPU runs it, and clocks are left as they are.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster.core.values import KernelProfile, Profile
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import printed_name
 from cudamaster.devices.protocol import Ran
-from cudamaster.devices.request import Request
 
 SOURCE = "Nsight Compute"
 DURATION = "gpu__time_duration.sum"
@@ -36,7 +36,7 @@ _MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1
 _WORKER_OPTIONS = ("--exact", "--unconfined")
 LIMIT_S = 120.0  # of a profile
 _PERMISSION = "ERR_NVGPUCTRPERM"
-_CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a figure looks like another one
+_CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a number looks like another number
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], 
 
 
 def profile(
-    run: Callable[[Request, Path, float], Ran],
-    judge: Request,
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     candidate: str,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
 from cudamaster.core.values import Hardware, Hold, Profile
 from cudamaster.devices.gate import Gate
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.parts import Part
-from cudamaster.devices.request import Request
 
 if TYPE_CHECKING:
     from cudamaster.devices.ncu import NoProfile
@@ -71,7 +71,7 @@ class MeasuringProtocol:
 @dataclass(frozen=True)
 class ObjectRules:
     """Regular expressions, full match, for the object guard: undefined symbols, functions that run before main, and
-    writable variables (None where device variables cannot be told from the host's)."""
+    writable variables (None if device variables look like the host's)."""
 
     symbols: frozenset[str]
     constructors: frozenset[str]
@@ -100,14 +100,14 @@ def linker_options(libraries: Sequence[Path]) -> list[str]:
 
 
 # The observer of an observed build: `trace` counts what a kernel does, `check` finds faults.
-Observer = Literal["trace", "check"]
+ObserverKind = Literal["trace", "check"]
 
 
 @runtime_checkable
 class Observing(Protocol):
     """A device that can observe what it executes: the CPU device."""
 
-    def observer_fingerprint(self, observer: Observer) -> str:
+    def observer_fingerprint(self, observer: ObserverKind) -> str:
         """Hash of what observed builds have in addition to the device's fingerprint."""
         ...
 
@@ -116,22 +116,22 @@ class Observing(Protocol):
         ...
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: ObserverKind
     ) -> Compiled:
         """Compile CUDA C++ text to an object file that calls out to an observer."""
         ...
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: ObserverKind) -> Compiled:
         """Link harness and candidate objects with the device's runtime and the observer."""
         ...
 
-    def run_observed(self, request: Request, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+    def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
         """Run a judge whose candidate has an observer; the observer writes to `notes`, which it may read first."""
         ...
 
 
 class Unit(Protocol):
-    """One GPU, as far as what is measured of it has to be known again."""
+    """What identifies a GPU whose limits were measured."""
 
     @property
     def uuid(self) -> str:
@@ -253,7 +253,7 @@ class Device(Protocol):
         ...
 
     def run(
-        self, request: Request, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
+        self, request: JudgeRequest, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
         """Run a judge, its JSON lines going to `report`, holding the device's lock meanwhile.
 
@@ -266,7 +266,7 @@ class Device(Protocol):
         ...
 
     def profile(
-        self, judge: Request, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: JudgeRequest, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile one call of a candidate's worker at the case with that label, or say why there is no profile.
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import DeviceError, UsageError
 from cudamaster.core.values import Candidate, Seconds, Status, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
-from cudamaster.devices.request import Request
 from cudamaster.faults import compute_sanitizer, cpu_checker
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
@@ -75,7 +75,7 @@ class FaultFinder:
                 f"The {self._device.name} device cannot look for faults of this kernel.",
                 "Use --device cpu; `cudamaster evaluate` says what is wrong with a kernel that does not build.",
             )
-        request = Request(candidate=(str(worker), "--exact"), cases="none", seed=seed, calls=0, launches=True)
+        request = JudgeRequest(candidate=(str(worker), "--exact"), cases="none", seed=seed, calls=0, launches=True)
         drawn = case.model_copy(update={"held_out": True})
         _, ran = self._trials.report(Trial(request, [drawn], CHECK_LIMIT_S))
         found = tuple(report for report in cpu_checker.reports(ran.stderr, worker, candidate.code) if report.findings)
@@ -147,7 +147,7 @@ class FaultFinder:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             log = Path(folder) / "log.txt"
             program = compute_sanitizer.command(path, tool, [str(worker), "--exact", "--unconfined"], log)
-            request = Request(candidate=tuple(program), cases="verify", seed=seed, calls=0)
+            request = JudgeRequest(candidate=tuple(program), cases="verify", seed=seed, calls=0)
             request = replace(request, call_limit_s=_SANITIZED_CALL_LIMIT_S)
             whole = self._trials.request(Trial(request, (), CHECK_LIMIT_S))
             ran = self._device.run(whole, Path(folder) / "report.jsonl", CHECK_LIMIT_S)

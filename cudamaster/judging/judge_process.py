@@ -19,9 +19,9 @@ from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Status
 from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran
-from cudamaster.devices.request import Request
 from cudamaster.judging.report_lines import End, Fault, Line, Timeout
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import held_out
@@ -46,7 +46,7 @@ class Trial:
     nothing of ours runs on the machine's other GPUs meanwhile.
     """
 
-    request: Request
+    request: JudgeRequest
     cases: Sequence[Case]
     limit_s: float
     trusted: bool = False
@@ -65,7 +65,7 @@ class _Ahead:
     """A run that started before its candidate was built: its request, and its result."""
 
     gate: Gate = field(default_factory=Gate)
-    request: Future[Request] = field(default_factory=Future)
+    request: Future[JudgeRequest] = field(default_factory=Future)
     reported: Future[Reported] = field(default_factory=Future)
 
 
@@ -90,7 +90,7 @@ class Trials:
         self._calls = calls
         self._seed = seed
         self._started: list[_Ahead] = []
-        self._of_batch: dict[Request, Reported] = {}
+        self._of_batch: dict[JudgeRequest, Reported] = {}
         self._quiet = False
 
     @property
@@ -110,7 +110,7 @@ class Trials:
         self, candidate: Sequence[str], seed: int, *, first_failure: bool = False, reversed_threads: bool = False
     ) -> Trial:
         """The trial on the verification cases and small held-out ones; `candidate` is its worker's command."""
-        request = Request(
+        request = JudgeRequest(
             candidate=tuple(candidate),
             cases="verify",
             seed=seed,
@@ -120,7 +120,7 @@ class Trials:
         )
         return Trial(request, self.verification(seed), CHECK_LIMIT_S)
 
-    def request(self, trial: Trial) -> Request:
+    def request(self, trial: Trial) -> JudgeRequest:
         """A trial's request, complete."""
         asked, protocol = trial.request, self._protocol
         return replace(
@@ -220,7 +220,7 @@ class Trials:
                 run.folder.mkdir()
             (folder / "batch").write_text("".join(run.lines for run in runs), encoding="utf-8")
             first = requests[0]
-            batch = Request(first.judge, first.baseline, calls=first.calls, batch=str(folder / "batch"))
+            batch = JudgeRequest(first.judge, first.baseline, calls=first.calls, batch=str(folder / "batch"))
             self._device.run(batch, folder / "report.jsonl", sum(trial.limit_s for trial in trials))
             self._of_batch.update((run.request, found) for run in runs if (found := run.reported()) is not None)
         try:
@@ -262,7 +262,9 @@ class Trials:
         except BaseException as error:
             ahead.reported.set_exception(error)
 
-    def _run(self, request: Request, trial: Trial, *, gate: Gate | None = None, doing: str | None = None) -> Reported:
+    def _run(
+        self, request: JudgeRequest, trial: Trial, *, gate: Gate | None = None, doing: str | None = None
+    ) -> Reported:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
             doing = doing or ("checking and timing" if request.measures else "checking")
@@ -290,7 +292,7 @@ class Trials:
 class _RunOfBatch:
     """One of a judge's runs: the request that it stands for, its limit, and the folder for its report and output."""
 
-    request: Request
+    request: JudgeRequest
     limit_s: float
     folder: Path
 

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu.instructions import Code, code_of
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import plain_name
 from cudamaster.devices.protocol import Observing, Ran
-from cudamaster.devices.request import Request
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -130,7 +130,7 @@ def trace(
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
-        request = Request(
+        request = JudgeRequest(
             judge=(str(judge),),
             candidate=(str(worker), "--inputs-only"),
             cases="none",
@@ -142,16 +142,18 @@ def trace(
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
 
-            def run(notes: BinaryIO, request: Request = request, report: Path = report, many: int = len(left)) -> Ran:
+            def run(
+                notes: BinaryIO, request: JudgeRequest = request, report: Path = report, many: int = len(left)
+            ) -> Ran:
                 return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
                 counted = recorded(run, worker, left, wanted)
             skipped = _left_out(report)
-        told = iter(counted)
+        results = iter(counted)
         stopped = False
         for number in range(len(left)):
-            one = NoTrace(skipped[number]) if number in skipped else next(told)
+            one = NoTrace(skipped[number]) if number in skipped else next(results)
             if stopped:
                 break
             found.append(one)
@@ -241,8 +243,8 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     """The executor's own words, empty where it has none."""
     if expired:
         return "the traced call took too long"
-    told = [line for line in stderr.splitlines() if line.startswith("cuda device")]
-    return told[-1] if told else ""
+    faults = [line for line in stderr.splitlines() if line.startswith("cuda device")]
+    return faults[-1] if faults else ""
 
 
 def _code_of(worker: Path) -> Code:

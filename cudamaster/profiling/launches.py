@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Ran
-from cudamaster.devices.request import Request
 
 _PREFIX = "launch "
 # Registers are given to whole warps in units of this many, in each of the four partitions of an SM by itself.
@@ -129,8 +129,8 @@ class Occupancy:
 
 
 def record(
-    run: Callable[[Request, Path, float], Ran],
-    judge: Request,
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     case: str,

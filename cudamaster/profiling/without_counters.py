@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from cudamaster.core.values import CaseVerdict, Findings, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import architecture_for, is_of_harness, plain_name
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
-from cudamaster.devices.request import Request
 from cudamaster.profiling import launches, ptxas, sass
 from cudamaster.profiling.launches import CallLaunches, Launch, NoLaunches
 from cudamaster.profiling.ptxas import Usage
@@ -52,8 +52,8 @@ class _Kernel:
 
 
 def look(
-    run: Callable[[Request, Path, float], Ran],
-    judge: Request,
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     case: str,
@@ -182,8 +182,8 @@ def _notes(sources: Sources, kernels: Sequence[_Kernel]) -> Iterator[str]:
             yield f"The runtime says that an SM holds {held.blocks} of its blocks, not {held.calculated_blocks}."
     if isinstance(sources.launches, NoLaunches):
         yield f"No launches: {sources.launches.reason}."
-    elif (told := sum(launch.count for launch in sources.launches.launches)) < sources.launches.total:
-        yield f"Of {sources.launches.total} launches only {told} are told."
+    elif (listed := sum(launch.count for launch in sources.launches.launches)) < sources.launches.total:
+        yield f"Of {sources.launches.total} launches only {listed} are told."
     if isinstance(sources.mixes, NoMix):
         yield f"No instruction mix: {sources.mixes.reason}."
     elif any(kernel.mix is not None for kernel in kernels):

@@ -27,9 +27,9 @@ from cudamaster.core.values import (
     Verdict,
     content_hash,
 )
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol
-from cudamaster.devices.request import Request
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
 from cudamaster.judging.judge_process import Trial, Trials
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _RUN_LIMIT_S = 1200.0
 _VENDOR_CALL_LIMIT_S = 30.0  # the first call may load a library's kernels from a disk
-_BRIEFLY = Request(pairs=1, calls=10, extra_seconds=0.0)
+_BRIEFLY = JudgeRequest(pairs=1, calls=10, extra_seconds=0.0)
 
 
 class Workbench:
@@ -210,7 +210,7 @@ class Workbench:
         """All cases that this device can run, checked and timed."""
         is_baseline = candidate.id == self.baseline.id
         request = replace(
-            _BRIEFLY if self._brief_baseline and is_baseline else Request(),
+            _BRIEFLY if self._brief_baseline and is_baseline else JudgeRequest(),
             candidate=(str(self._builder.executable(candidate)),),
             seed=seed,
             first_failure=first_failure,
@@ -263,12 +263,12 @@ class Workbench:
                 verdict, notes=(*verdict.notes, f"not checked for races to the end: {looked.judgement.detail}")
             )
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
-            return with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
+            return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
-            return self._told(verdict, checked)
+            return self._with_judgement(verdict, checked)
         if check_only:
             worker = [str(self._builder.executable(candidate))]
-            return self._told(
+            return self._with_judgement(
                 verdict, self._trials.run(self._trials.verifying(worker, seed, first_failure=first_failure))
             )
         preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
@@ -276,7 +276,7 @@ class Workbench:
             judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
-        return self._with_floors(self._told(verdict, judgement))
+        return self._with_floors(self._with_judgement(verdict, judgement))
 
     def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
         """What the checker finds in one call of a candidate at a case of any size. It does not check the result.
@@ -299,7 +299,7 @@ class Workbench:
             if looked is None:
                 raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")
             verdict = self._begun(candidate.id, Build(None, "", ""), seed)
-            return with_faults(self._told(verdict, looked.judgement), looked, candidate, None)
+            return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, None)
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
@@ -315,14 +315,14 @@ class Workbench:
             workers = [(str(build.worker),) for build in builds]
             seed = self._trials.draw_seed()
             cases = self._all_cases(seed)
-            alone = self._trials.run(Trial(Request(candidate=workers[0], seed=seed, calls=0), cases, _RUN_LIMIT_S))
-            together = Request(candidate=workers[1], rival=workers[0], seed=seed)
+            alone = self._trials.run(Trial(JudgeRequest(candidate=workers[0], seed=seed, calls=0), cases, _RUN_LIMIT_S))
+            together = JudgeRequest(candidate=workers[1], rival=workers[0], seed=seed)
             judgement = self._trials.run(Trial(together, cases, _RUN_LIMIT_S))
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
-            told = self._told(verdicts[1], judgement)
+            timed = self._with_judgement(verdicts[1], judgement)
             if self._modeller is not None:
-                told = self._modeller.verdict(told, second, first, rivals=True)
-            return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
+                timed = self._modeller.verdict(timed, second, first, rivals=True)
+            return self._with_judgement(verdicts[0], alone), self._with_floors(timed, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:
         """What the paper's protocol says about a candidate, and our own checks at the listed sizes alone.
@@ -334,7 +334,7 @@ class Workbench:
             if build.worker is None:
                 return PaperScore(build.status or Status.FAULT, build.detail)
             seed = self._trials.draw_seed()
-            request = Request(candidate=(str(build.worker),), cases="sweep", seed=seed, pairs=1, paper=True)
+            request = JudgeRequest(candidate=(str(build.worker),), cases="sweep", seed=seed, pairs=1, paper=True)
             timed = [case for case in self.card.cases if case.sweep]
             judgement = self._trials.run(Trial(request, timed, _RUN_LIMIT_S))
             left_out = sum(case.skipped is not None for case in judgement.cases)
@@ -356,7 +356,9 @@ class Workbench:
             trial = self._trials.verifying([str(worker)], seed)
         else:
             # It is unknown whether a library allocates through the driver.
-            trial = Trial(Request(candidate=(str(worker),), seed=seed), self._all_cases(seed), _RUN_LIMIT_S, quiet=True)
+            trial = Trial(
+                JudgeRequest(candidate=(str(worker),), seed=seed), self._all_cases(seed), _RUN_LIMIT_S, quiet=True
+            )
         patient = replace(trial.request, call_limit_s=_VENDOR_CALL_LIMIT_S)
         judgement = self._trials.run(replace(trial, request=patient))
         verdict = Verdict(
@@ -367,8 +369,8 @@ class Workbench:
             detail=judgement.detail,
             seed=seed,
         )
-        told = self._told(verdict, judgement)
-        return told if check_only else self._with_floors(told)
+        judged = self._with_judgement(verdict, judgement)
+        return judged if check_only else self._with_floors(judged)
 
     def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
         """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.
@@ -381,11 +383,11 @@ class Workbench:
             verdict = self._begun(candidate.id, build, seed)
             if build.worker is None:
                 return verdict
-            request = Request(
+            request = JudgeRequest(
                 candidate=(str(build.worker),), rival=(str(worker),), seed=seed, call_limit_s=_VENDOR_CALL_LIMIT_S
             )
             judgement = self._trials.run(Trial(request, self.card.cases, _RUN_LIMIT_S, quiet=True))
-            return self._with_floors(self._told(verdict, judgement))
+            return self._with_floors(self._with_judgement(verdict, judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
@@ -422,7 +424,7 @@ class Workbench:
         cases += held_out.draw(self.card, seed)
         if not self.device.emulated:
             cases += self._trials.large(seed)
-        request = Request(
+        request = JudgeRequest(
             baseline=tuple(worker),
             cases="verify" if self.device.emulated else "all",
             seed=seed,
@@ -435,7 +437,7 @@ class Workbench:
         """What the profile filter says about a correct candidate."""
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
-    def _told(self, verdict: Verdict, judgement: Judgement) -> Verdict:
+    def _with_judgement(self, verdict: Verdict, judgement: Judgement) -> Verdict:
         return replace(
             verdict,
             status=judgement.status,

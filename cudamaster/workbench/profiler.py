@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Device
-from cudamaster.devices.request import Request
 from cudamaster.profiling import metric_sets, without_counters
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import findings_of_set, no_profile
@@ -119,6 +119,6 @@ class Profiler:
             )
             return without_counters.findings(verdict, case, missing, sources)
 
-    def _judge(self) -> Request:
+    def _judge(self) -> JudgeRequest:
         """The judge and the baseline's worker."""
-        return Request(judge=(str(self._builder.judge()),), baseline=(str(self._builder.baseline_worker()),))
+        return JudgeRequest(judge=(str(self._builder.judge()),), baseline=(str(self._builder.baseline_worker()),))

@@ -108,7 +108,7 @@ def test_crash_of_the_host_is_a_signal(tmp_path):
 
 
 def test_hardware_is_marked_as_emulated():
-    """Whoever shows these figures can't take them for a GPU's."""
+    """Nobody can take these figures for a GPU's."""
     hardware = CpuDevice().hardware()
     assert hardware.emulated
     assert "emulated" in hardware.name

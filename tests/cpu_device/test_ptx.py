@@ -174,7 +174,7 @@ def test_a_stream_that_cannot_go_on_says_why(build, name, words):
 
 @pytest.mark.parametrize("name", ["no-expect", "no-wait-for-read", "no-wait-for-group"])
 def test_copies_in_bulk_are_late(build, name):
-    """What is read before its bytes were waited for is what was there, and what nobody waits for does not come."""
+    """Memory that is read before a wait for its bytes has its old content, and bytes without a wait do not arrive."""
     assert build("ptx_bulk").run(name).exit_code == 3
 
 

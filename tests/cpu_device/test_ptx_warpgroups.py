@@ -92,7 +92,7 @@ def test_products_are_late(build, name, exit_code, words, debug):
 
 
 def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
-    """The checker names who writes to a factor before the product was waited for, or without a fence before it.
+    """The checker names a write to a factor before the product was waited for, or without a fence before it.
 
     Otherwise it has nothing to say.
     """

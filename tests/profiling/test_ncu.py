@@ -14,9 +14,9 @@ import pytest
 
 from cudamaster.core.values import Profile
 from cudamaster.devices import ncu
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
-from cudamaster.devices.request import Request
 from cudamaster.guards.names import forbidden
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.profiling.thresholds import load
@@ -150,7 +150,7 @@ def test_names_of_all_sections() -> None:
     ],
 )
 def test_why_there_is_no_profile(text: str, expected: str) -> None:
-    """Each way to fail gives a reason that can be shown as it is; forbidden counters are so for every candidate."""
+    """Each failure gives a reason that can be shown; forbidden counters concern every candidate."""
     assert expected in reason(text)
     missing = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=METRICS)
     assert isinstance(missing, NoProfile)
@@ -191,7 +191,7 @@ def test_kernel_names(printed: str, name: str) -> None:
 
 
 def test_command_profiles_only_what_is_bracketed() -> None:
-    """Collection starts off, no kernel is chosen by its name, clocks are left alone, the worker comes last."""
+    """Collection is off at first, no kernel is chosen by name, clocks are not set, the worker comes last."""
     made = ncu.command(Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./worker", "--exact"], Path("l"))
     assert made[0] == "/opt/ncu"
     for option, value in (
@@ -209,7 +209,7 @@ def test_command_profiles_only_what_is_bracketed() -> None:
         assert not any(re.fullmatch(pattern, bracket) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
-JUDGE = Request(judge=("judge",))
+JUDGE = JudgeRequest(judge=("judge",))
 
 
 class TestProfile:
@@ -218,7 +218,7 @@ class TestProfile:
     def _profile(
         self, log: str | None, monkeypatch: pytest.MonkeyPatch, *, expired: bool = False
     ) -> Profile | NoProfile:
-        def run(request: Request, report: Path, limit_s: float) -> Ran:
+        def run(request: JudgeRequest, report: Path, limit_s: float) -> Ran:
             if log is not None:
                 words = request.candidate
                 assert request.judge == ("judge",)

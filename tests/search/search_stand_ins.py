@@ -309,7 +309,7 @@ class HangingUpServer(BadServer):
 
 
 class DrippingServer(BadServer):
-    """Answers every request with a byte each 0.05 s for ever: of the body, or of the headers with `headers`."""
+    """Answers every request with one byte per 0.05 s, without end: of the body, or of the headers with `headers`."""
 
     def __init__(self, headers: bool = False) -> None:
         super().__init__()

@@ -195,7 +195,7 @@ def test_a_second_misfit_fails_the_round_and_the_search_goes_on(script: list[tup
 
 
 def test_a_compiler_without_a_usable_reply_costs_its_command_and_no_round(tmp_path: Path) -> None:
-    """The default command builds the code, of a debug try too; a watcher and a reader of the run are told."""
+    """The default command builds the code, of a debug try too; an observer and a reader of the run see that."""
     useless = [(Role.COMPILER, "gcc"), (Role.COMPILER, "make it")]
     chosen = COMMAND.replace("-O3", "-O2")
     script = [plan("A"), code(kernel("wrong", tag="a")), *useless, fix("f"), code(kernel(score=2.0, tag="b")), *useless,

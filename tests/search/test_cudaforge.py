@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""Holds strategies/cudaforge.py to the CudaForge paper: who is asked, what each is told, and what goes on from what."""
+"""strategies/cudaforge.py follows the CudaForge paper: which agent is asked, what it reads, where a round starts."""
 
 from __future__ import annotations
 
@@ -299,8 +299,8 @@ def test_a_run_killed_at_any_call_resumes_to_the_same_result(tmp_path: Path, at:
     model = ScriptedModel(FAILS_THEN_PASSES)
     with pytest.raises(_Killed):
         optimize(tmp_path / "run", MeasuringBench(), dict.fromkeys(Role, _Dies(model, at)), SETTINGS)
-    account = read(tmp_path / "run")
-    assert account.stopped_at is not None
+    summary = read(tmp_path / "run")
+    assert summary.stopped_at is not None
     assert resume(tmp_path / "run", MeasuringBench(), model.for_all()) == whole
     assert model.exhausted
 
@@ -310,18 +310,18 @@ def test_a_run_is_shown_with_what_each_kernel_was_written_from(tmp_path: Path) -
     script = [code(kernel(score=3.0, tag="a")), advice("M"), code(kernel(score=1.2, tag="b")),
               advice("N"), code(kernel(score=2.0, tag="c"))]  # fmt: skip
     optimize(tmp_path / "run", MeasuringBench(), ScriptedModel(script).for_all(), SETTINGS)
-    account = read(tmp_path / "run")
-    attempts = [told.attempts[0] for told in account.rounds]
+    summary = read(tmp_path / "run")
+    attempts = [told.attempts[0] for told in summary.rounds]
     assert [attempt.written_from for attempt in attempts] == [
-        account.baseline,
+        summary.baseline,
         attempts[0].candidate,
         attempts[1].candidate,
     ]
-    assert account.search == "cudaforge, R = 3, judge = both"
-    assert account.rounds[1].plan is not None
-    assert account.rounds[1].plan.text == "LIMIT M\nPLAN M"
-    assert account.best is not None
-    assert account.best.score == 3.0
+    assert summary.search == "cudaforge, R = 3, judge = both"
+    assert summary.rounds[1].plan is not None
+    assert summary.rounds[1].plan.text == "LIMIT M\nPLAN M"
+    assert summary.best is not None
+    assert summary.best.score == 3.0
 
 
 @pytest.mark.slow

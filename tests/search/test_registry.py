@@ -1,4 +1,4 @@
-"""Holds the registry of strategies, and the options by which the command line picks and sets one."""
+"""The registry of strategies, and the options by which the command line chooses and configures one."""
 
 from __future__ import annotations
 

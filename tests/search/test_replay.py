@@ -1,4 +1,4 @@
-"""Holds records to their word: a run replays without models, device or network, ends the same, or is refused by name.
+"""A run replays from its record without models, device or network, and ends the same, or an error names the reason.
 
 The record is that of a run "on an H200": the workbench is a stand-in, task card, prompts and run folder are real.
 """

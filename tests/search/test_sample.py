@@ -68,7 +68,7 @@ def test_equal_shots_are_judged_once(tmp_path: Path) -> None:
     result = optimize(tmp_path / "run", bench, ScriptedModel([SHOTS[0]] * 3).for_all(), settings)
     assert len(bench.evaluated) == 2
     assert resume(tmp_path / "run", ScriptedWorkbench(), ScriptedModel([]).for_all()) == result
-    account = read(tmp_path / "run")
-    assert [told.attempts[0].judged_before for told in account.rounds] == [False, True, True]
-    assert {told.attempts[0].written_from for told in account.rounds} == {account.baseline}
-    assert account.search == "sample, R = 3"
+    summary = read(tmp_path / "run")
+    assert [told.attempts[0].judged_before for told in summary.rounds] == [False, True, True]
+    assert {told.attempts[0].written_from for told in summary.rounds} == {summary.baseline}
+    assert summary.search == "sample, R = 3"

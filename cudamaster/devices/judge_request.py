@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Request:
+class JudgeRequest:
     """Whose kernels a judge runs, at which cases, and what it does there. Where a figure is None, the judge chooses.
 
     `judge` is the judge's own command; `baseline`, `candidate` and `rival` are those of the workers. Of the cases that
@@ -43,7 +43,7 @@ class Request:
         return self.profiled_calls is not None or (self.calls != 0 and not self.launches)
 
     @property
-    def of_baseline(self) -> Request:
+    def of_baseline(self) -> JudgeRequest:
         """The same without a candidate: nothing is timed."""
         return replace(self, candidate=(), rival=(), baseline_only=True, calls=0)
 
