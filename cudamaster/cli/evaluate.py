@@ -22,6 +22,7 @@ from cudamaster.cli.output import (
     styled,
     table,
     why_incomplete,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -99,15 +100,14 @@ def evaluate(
         return replace(verdict, seconds=replace(verdict.seconds, command=before))
 
     name = f"{card.name} ({precision})"
+    with working(f"{name}: building and running on the {chosen.name} device", hidden=as_json), progress_of_cases(name):
+        verdict = evaluated()
     if as_json:
-        with progress_of_cases(name):
-            verdict = evaluated()
-            if protocol == "paper":
+        if protocol == "paper":
+            with progress_of_cases(name):
                 paper = _by_paper(bench, candidate)
         print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
     else:
-        with out.status(f"{name}: building and running on the {chosen.name} device"), progress_of_cases(name):
-            verdict = evaluated()
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))

@@ -110,6 +110,13 @@ class Waiting:
 
 
 @contextlib.contextmanager
+def working(what: str, *, hidden: bool = False) -> Iterator[None]:
+    """Shows a spinner with `what` inside the block, unless it is hidden."""
+    with contextlib.nullcontext() if hidden else console().status(what):
+        yield
+
+
+@contextlib.contextmanager
 def progress_of_cases(what: str) -> Iterator[None]:
     """Inside the block, report the judge's progress: a line on stderr now and then, if no spinner shows it."""
     from cudamaster.devices import cases

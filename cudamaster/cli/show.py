@@ -313,9 +313,9 @@ class _Printer:
 
         rows: list[list[str | Text]] = []
         # Untimed cases that are right need no row.
-        telling = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
+        shown = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
         modelled = any(case.bound for case in cases)
-        for case in telling:
+        for case in shown:
             word = str(case.status)
             if case.skipped:
                 word = f"{'not run' if case.speed else 'skipped'}: {case.skipped}"
@@ -331,7 +331,7 @@ class _Printer:
             us = "modelled µs" if modelled else "µs"
             columns = ["case", "status", us, "speedup", "change", *(["bound by"] if modelled else []), "error/allowed"]
             self._out.print(table(columns, rows, right=[us, "speedup", "error/allowed"]))
-        if more := len(cases) - len(telling):
+        if more := len(cases) - len(shown):
             self._prose(f"{more} more cases, checked but not timed, are right.", 4)
 
     def _profile(self, profile: ProfileSummary, indent: int) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, say_speed, styled, table
+from cudamaster.cli.output import console, print_json, say_speed, styled, table, working
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -75,7 +74,7 @@ def vendor(
         click.echo(f"{ours} has no kernel of ours for {which}.", err=True)
     work = measuring.Measurement(found, chosen, kernels, seed=seed, calls=calls, check_only=check_only)
     out = console()
-    with nullcontext() if as_json else out.status(f"Building {len(found)} vendor calls and their harnesses"):
+    with working(f"Building {len(found)} vendor calls and their harnesses", hidden=as_json):
         work.build()
     records = work.run(
         save,

@@ -130,7 +130,7 @@ def _why_no_place(place: Path) -> str | None:
     if not place.is_absolute():
         return "nobody knows the home folder that it begins with"
     if any(sign in str(place) for sign in _NOT_IN_PATHS):
-        return 'a path with a line break, or one of " \\ $ `, is more than compilers can be told'
+        return 'a path with a line break, or one of " \\ $ `, cannot be passed to compilers'
     return None
 
 

@@ -202,7 +202,7 @@ class CudaDevice:
         return tuple(dict.fromkeys(folder for folder in named if folder.is_dir()))
 
     def preprocessor(self) -> Preprocessor:
-        """The host's compiler, which is told that it is nvcc in its host pass."""
+        """The host's compiler, with the macros of nvcc's host pass."""
         return Preprocessor(toolchain.working_compiler(), self.include_folders(), NVCC_DEFINES, ("cuda_runtime.h",))
 
     def parse_command(self, command: str) -> Flags | Refusal:

@@ -119,7 +119,7 @@ def require_room(ran: Ran) -> None:
 def _answer(process: subprocess.Popen[bytes], goes_on: bool) -> None:
     """Let a program that waits on standard input continue, or kill it."""
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it has ended, which its exit code tells
+    with contextlib.suppress(OSError):  # it has ended, which its exit code shows
         if goes_on:
             process.stdin.write(b"\n")
         else:

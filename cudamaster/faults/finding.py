@@ -20,7 +20,6 @@ from cudamaster.faults import compute_sanitizer, cpu_checker
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
 from cudamaster.judging.verdicts import Judgement, judge
-from cudamaster.tasks.cards import Case
 
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
@@ -62,26 +61,6 @@ class FaultFinder:
         lines, ran = self._trials.report(trial, doing="looking for races")
         reports = cpu_checker.reports(ran.stderr, build.worker, candidate.code)
         return Looked(judge(lines, replace(ran, stderr=cpu_checker.without_findings(ran.stderr)), trial.cases), reports)
-
-    def found_in_call(self, candidate: Candidate, case: Case, seed: int) -> tuple[SanitizerReport, ...]:
-        """What the checker finds in one call of a candidate at a case of any size, whose result nobody looks at.
-
-        Neither baseline nor reference are run, which take long at large sizes. DeviceError where the device has no
-        checker, the candidate no build for it, or where the call does not come to its end.
-        """
-        worker = self._builder.checked_worker(candidate).worker if isinstance(self._device, Observing) else None
-        if worker is None:
-            raise DeviceError(
-                f"The {self._device.name} device cannot look for faults of this kernel.",
-                "Use --device cpu; `cudamaster evaluate` says what is wrong with a kernel that does not build.",
-            )
-        request = JudgeRequest(candidate=(str(worker), "--exact"), cases="none", seed=seed, calls=0, launches=True)
-        drawn = case.model_copy(update={"held_out": True})
-        _, ran = self._trials.report(Trial(request, [drawn], CHECK_LIMIT_S))
-        found = tuple(report for report in cpu_checker.reports(ran.stderr, worker, candidate.code) if report.findings)
-        if ran.exit_code != 0 and not found:
-            raise DeviceError(f"The call at {case.label} did not end: {ran.stderr[-300:]}.", "Take a smaller case.")
-        return found
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker

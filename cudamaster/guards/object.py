@@ -63,7 +63,7 @@ def check_object(
     """None when the object may be linked to the harness, else the first thing that forbids it.
 
     `allowed`, `constructors` and `state` are regular expressions, full match, of undefined symbols, of functions
-    that run before main, and of writable variables. `device` (`device_names` of the source guard) tells the
+    that run before main, and of writable variables. `device` (`device_names` of the source guard) distinguishes the
     shadows that nvcc makes of device variables from the host's own. Without `state` writable variables are not judged.
     """
     try:

@@ -99,7 +99,7 @@ def canonical_type(text: str, aliases: Mapping[str, str] | None = None) -> tuple
     """A parameter's type as comparable parts: the base type, then one part per pointer level.
 
     Spelling and the qualifiers of all levels do not count: none of them changes how a caller passes the parameter.
-    `aliases` are the author's own typedefs. None where the text alone does not tell the type.
+    `aliases` are the author's own typedefs. None where the text alone does not show the type.
     """
     known = {**_ALIASES, **(aliases or {})}
     parts = [token.text for token in lex(text).tokens if token.kind is not Kind.NEWLINE]

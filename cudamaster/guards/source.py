@@ -299,7 +299,7 @@ def _check_wrapper(parsed: Parsed, node: Node, signature: Signature) -> Refusal 
 def _parameters(
     parsed: Parsed, wrapper: Node, signature: Signature
 ) -> list[tuple[tuple[str, ...] | None, str]] | Refusal:
-    """The wrapper's parameters, each with its type where the text tells it, and as it was written."""
+    """The wrapper's parameters, each with its type if the text shows it, and as it was written."""
     _, chain = next(declarators(wrapper))
     shown = f"Write {signature}."
     parameters = chain[0].child_by_field_name("parameters")

@@ -57,7 +57,7 @@ def sizes_that_fail(
 ) -> list[str]:
     """Sentences on how one of the sizes `names` relates to which cases fail.
 
-    `usual` are the values of sizes that most cases keep. There are no sentences if there are too few cases to tell.
+    `usual` are the values of sizes that most cases keep. There are no sentences if there are too few cases.
     """
     if len(passed) < 2 or not failed:
         return []

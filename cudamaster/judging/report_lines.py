@@ -42,7 +42,7 @@ class Begin(Line):
 
     @property
     def device(self) -> dict[str, str]:
-        """What is told of the device, by its names there."""
+        """What the harness says of the device, by its names there."""
         return {
             name: str(value) for name, value in (self.model_extra or {}).items() if name not in ("task", "precision")
         }

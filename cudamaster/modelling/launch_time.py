@@ -140,7 +140,7 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
     assert occupancy is not None  # everything that it needs is there
     sms, blocks = int(gpu.figures.sms), asked.blocks
     warps = math.ceil(asked.threads / WARP)
-    # A block that does not fit is priced as if one did; `refused` tells of it.
+    # A block that does not fit is priced as if one did; `refused` says so.
     of_sm = max(1, occupancy.blocks)
     in_flight = min(blocks, of_sm * sms)
     resident = min(of_sm, math.ceil(blocks / sms)) * warps

@@ -106,7 +106,7 @@ class Modeller:
         """Builds what counting `candidates` takes, beside what is done meanwhile."""
         with threads(1) as pool:
             for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
-                # What is wrong with a build is told where it is counted.
+                # Whatever is wrong with a build is reported when it is counted.
                 pool.submit(self._builder.traced_worker, candidate)
             yield
 

@@ -75,7 +75,7 @@ _CUT_BY = {
 _LONGEST_PAUSE_S = 120.0
 _NO_LIMIT_S = 1e6  # of a socket: LiteLLM takes none for ten minutes, and a system's clocks do not count much further
 _MOST_BYTES = 128 << 20  # of a reply, hundreds of times what a model writes
-_MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
+_MOST_TOKENS = 10**12  # of a call; a larger figure of a server is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from cudamaster.core.values import Role
 from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,12 @@ class Meter:
             calls=before.calls + 1,
             prompt_tokens=_sum(before.prompt_tokens, cost.prompt_tokens),
             completion_tokens=_sum(before.completion_tokens, cost.completion_tokens),
-            dollars=_sum_dollars(before.dollars, cost.dollars),
+            dollars=_sum(before.dollars, cost.dollars),
             seconds=before.seconds + cost.seconds,
             cached_tokens=_sum(before.cached_tokens, cost.cached_tokens),
         )
         return reply
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _sum_dollars(a: float | None, b: float | None) -> float | None:
+def _sum(a: _Number | None, b: _Number | None) -> _Number | None:
     return None if a is None or b is None else a + b

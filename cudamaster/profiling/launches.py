@@ -2,7 +2,7 @@
 
 A candidate's worker makes one call at one case and prints its launches (bench/include/mskb/launches.h). Occupancy is
 calculated from them as NVIDIA's own calculator does it for compute capability 7.0 and later, and held against what the
-runtime says. Left out is what the launches do not tell: clusters, which can leave SMs unused, and named barriers.
+runtime says. It leaves out what the launches do not show: clusters, which can leave SMs unused, and named barriers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What is told of a candidate where the GPU's counters cannot be read: what needs none, marked as such.
+"""Findings of a candidate if the GPU's counters cannot be read: what needs no counters, marked as such.
 
     time on the device against the floor     measured, from the verdict
     launches and theoretical occupancy       asked of the runtime, and calculated (launches.py)
     registers, spills, stack                 from the compile log (ptxas.py)
     instruction mix                          from the machine code, static (sass.py)
 
-No class is told: that is the counters' alone. What cannot be had is left out and named.
+There is no class, since only counters give one. What is missing is left out and named.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN = 4  # kernels, those that launch the most threads first
 
 @dataclass(frozen=True)
 class Sources:
-    """What there is to tell, or why there is not. `usages` and `mixes` may hold kernels of several architectures."""
+    """Sources of the findings, or why one is missing. `usages` and `mixes` may hold kernels of several architectures."""
 
     launches: CallLaunches | NoLaunches
     mixes: tuple[InstructionMix, ...] | NoMix
@@ -73,7 +73,7 @@ def look(
 def usages(compile_log: str, compute_capability: str | None) -> Mapping[str, Usage]:
     """What ptxas says of each kernel that the GPU runs, by plain name: profiles know kernels by that alone.
 
-    Of a template's kernels it is the one that spills most. Empty where the log, or the GPU, does not tell.
+    Of a template's kernels it is the one that spills most. Empty if the log or the GPU does not say.
     """
     fitting = _fitting(ptxas.parse(compile_log), _capability(compute_capability))
     return {plain_name(each.symbol): each for each in sorted(fitting.values(), key=_spilled)}

@@ -3,7 +3,7 @@
     times*.csv, baselines.json    times for the GPU model, and of the baselines alone
     report.json, vendor.json      times beside a kernel's or a library's, in turn with it
 
-A kernel is told by its text, the baseline by its task, and times of two GPUs are not compared. How far two times may be
+The text identifies a kernel, the task a baseline, and times of two GPUs are not compared. How far two times may be
 apart is by results/h200/timing.md:
 
 - ACROSS_RUNS of the time. S of one kernel differed by up to 3.3 % between runs that were started separately; in S, the
@@ -87,7 +87,7 @@ def of_folder(folder: Path) -> tuple[Disagreement, ...]:
         found += _of_report(folder / saved.FILE_NAME, texts)
         found += _of_vendor(folder / authorities.FILE_NAME, texts)
     except CudaMasterError:
-        pass  # told where it is read for what it says
+        pass  # loading the file for its content reports this
     return disagreements(found, texts)
 
 

@@ -150,7 +150,7 @@ def _judged(summary: RunSummary) -> Iterator[tuple[RoundSummary, AttemptSummary,
 
 
 class _FromSummary:
-    """Tells one run."""
+    """Makes the result of one run."""
 
     def __init__(self, summary: RunSummary, record: RunRecord, source: str) -> None:
         self._summary = summary
@@ -239,7 +239,7 @@ class _FromSummary:
         )
 
     def _verdict(self, candidate: str, score: float | None) -> Verdict | None:
-        """The verdict that counts: the second one where scrutiny took its score."""
+        """The verdict that counts: the second one if the check of a jump took its score."""
         verdict, again = self._record.verdict(candidate), self._record.confirmation(candidate)
         return again if again is not None and again.score == score else verdict
 

@@ -79,7 +79,7 @@ def _emulated(group: Group) -> str:
 def _why_no_speedups(group: Group) -> str:
     model = group.hardware.modelled
     if model is None:
-        return "Times are emulated there and say nothing about a GPU: there are no speedups to tell."
+        return "Times are emulated there and say nothing about a GPU: there are no speedups."
     return f"No GPU timed them: P is modelled ({model.described})."
 
 

@@ -1,6 +1,6 @@
 """Code and differences with syntax colours, as lines of HTML that a style sheet colours.
 
-Colours stand in one-letter elements, and only where they tell something: a report holds a hundred kernels.
+Colours stand in one-letter elements, and only where they help: a report holds a hundred kernels.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _lexer() -> Lexer:
 
 
 def _class(token: str) -> str:
-    """One letter for what a reader tells apart: comments, directives, words of the language, types, numbers, texts."""
+    """One letter for each kind of token: comments, directives, words of the language, types, numbers, texts."""
     kinds = {
         "Token.Comment.Preproc": "p",
         "Token.Comment": "c",

@@ -327,5 +327,5 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
 
 
 def _is_own(report: Report, task: str) -> bool:
-    """Whether a task is a user's own. A report without a benchmark cannot tell."""
+    """Whether a task is a user's own. A report without a benchmark does not know."""
     return bool(report.benchmark) and task not in report.benchmark

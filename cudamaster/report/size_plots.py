@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cudamaster.core.values import Precision
 from cudamaster.report.data import CaseResult, TaskResult
 
-FEWEST_TICKS = 3  # of an axis that tells how far apart two heights are
+FEWEST_TICKS = 3  # of an axis that shows how far apart two heights are
 _OUTERMOST = 0.02  # of all speedups, on either side
 
 

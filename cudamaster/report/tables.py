@@ -192,7 +192,7 @@ def _searches(results: Sequence[TaskResult]) -> list[list[TaskResult]]:
 
 
 class _Lines:
-    """What the lines of a table begin with: model and configuration where they differ, else they are told once."""
+    """What the lines of a table begin with: model and configuration if they differ; otherwise they are shown once."""
 
     def __init__(self, here: Sequence[Group]) -> None:
         self._models = len({group.model for group in here}) > 1

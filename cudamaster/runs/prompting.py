@@ -63,7 +63,7 @@ def of_kernel(
         ask_coder = registry.find(strategy).coder
         if ask_coder is None:
             raise UsageError(
-                f"What the strategy {strategy} asks its Coder cannot be told of a kernel alone.",
+                f"What the strategy {strategy} asks its Coder depends on more than a kernel.",
                 "Take a run of it with --run RUN.",
             )
         return _overhear(lambda model: ask_coder(model, brief, baseline, candidate, verdict))
@@ -79,7 +79,7 @@ def of_kernel(
         return _overhear(lambda model: judge.correct(model, brief, baseline.code, candidate, verdict))
     if role is not Role.REVIEWER:
         raise UsageError(
-            f"What the {role.value} agent is asked cannot be told of a kernel alone.", "Take a run with --run RUN."
+            f"What the {role.value} agent is asked depends on more than a kernel.", "Take a run with --run RUN."
         )
     if not verdict.correct or verdict.score is None:
         raise UsageError(

@@ -57,7 +57,7 @@ class _RecordEnds(Exception):
 
 @dataclass
 class _OpenRound:
-    """A round while it is told."""
+    """A round while it is read."""
 
     number: int
     best: str
@@ -180,7 +180,7 @@ class _Replay(Silent):
         calls.append(CallSummary(number, role, stored.reply.model, stored.reply.usage))
         return stored.reply
 
-    # ---- what the search tells
+    # ---- events of the search
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         self._best = (candidate, findings, 1.0)
@@ -249,7 +249,7 @@ class _Replay(Silent):
     def stopped(self, note: str) -> None:
         self._note = note
 
-    # ---- what is told
+    # ---- the summary
 
     def _title(self, done: _OpenRound) -> str:
         """The idea; where there is none, why not."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cudamaster.core.values import Candidate, Findings, Verdict
 from cudamaster.runs.record import RunRecord
 from cudamaster.strategies.protocol import Card
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -35,30 +38,25 @@ class StoredWorkbench:
 
     def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
         """The recorded verdict."""
-        name = candidate.id
-        verdict = self._record.verdict(name)
-        if verdict is None:
-            doing = f"building, checking and timing the candidate {name}"
-            raise self._error(Gap(f"verdicts/{name}.json", f"verdict on the candidate {name}", doing, name))
-        log = self._record.build_log(name)
+        doing = f"building, checking and timing the candidate {candidate.id}"
+        verdict = self._held(self._record.verdict(candidate.id), candidate, "verdicts", "verdict", doing)
+        log = self._record.build_log(candidate.id)
         if self.on_build is not None and log is not None:
-            self.on_build(name, log)
+            self.on_build(candidate.id, log)
         return verdict
 
     def measure_again(self, candidate: Candidate) -> Verdict:
         """The recorded second verdict."""
-        name = candidate.id
-        verdict = self._record.confirmation(name)
-        if verdict is None:
-            what, doing = f"second verdict on the candidate {name}", f"measuring the candidate {name} again"
-            raise self._error(Gap(f"confirmations/{name}.json", what, doing, name))
-        return verdict
+        found, doing = self._record.confirmation(candidate.id), f"measuring the candidate {candidate.id} again"
+        return self._held(found, candidate, "confirmations", "second verdict", doing)
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """The recorded findings."""
-        name = candidate.id
-        findings = self._record.findings(name)
-        if findings is None:
-            what, doing = f"findings on the candidate {name}", f"profiling the candidate {name}"
-            raise self._error(Gap(f"findings/{name}.json", what, doing, name))
-        return findings
+        found, doing = self._record.findings(candidate.id), f"profiling the candidate {candidate.id}"
+        return self._held(found, candidate, "findings", "findings", doing)
+
+    def _held(self, found: _T | None, candidate: Candidate, folder: str, what: str, doing: str) -> _T:
+        if found is None:
+            whole = f"{what} on the candidate {candidate.id}"
+            raise self._error(Gap(f"{folder}/{candidate.id}.json", whole, doing, candidate.id))
+        return found

@@ -1,4 +1,4 @@
-"""What a reader is told of a run: values that `reading` fills from a run folder, and pages and terminals show.
+"""Summary of a run: values that `reading` takes from a run folder, and that pages and terminals show.
 
 What the folder does not hold is None. Raw samples, prompts and whole logs stay in the folder, where candidate ids and
 numbers of exchanges lead.
@@ -67,7 +67,7 @@ class CaseSummary:
 
 @dataclass(frozen=True)
 class VerdictSummary:
-    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the part of it that says most."""
+    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the most informative part of it."""
 
     status: Status
     detail: str
@@ -125,7 +125,7 @@ def change(relative: float | None, unknown: str = "–") -> str:
 class MetricSummary:
     """One metric before and after. `relative` is (after - before) / before, where that is a number.
 
-    `unit` is None where the metric's name tells it.
+    `unit` is None if the metric's name says it.
     """
 
     name: str

@@ -10,7 +10,7 @@ optimization" (section 2.4), and "evolve" in its measurements (section 4.4). A r
 
 What the paper leaves open is decided here:
 - The exemplars start with the baseline, whose score is 1 by definition; the first round sees it alone.
-- What fails joins nothing: there is no debugging, and no later prompt tells of it. Its status and its log stay in the
+- What fails joins nothing: there is no debugging, and no later prompt mentions it. Its status and its log stay in the
   round's record. The same goes for a reply that does not fit its form when it is asked again either.
 - The Compiler chooses the command, as in algorithm 1: the paper builds every kernel in one way.
 - Scores are P of our harness, whose turns and intervals stand in for the paper's own against noise (section 2.4.4): its
@@ -86,7 +86,7 @@ def search(frame: Frame, settings: SearchSettings) -> str | None:
             if improvement is None:
                 return f"The model has no further idea after {len(frame.rounds)} of {rounds} rounds."
             plan = improvement.plan
-            # A reader is told why the model does it too; no other agent is.
+            # A reader of the run also sees why the model does it; no other agent does.
             frame.observer.planned(number, Plan(plan.idea, f"{improvement.analysis}\n\n{plan.text}"))
             command = frame.compile_command(number, plan, improvement.code)
         except ReplyMisfit as misfit:

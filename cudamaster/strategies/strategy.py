@@ -17,7 +17,7 @@ Option = str | bool | int | float
 
 
 class EarlierStage(Protocol):
-    """The part of a stage of a run that is told (runrecord.Stage)."""
+    """The part of a stage of a run that is described (record.Stage)."""
 
     @property
     def rounds(self) -> int:
@@ -110,8 +110,8 @@ class Strategy:
 
     `options` is a frozen dataclass whose fields, text, numbers or truth values, all have defaults; it raises UsageError
     for values that make no sense. `debug_tries` is None where a strategy has none. `profile` is what is asked of the
-    hardware, and `shows_profile` whether with its options an agent is told of it; else it is for readers of the run.
-    `coder` is for `cudamaster prompt`; None where what the Coder is asked cannot be told of a kernel alone.
+    hardware, and `shows_profile` whether an agent sees it with these options; otherwise it is for readers of the run.
+    `coder` is for `cudamaster prompt`; None if what the Coder is asked depends on more than a kernel.
     """
 
     name: str

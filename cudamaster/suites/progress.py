@@ -38,9 +38,9 @@ class Running:
 
 @dataclass(frozen=True)
 class Board:
-    """How far a suite is. `left_s` is None while nothing tells how long a step takes.
+    """How far a suite is. `left_s` is None while it is unknown how long a step takes.
 
-    `again` tells of each time that a model was asked again, with the reason, since the suite was begun or resumed.
+    `again` has a line for each time that a model was asked again, with the reason, since the suite began or resumed.
     """
 
     entries: tuple[Entry, ...]

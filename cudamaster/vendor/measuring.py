@@ -82,7 +82,7 @@ class Measurement:
     def run(
         self, save: Path | None, done: Callable[[VendorRecord], None], say: Callable[[str], None]
     ) -> Sequence[VendorRecord]:
-        """Measure what was built, telling each record to `done` and what takes long to `say`.
+        """Measure what was built. `done` gets each record, `say` gets a line about what takes long.
 
         What the file `save` holds of the same device, library and kernel is not measured again. The file is written
         after every record: a run that is stopped keeps what it has, and what was there before.

@@ -14,7 +14,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
-from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import (
     Candidate,
     Findings,
@@ -277,29 +276,6 @@ class Workbench:
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
         return self._with_floors(self._with_judgement(verdict, judgement))
-
-    def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
-        """What the checker finds in one call of a candidate at a case of any size. It does not check the result.
-
-        The guards need not have seen the candidate. Raises DeviceError if the call cannot be checked.
-        """
-        with self._builder.using(candidate):
-            self._builder.build_shared()
-            return self._faults.found_in_call(candidate, case, self._trials.draw_seed())
-
-    def check_faults(self, candidate: Candidate) -> Verdict:
-        """What only the checker of races and other faults says about a candidate, which the guards need not have seen.
-
-        DeviceError where the device has none.
-        """
-        with self._builder.using(candidate):
-            self._builder.build_shared()
-            seed = self._trials.draw_seed()
-            looked = self._faults.look(candidate, seed, first_failure=True)
-            if looked is None:
-                raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")
-            verdict = self._begun(candidate.id, Build(None, "", ""), seed)
-            return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, None)
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.

@@ -258,8 +258,8 @@ def hold_on(
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
     """The saved limits of a device's GPU; measured and saved if there are no valid ones, or with `again`.
 
-    None for a device that has none: its times are emulated. `say` is told why something kept is measured again. Raises
-    DeviceError when measuring fails.
+    None for a device that has none: its times are emulated. `say` gets the reason if something kept is measured again.
+    Raises DeviceError when measuring fails.
     """
     if not isinstance(device, Limited):
         return None

@@ -75,15 +75,15 @@ def searching(before: Before = lambda name: None, units: dict[str, list[str]] | 
 
 def run(
     path: Path, search: suites.Search | None = None, budget: Budget | None = None, jobs: int = 2,
-    units: tuple[str, ...] = ("GPU-a",), tell: Callable[[Board], None] = lambda board: None,
+    units: tuple[str, ...] = ("GPU-a",), show: Callable[[Board], None] = lambda board: None,
 ) -> Suite:  # fmt: skip
     """Run the suite in a folder, fresh or again."""
     if path.exists():
         with SuiteFolder.open(path) as folder:
-            return suites.run(folder, read(path), search or searching(), budget or Budget(), units, jobs, tell)
+            return suites.run(folder, read(path), search or searching(), budget or Budget(), units, jobs, show)
     suite = suites.new(SETTINGS, TASKS)
     with SuiteFolder.create(path, suite) as folder:
-        return suites.run(folder, suite, search or searching(), budget or Budget(), units, jobs, tell)
+        return suites.run(folder, suite, search or searching(), budget or Budget(), units, jobs, show)
 
 
 def exchanges(path: Path) -> int:
