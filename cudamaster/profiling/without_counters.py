@@ -33,7 +33,7 @@ _SHOWN = 4  # kernels, those that launch the most threads first
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources of the findings, or why one is missing. `usages` and `mixes` may hold kernels of several architectures."""
+    """Sources of findings, or why one is missing. `usages` and `mixes` may hold kernels of several architectures."""
 
     launches: CallLaunches | NoLaunches
     mixes: tuple[InstructionMix, ...] | NoMix
