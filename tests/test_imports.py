@@ -24,7 +24,7 @@ PACKAGES: dict[str, set[str]] = {
     "devices": {"guards"},
     "build": {"tasks", "guards", "devices"},
     "judging": {"tasks", "devices", "build"},
-    "faults": {"tasks", "guards", "devices", "build", "judging"},
+    "faults": {"guards", "devices", "build", "judging"},
     "profiling": {"devices"},
     "modelling": {"devices", "build", "profiling"},
     "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},

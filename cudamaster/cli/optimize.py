@@ -35,7 +35,6 @@ from cudamaster.cli.search_options import (
     must_be_priced,
     search_options,
 )
-from cudamaster.cli.search_progress import Progress
 from cudamaster.models.playbook import NAME as PLAYBOOK
 from cudamaster.runs.budget import Budget
 
@@ -82,6 +81,7 @@ def optimize(
     measured. One in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it
     with 130 and the line to resume.
     """
+    from cudamaster.cli.search_progress import Progress
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.models import choose
@@ -89,7 +89,7 @@ def optimize(
     from cudamaster.runs.carrying import More
     from cudamaster.runs.spending import spent
     from cudamaster.strategies import registry
-    from cudamaster.strategies.protocol import Silent
+    from cudamaster.strategies.protocol import Observer
     from cudamaster.tasks import cards
 
     if resumed is not None and records.source is not None:
@@ -125,7 +125,7 @@ def optimize(
     before = path.exists()
     spending = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
-    observer: Observer = Silent() if as_json else Progress(shown)
+    observer: Observer = Observer() if as_json else Progress(shown)
     if not as_json:
         what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
         _introduce(shown, what, hardware, settings, path)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cudamaster.cli.output import Waiting, print_to_copy, progress_of_cases, speed, styled
+from cudamaster.strategies.protocol import Observer
 from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _PLAN_LINES = 4
 
 
-class Progress:
+class Progress(Observer):
     """Prints each step of a search as it happens; a spinner says what is being waited for."""
 
     def __init__(self, out: Console) -> None:

@@ -22,7 +22,7 @@ from cudamaster.runs.summary import (
     VerdictSummary,
 )
 
-TELLING_LINES = 12
+LOG_LINES = 12
 _ALONE = " alone"  # at the end of the name of a part (modelling.model.breakdown)
 
 
@@ -34,10 +34,10 @@ def difference(before: str, after: str) -> str:
 
 
 def main_part(log: str) -> str:
-    """At most TELLING_LINES of a log: from the first error, or from the start if it names none."""
+    """At most LOG_LINES of a log: from the first error, or from the start if it names none."""
     lines = log.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
-    return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
+    return "\n".join(lines[start : start + LOG_LINES]).rstrip()
 
 
 def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:

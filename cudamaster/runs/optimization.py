@@ -21,7 +21,7 @@ from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.runs.recording import RecordedWorkbench, Recorder
 from cudamaster.runs.spending import Spending
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Observer, Silent, Workbench
+from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
 
 
@@ -41,7 +41,7 @@ def optimize(
     registry.find(settings.strategy)
     manifest = _manifest(workbench, settings)
     with RunFolder.create(path, manifest) as folder:
-        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+        return _search(folder, workbench, models, observer or Observer(), budget or Budget())
 
 
 def resume(
@@ -63,7 +63,7 @@ def resume(
         settings = carrying.settings_with(path, more or More())
         if settings != folder.manifest.settings:
             folder.carry_on(settings)
-        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+        return _search(folder, workbench, models, observer or Observer(), budget or Budget())
 
 
 def must_make_sense(path: Path, result: Result) -> None:
@@ -161,23 +161,14 @@ def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, 
             )
 
 
-class _SavesBest:
+class _SavesBest(Observer):
     """Passes every event on, and keeps the best so far in the folder."""
 
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
         self._inner = inner
-        self.asking = inner.asking
-        self.trying_again = inner.trying_again
-        self.evaluating = inner.evaluating
-        self.round_started = inner.round_started
-        self.planned = inner.planned
-        self.without_command = inner.without_command
-        self.written = inner.written
-        self.judged = inner.judged
-        self.diagnosed = inner.diagnosed
-        self.round_ended = inner.round_ended
-        self.stopped = inner.stopped
+        others = {name for name in vars(Observer) if not name.startswith("_")} - {"baseline", "improved"}
+        vars(self).update({name: getattr(inner, name) for name in others})
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         self._folder.save_best(candidate, verdict, 1.0)

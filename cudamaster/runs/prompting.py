@@ -18,7 +18,7 @@ from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
 from cudamaster.runs import replaying, worked_examples
 from cudamaster.runs.record import RunRecord
 from cudamaster.strategies import other_agents, registry
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.tasks.cards import TaskCard
 
 CHARACTERS_PER_TOKEN = 4  # of code and English, roughly; tokenizers differ by a fifth
@@ -109,7 +109,7 @@ def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | No
     return listener.heard, None
 
 
-class _Listener(Silent):
+class _Listener(Observer):
     def __init__(self) -> None:
         self.heard: list[Overheard] = []
         self._round = 1

@@ -30,7 +30,7 @@ from cudamaster.runs.summary import (
     RunSummary,
 )
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result, Round
 
 _REPLY_LIMIT = 4000  # characters of a refused reply
@@ -70,7 +70,7 @@ class _OpenRound:
     gave_up: bool = False
 
 
-class _Replay(Silent):
+class _Replay(Observer):
     """Observes the search, and gives it what the record holds."""
 
     def __init__(self, record: RunRecord) -> None:

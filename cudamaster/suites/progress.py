@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cudamaster.core.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
 from cudamaster.runs.budget import Limits, Spent
-from cudamaster.strategies.protocol import Silent, asked_again
+from cudamaster.strategies.protocol import Observer, asked_again
 from cudamaster.strategies.result import Round
 from cudamaster.suites.folder import Entry, State, UnitUse
 
@@ -57,7 +57,7 @@ class Board:
         return sum(entry.state is state for entry in self.entries)
 
 
-class Watch(Silent):
+class Watch(Observer):
     """Keeps the view of a running task up to date."""
 
     def __init__(self, view: Running, again: list[str]) -> None:

@@ -205,7 +205,9 @@ OBJECT: tuple[tuple[str, str, str], ...] = (
     (WRAPPER + "{ static int calls; y[0] = calls++; }", "a local variable", "/* a local variable */" + PLAIN),
 )
 # Where a remedy has the form of one of these, it tells to leave something out, or to call it otherwise.
-LEAVING_OUT = re.compile(r"Remove|Drop|Leave|Give the kernels|Choose a name|Choose names|Correct|Write in its place")
+LEAVING_OUT = re.compile(
+    r"Remove|Drop|Leave|Give only the kernels|Choose a name|Choose names|Correct|Write what it stands for"
+)
 
 # Second looks, which no candidate here reaches: an earlier check sees it, or the compiler's output is no object.
 UNREACHED = {

@@ -32,7 +32,7 @@ from cudamaster.core.values import (
 from cudamaster.models.protocol import Model, Reply, Request, Usage
 from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Observer, Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
 
 COMMAND = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
@@ -145,7 +145,7 @@ def search(
     asked = dict.fromkeys(registry.find(strategy).roles, "scripted")
     rule = {"jump_factor": 0, "jump_above": 0}
     settings = Settings(strategy, rounds, debug_tries, "stand-in", asked, **rule, **more)
-    return registry.run(registry.begin(workbench, models, settings, observer or Silent()), settings)
+    return registry.run(registry.begin(workbench, models, settings, observer or Observer()), settings)
 
 
 def plan(idea: str) -> tuple[Role, str]:

@@ -16,7 +16,7 @@ from cudamaster.runs.optimization import optimize as recorded
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import Settings
 from cudamaster.strategies.cudamaster import NAME, ROLES
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result, Round
 
 
@@ -202,7 +202,7 @@ def test_a_compiler_without_a_usable_reply_costs_its_command_and_no_round(tmp_pa
               plan("B"), code(kernel(score=3.0, tag="c")), command(chosen)]  # fmt: skip
     seen: list[str] = []
 
-    class Watcher(Silent):
+    class Watcher(Observer):
         def without_command(self, number: int, misfit: ReplyMisfit) -> None:
             seen.append(f"{number}: {misfit}")
 
@@ -242,7 +242,7 @@ def test_usage_is_summed_per_role() -> None:
 def test_the_observer_sees_every_step_in_order() -> None:
     seen: list[str] = []
 
-    class Watcher(Silent):
+    class Watcher(Observer):
         def round_started(self, number: int, rounds: int) -> None:
             seen.append(f"round {number}/{rounds}")
 

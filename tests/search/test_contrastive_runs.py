@@ -21,7 +21,7 @@ from cudamaster.runs import optimization
 from cudamaster.runs.record import Settings as RunSettings
 from cudamaster.strategies import registry
 from cudamaster.strategies.contrastive import NAME, Options
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 
 
 def test_the_same_seed_makes_the_same_draws_and_another_makes_others() -> None:
@@ -133,7 +133,7 @@ def test_a_baseline_that_fails_ends_the_search() -> None:
 def test_the_playbook_takes_part_and_says_when_it_has_nothing_left(tmp_path: Path) -> None:
     """It answers in the same form as a model; its steps in order, then the search ends with a note."""
 
-    class Watching(Silent):
+    class Watching(Observer):
         note = ""
 
         def stopped(self, note: str) -> None:

@@ -10,7 +10,7 @@ from search_stand_ins import kernel
 from show_runs import DONE, Page, page, run_of, show
 
 from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Role, Status, Verdict
-from cudamaster.runs.digest import TELLING_LINES, breakdown_lines, difference, judgement, main_part
+from cudamaster.runs.digest import LOG_LINES, breakdown_lines, difference, judgement, main_part
 from cudamaster.runs.reading import read
 from cudamaster.runs.summary import RunState, RunSummary
 
@@ -110,7 +110,7 @@ def test_an_error_that_is_no_number_is_the_worst() -> None:
 
 def test_a_log_without_an_error_is_told_from_its_start() -> None:
     log = "\n".join(f"line {i}" for i in range(30))
-    assert main_part(log).splitlines() == [f"line {i}" for i in range(TELLING_LINES)]
+    assert main_part(log).splitlines() == [f"line {i}" for i in range(LOG_LINES)]
 
 
 def test_the_same_code_has_no_difference() -> None:
