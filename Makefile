@@ -8,6 +8,9 @@ SIDE_BY_SIDE := -n auto --maxprocesses 16 --dist worksteal
 # C and CUDA to be formatted: all but what runs have recorded.
 SOURCES := '*.cu' '*.h' '*.cpp' ':!results' ':!tests/kept'
 
+# Without it every process of ours would compile all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all docs lint format setup benchmark clean
 
 demo: setup

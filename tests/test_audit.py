@@ -29,6 +29,7 @@ VARIED = [
 ]
 LATE = [kind for kind in KINDS.values() if kind.group == "late"]
 TRIED = [(name, turn) for name in KINDS for turn in range(2)]
+CHECKED = ("memory", "concurrency")  # groups of kinds that the memory checker is for
 BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 EVERYWHERE = ["nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result"]
 PRECISIONS = ["tf32", "bf16", "fp8", "bf16_sums"]
@@ -97,12 +98,13 @@ def tasks_of(kind: str) -> list[running.Subject]:
 
 @pytest.mark.slow(but=[f"{name}-0" for name in KINDS])
 @pytest.mark.parametrize(("name", "turn"), TRIED)
-def test_the_whole_corpus_on_varied_tasks(name: str, turn: int) -> None:
+def test_the_whole_corpus_on_varied_tasks(name: str, turn: int, request: pytest.FixtureRequest) -> None:
     """Refused, right or without gain, as the kind has to be, on two of the varied tasks."""
     where = tasks_of(name)
     if turn >= len(where) > 0:
         pytest.skip(f"{name} is a candidate in {len(where)} of the varied tasks")
-    found = outcome(KINDS[name], where[turn])
+    plain = request.config.getoption("--quick") and KINDS[name].group not in CHECKED
+    found = outcome(KINDS[name], subject(where[turn].card.name, where[turn].precision, plain=plain))
     assert found.as_expected(KINDS[name].expect), table.describe(found)
 
 

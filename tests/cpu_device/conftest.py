@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +55,20 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
 @pytest.fixture(scope="session")
 def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the programs of benchmarks/ptx_results.py write on the CPU device: cases.out and others."""
-    device, folder = CpuDevice(), tmp_path_factory.mktemp("ptx")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # one for all processes of this session
+    folder /= "ptx"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            _run_ptx_programs(CpuDevice(), folder)
+            (folder / "done").touch()
+    return folder
+
+
+def _run_ptx_programs(device: CpuDevice, folder: Path) -> None:
     ptx_results.write_data(folder)
     for name, program in ptx_results.PROGRAMS.items():
         compiled = device.compile(program(), ["-O1"], name, folder)
@@ -63,4 +78,3 @@ def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
         ran = device.execute(command, 60)
         assert ran.exit_code == 0, ran.stderr
-    return folder

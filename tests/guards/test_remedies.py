@@ -317,6 +317,7 @@ def _patterns(expression: ast.expr, assigned: dict[str, list[ast.expr]]) -> Iter
                 yield from _patterns(value, assigned)
 
 
+@pytest.mark.slow
 def test_no_refusal_is_without_its_remedy(tmp_path: Path) -> None:
     """A new reason in the guards' source fails here until it has a line in the tables above."""
     given = [judge(bad) for bad, _, _ in SOURCE] + [of_flags(bad) for bad, _, _ in FLAGS]

@@ -54,6 +54,7 @@ def unstyled(page: str) -> str:
     return re.sub(r"sha256-[\w+/=]+", "", page)
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_committed_results_give() -> None:
     """Else: cudamaster report results/h200 --kernels results/h200/kernels.html."""
     assert unstyled(COMMITTED.read_text()) == unstyled(kernels.page(kept()))

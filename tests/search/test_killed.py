@@ -158,6 +158,7 @@ def unkilled(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_killed_at_every_request(tmp_path: Path, runner: Runner, unkilled: str) -> None:
     """SIGKILL while a request is out, at every one of the run; each resume asks that one again and goes on."""
     killer = Killer(tmp_path / "run")

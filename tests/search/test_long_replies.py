@@ -46,6 +46,7 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow(but=[str(LONGEST_REPLY // 2)])
 @pytest.mark.parametrize("length", [LONGEST_REPLY // 2, MEGABYTES])
 def test_a_long_reply_does_not_go_back_whole(tmp_path: Path, length: int) -> None:
     """Neither what is kept whole nor what is not; what goes back says that it is cut."""
