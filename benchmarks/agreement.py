@@ -2,8 +2,8 @@
 
     python benchmarks/agreement.py [results/h200]
 
-What is committed has to be named there (tests/report/test_agreement.py). How far two times may be apart, and why, is in
-cudamaster/report/agreement.py.
+tests/report/test_agreement.py checks that each disagreement in the committed tables is named there. How far two times
+may be apart, and why, is in cudamaster/report/agreement.py.
 """
 
 from __future__ import annotations

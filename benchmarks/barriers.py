@@ -1,12 +1,12 @@
-"""The CPU device's checker against every kernel that we have, and against each with one of its barriers taken out.
+"""Tries the CPU device's checker on every kernel that we have, and on each without one of its barriers.
 
     python benchmarks/barriers.py honest [GLOB]     # of baselines and playbook kernels nothing may be found
     python benchmarks/barriers.py mutants [GLOB]    # of each mutant something has to be
     python benchmarks/barriers.py table             # results/cpu/barriers.md from what the two have found so far
 
-GLOB is matched against "task-precision". A mutant that is refused by nothing is looked at by hand, and listed with the
-reason in results/cpu/equivalent_barriers.yaml where it does what the kernel did. Results are kept in
-results/cpu/barriers.jsonl by what they depend on: a run goes on where it was stopped.
+GLOB is matched against "task-precision". A mutant that nothing refuses is examined by hand. If it does
+what the kernel did, results/cpu/equivalent_barriers.yaml lists it with the reason. Results are kept in
+results/cpu/barriers.jsonl by what they depend on, so a run continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ import yaml
 from cudamaster.core import resources
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.faults import cpu_checker
+from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial
 from cudamaster.tasks import cards
+from cudamaster.tasks.cards import Case
 from cudamaster.workbench.evaluation import Workbench
 
 RESULTS = Path(__file__).parents[1] / "results" / "cpu"
@@ -64,7 +68,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """Its name in the results."""
         return f"{self.task}-{self.precision} {self.name}" + (
             "" if self.barrier is None else f" without {self.barrier}"
         )
@@ -94,21 +98,19 @@ def kernels(pattern: str) -> Iterator[Kernel]:
 
 
 def look(kernel: Kernel) -> dict[str, Any]:
-    """What becomes of a kernel: the checker alone where that finds something, else the whole check."""
+    """The result for a kernel: the checker's if it finds something, otherwise that of the whole check."""
     device = CpuDevice()
     bench = Workbench(cards.load(kernel.task), kernel.precision, device, modelled=False, seed=SEED)
     candidate = Candidate(kernel.task, kernel.precision, kernel.code, device.default_command)
     started = time.monotonic()
-    verdict = bench.check_faults(candidate)
-    status, detail = verdict.status, verdict.detail
-    if status is Status.CORRECT and kernel.task in LARGER and kernel.name != "baseline":
-        found = bench.faults_at(candidate, bench.card.case(LARGER[kernel.task]))
-        told = "; ".join(report.summary for report in found)
-        status, detail = (Status.FAULT, told) if found else (status, detail)
+    status, detail = checked(bench, candidate)
+    larger = LARGER.get(kernel.task) if status is Status.CORRECT and kernel.name != "baseline" else None
+    if larger is not None and (found := found_at(bench, candidate, bench.card.case(larger))):
+        status, detail = Status.FAULT, found
     if status is Status.CORRECT and kernel.task in HEADS_AT_ONCE:
         code = kernel.code.replace(*HEADS_AT_ONCE[kernel.task])
-        fewer = bench.check_faults(Candidate(kernel.task, kernel.precision, code, device.default_command))
-        status, detail = fewer.status, fewer.detail
+        fewer = Candidate(kernel.task, kernel.precision, code, device.default_command)
+        status, detail = checked(bench, fewer)
     if kernel.barrier is not None and status is Status.CORRECT:
         whole = bench.evaluate(candidate, check_only=True)
         status, detail = whole.status, whole.detail
@@ -119,6 +121,34 @@ def look(kernel: Kernel) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def checked(bench: Workbench, candidate: Candidate) -> tuple[Status, str]:
+    """What only the checker says about a candidate, which the guards need not have seen."""
+    with bench._builder.using(candidate):
+        bench.build_shared()
+        looked = bench._faults.look(candidate, SEED, first_failure=True)
+    assert looked is not None
+    if looked.found:
+        return Status.FAULT, "; ".join(report.summary for report in looked.found)
+    return looked.judgement.status, looked.judgement.detail
+
+
+def found_at(bench: Workbench, candidate: Candidate, case: Case) -> str:
+    """What the checker finds in one call at a case of any size; the result is not checked.
+
+    Neither the baseline nor the reference runs, since both take long at large sizes.
+    """
+    with bench._builder.using(candidate):
+        worker = bench._builder.checked_worker(candidate).worker
+        assert worker is not None
+        request = JudgeRequest(candidate=(str(worker), "--exact"), cases="none", seed=SEED, calls=0, launches=True)
+        drawn = case.model_copy(update={"held_out": True})
+        _, ran = bench._trials.report(Trial(request, [drawn], CHECK_LIMIT_S))
+    found = "; ".join(each.summary for each in cpu_checker.reports(ran.stderr, worker, candidate.code) if each.findings)
+    if ran.exit_code != 0 and not found:
+        sys.exit(f"{case.label} did not end: {ran.stderr[-300:]}")
+    return found
+
+
 def known() -> dict[str, dict[str, Any]]:
     """Results so far, by label."""
     lines = FOUND.read_text().splitlines() if FOUND.is_file() else []
@@ -126,7 +156,7 @@ def known() -> dict[str, dict[str, Any]]:
 
 
 def go_through(wanted: Iterator[Kernel]) -> int:
-    """Look at each that is not known yet, and say which are not as they should be."""
+    """Try each kernel without a result, and report unexpected results."""
     before, surprises = known(), 0
     RESULTS.mkdir(parents=True, exist_ok=True)
     for kernel in wanted:
@@ -181,7 +211,7 @@ def table() -> str:
 
 
 def main() -> int:
-    """Runs one of the three."""
+    """Run one of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["honest", "mutants", "table"])
     parser.add_argument("glob", nargs="?", default="*")

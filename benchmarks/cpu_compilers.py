@@ -3,9 +3,9 @@
     python benchmarks/cpu_compilers.py                    all compilers that are installed, each in every way
     python benchmarks/cpu_compilers.py g++-11 --brief     one, in the two ways that are furthest from each other
 
-Each way is a compiler of its own to the device: a script that adds its flags to the real one. aarch64 is tried with a
-cross compiler (g++-aarch64-linux-gnu) under qemu-user. A line for each way; exits with 1 where one fails. Of a way that
-this processor cannot execute the change of stacks is looked at alone.
+For the device, each way is a compiler of its own: a script that adds flags to the real one. aarch64 is tried with a
+cross compiler (g++-aarch64-linux-gnu) under qemu-user. A line for each way; exits with 1 where one fails. If
+this processor cannot execute a way, only the change of stacks is examined.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UnderQemu(CpuDevice):
     def execute(
         self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
     ) -> Ran:
-        """As of the device, under an emulator."""
+        """As in the device, under an emulator."""
         words = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", *command]
         return super().execute(words, limit_s, reversed_threads=reversed_threads, notes=notes)
 
@@ -123,7 +123,7 @@ def try_one(name: str, flags: Sequence[str], builds: Sequence[selftest.Build]) -
 
 
 def script(name: str, flags: Sequence[str]) -> str:
-    """A compiler that adds flags to what it is given; of one for aarch64, in the place of those for this processor."""
+    """A compiler that adds flags to its command line; one for aarch64 replaces the flags for this processor."""
     added = shlex.join(flags)
     if name != CROSS:
         return f'#!/bin/sh\nexec {name} "$@" {added}\n'

@@ -82,7 +82,7 @@ def main() -> None:
         if compiled.object is None:
             raise SystemExit(compiled.log)
         linked = device.link([compiled.object], folder / "figures")
-        ran = device.run([str(folder / "figures")], folder / "report", 300)
+        ran = device.execute([str(folder / "figures")], 300)
         print(f"{device.hardware().figures['processor']}, {device.hardware().figures['cores']} cores")
         print(f"compile {compiled.seconds:.2f} s, link {linked.seconds:.2f} s")
         print(ran.stderr, end="")

@@ -35,8 +35,8 @@ class Accuracy:
     """Of `times` calls: the correlation of ranks, and quantiles of modelled over measured time by their share.
 
     `pairs` are of two kernels of one task at one case whose measured times are more than 20 % apart; `ordered` of them
-    the model orders rightly, and nine of ten of their ratios are within `ratios_within` of the measured one. None
-    where there is nothing to tell it by.
+    the model orders correctly, and nine of ten of their ratios are within `ratios_within` of the measured one. None
+    if there is nothing to calculate it from.
     """
 
     times: int
@@ -49,7 +49,7 @@ class Accuracy:
 
     @property
     def ordered_share(self) -> float | None:
-        """Part of the pairs that are ordered rightly."""
+        """Share of the pairs that are ordered correctly."""
         return self.ordered / self.pairs if self.pairs else None
 
 
@@ -92,8 +92,8 @@ def pairs(compared: Sequence[Compared]) -> list[Pair]:
 def accuracy(compared: Sequence[Compared]) -> Accuracy:
     """All figures of a set of calls."""
     ratios = np.array([each.ratio for each in compared])
-    told = pairs(compared)
-    off = [abs(np.log(pair.modelled_ratio / pair.measured_ratio)) for pair in told]
+    paired = pairs(compared)
+    off = [abs(np.log(pair.modelled_ratio / pair.measured_ratio)) for pair in paired]
     shares = (0.05, 0.25, 0.5, 0.75, 0.95)
     return Accuracy(
         times=len(compared),
@@ -102,8 +102,8 @@ def accuracy(compared: Sequence[Compared]) -> Accuracy:
         ),
         quantiles={share: float(np.quantile(ratios, share)) for share in shares} if len(ratios) else {},
         times_within=_within([float(each) for each in np.abs(np.log(ratios))]),
-        pairs=len(told),
-        ordered=sum(pair.ordered for pair in told),
+        pairs=len(paired),
+        ordered=sum(pair.ordered for pair in paired),
         ratios_within=_within([float(each) for each in off]),
     )
 

@@ -1,4 +1,4 @@
-"""Counts of many kernels for the fit of the GPU model, kept as they are made: part of benchmarks/gpu_model.py.
+"""Counts of many kernels for the fit of the GPU model, kept as they come: part of benchmarks/gpu_model.py.
 
     FOLDER/TASK-PRECISION/NN_HASH.json    one kernel: {"task", "precision", "kernel", "code", "cases": {label: counts}}
 
@@ -68,7 +68,7 @@ class Kernel:
 
 
 def kernels(task: str, precision: str) -> list[Kernel]:
-    """Baseline and playbook kernels of a task, and the measured variants of them."""
+    """Baseline and playbook kernels of a task, and their measured variants."""
     bench = Workbench(cards.load(task), Precision(precision), CpuDevice())
     command = bench.device.default_command
     found = [Kernel(task, precision, 0, "baseline", bench.baseline)]
@@ -182,9 +182,9 @@ def forget_failed(folder: Path) -> None:
 
 
 def pack(folder: Path, file: Path) -> None:
-    """All counts of a folder as one file of JSON lines, a line per kernel and case. The same counts, the same bytes.
+    """All counts of a folder as one file of JSON lines, a line per kernel and case. Equal counts give equal bytes.
 
-    Counts of a kernel whose text is another by now are left out.
+    Counts of kernels whose text has changed are left out.
     """
     lines = []
     current = {kernel.file(folder) for name in cards.names() for each in Precision for kernel in kernels(name, each)}

@@ -37,8 +37,7 @@ OF_GPU: Mapping[str, tuple[float, float]] = {
     "empty_device_us": (2.0, 6.0),
     "gap_us": (0.5, 3.0),
 }
-# Off by more than this factor, a time pulls no harder: one kernel that the model does not understand is no reason to
-# spoil the others.
+# Beyond this factor, an error counts no more: one kernel that the model does not understand must not spoil the others.
 _OUTLIER = 1.5
 
 
@@ -61,7 +60,7 @@ class Fit:
 
 
 def whole_us(time: Time, gpu: Gpu) -> float:
-    """The measured time of a whole call had its process's empty call taken as long as the GPU's usually does."""
+    """The measured time of a whole call, if its process's empty call had taken as long as is usual for the GPU."""
     if time.empty_us is None:
         return time.whole_us
     return max(time.whole_us - time.empty_us + gpu.figures.empty_call_us, 1.0)
@@ -80,7 +79,7 @@ def compared(examples: Sequence[Example], gpu: Gpu, constants: Constants, *, dev
 
 
 def fit(examples: Sequence[Example], gpu: Gpu, constants: Constants) -> Fit:
-    """Constants and figures that fit the examples best, from those given on."""
+    """Constants and figures that fit the examples best, starting from those given."""
     from scipy.optimize import least_squares  # takes half a second
 
     ranges = {**OF_MODEL, **OF_GPU}

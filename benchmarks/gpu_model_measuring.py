@@ -1,7 +1,7 @@
 """Times of playbook kernels measured on the spot, for tasks that allocate in a call: part of benchmarks/gpu_model.py.
 
-How long the driver takes to allocate depends on what else goes on on the machine, and times of a suite on several GPUs
-are of no use for it. Kernels that a table has a time of are not measured again, and the table is written after each.
+How long the driver takes to allocate depends on what else the machine does, so times of a suite on several GPUs are
+of no use for it. Kernels with a time in the table are not measured again, and the table is written after each.
 """
 
 from __future__ import annotations

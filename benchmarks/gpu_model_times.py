@@ -33,7 +33,7 @@ def update(folders: Sequence[Path], table: Path, counts: Path) -> None:
     """Add kernels of the runs in `folders` to a table; what it has of a kernel's text of today stays as it is.
 
     Tasks of which a kernel allocates memory are left out, since how long the driver takes depends on what else the
-    machine does: gpu_model_measuring adds them. `counts` tells them, packed as `gpu_model_data.pack` does.
+    machine does: gpu_model_measuring adds them. `counts`, in the form of `gpu_model_data.pack`, shows which they are.
     Raises UsageError, and RunFolderError naming what is damaged.
     """
     allocating = _allocating(counts)
@@ -149,7 +149,7 @@ def _said(kernel: _Kernel) -> str:
 
 
 def write(table: Path, times: Sequence[Time]) -> None:
-    """The table with those times, in one step: what is stopped leaves it whole."""
+    """Write the table with those times in one step, so that an interruption leaves it whole."""
     more = [name for name in ("empty_us", "code") if any(getattr(time, name) is not None for time in times)]
     columns = (*measured.COLUMNS, *more)
     staged = table.with_suffix(".new")

@@ -104,7 +104,7 @@ def run_fit(gpu_name: str) -> None:
 
 
 def _keep(fitted: fitting_constants.Fitted) -> None:
-    """Write the file of constants; what is modelled from now on in this process is by these."""
+    """Write the file of constants, which this process models with from now on."""
     notes = {name: f"{low:g} to {high:g} allowed" for name, (low, high) in OF_MODEL.items()}
     fitting_constants.place().write_text(fitting_constants.to_yaml(fitted, notes))
     fitting_constants.shipped.cache_clear()
@@ -126,13 +126,13 @@ def run_validate(gpu_name: str) -> None:
     gpu, fitted = gpus.load(gpu_name), fitting_constants.shipped()
     every = examples()
     to_fit, to_report = halves(every)
-    told = {
+    by_group = {
         "reported on": compared(to_report, gpu, fitted.constants),
         "fitted on": compared(to_fit, gpu, fitted.constants),
         "reported on, time on the device": compared(to_report, gpu, fitted.constants, device=True),
         "fitted on, time on the device": compared(to_fit, gpu, fitted.constants, device=True),
     }
-    figures = {name: accuracy(each) for name, each in told.items() if each}
+    figures = {name: accuracy(each) for name, each in by_group.items() if each}
     held_out = figures["reported on"]
     FOLDER.mkdir(parents=True, exist_ok=True)
     content = {
@@ -142,7 +142,7 @@ def run_validate(gpu_name: str) -> None:
         "calls": [_row(one, gpu, fitted.constants, one in to_fit) for one in every],
     }
     (FOLDER / "validation.json").write_text(json.dumps(content, indent=1) + "\n")
-    (FOLDER / "validation.md").write_text(_told(figures, told, gpu.name, fitted.version))
+    (FOLDER / "validation.md").write_text(_markdown(figures, by_group, gpu.name, fitted.version))
     assert held_out.rank_correlation is not None
     assert held_out.times_within is not None
     error = KnownError(
@@ -180,7 +180,7 @@ def _row(one: Example, gpu: gpus.Gpu, constants: fitting_constants.Constants, to
     }
 
 
-def _told(figures: dict[str, Accuracy], told: dict[str, list[Compared]], gpu: str, version: int) -> str:
+def _markdown(figures: dict[str, Accuracy], by_group: dict[str, list[Compared]], gpu: str, version: int) -> str:
     lines = [
         "# Modelled times against measured ones",
         "",
@@ -198,7 +198,7 @@ def _told(figures: dict[str, Accuracy], told: dict[str, list[Compared]], gpu: st
         "| category | times | rank correlation | median ratio | 9 of 10 within | pairs | ordered rightly |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    reported = told["reported on"]
+    reported = by_group["reported on"]
     for category, calls in _grouped(reported, lambda one: cards.load(one.measured.task).category):
         each = accuracy(calls)
         lines.append(
@@ -260,7 +260,7 @@ def _figure(value: float | None) -> str:
 def _percent(share: float | None) -> str:
     if share is None:
         return ""
-    # What is not all of them is not called so.
+    # A part of them must not be presented as all.
     return f"{100 * share:.{1 if 0.995 <= share < 1 else 0}f} %"
 
 
@@ -268,17 +268,17 @@ def run_classes(gpu_name: str) -> None:
     """Classes by modelled throughputs beside those by Nsight Compute's, of baselines at their heaviest case."""
     gpu, limits = gpus.load(gpu_name), thresholds.load()
     counted = {(each.task, each.precision, each.case): each.counts for each in _counted() if each.kernel == "baseline"}
-    told: Counter[tuple[str, str]] = Counter()
+    by_group: Counter[tuple[str, str]] = Counter()
     for point in calibration.Table(resources.profiles() / "nvidia_h200" / "throughputs.csv").read():
         counts = counted.get((point.task, point.precision, point.case))
         if not isinstance(counts, CallCounts):
             continue
         throughputs = {name: getattr(point, axis) for axis, name in limits.throughputs.items()}
         kernels = profile(counts, gpu, "", GpuModel("", gpu.name)).kernels
-        told[str(classify(throughputs, limits)), str(classify(kernels[0].metrics, limits))] += 1
-    right = sum(count for (one, other), count in told.items() if one == other)
-    print(f"{right} of {told.total()} classes are those that were measured")
-    for (one, other), count in told.most_common():
+        by_group[str(classify(throughputs, limits)), str(classify(kernels[0].metrics, limits))] += 1
+    right = sum(count for (one, other), count in by_group.items() if one == other)
+    print(f"{right} of {by_group.total()} classes are those that were measured")
+    for (one, other), count in by_group.most_common():
         print(f"  measured {one}, modelled {other}: {count}")
 
 

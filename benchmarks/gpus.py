@@ -1,10 +1,10 @@
-"""What part of the wall time a suite's GPUs measure, and how the wall time falls with a second one.
+"""The share of the wall time in which a suite's GPUs measure, and how a second GPU shortens the wall time.
 
     python benchmarks/gpus.py record FOLDER            replies to a suite of ten tasks; needs neither GPU nor model
     python benchmarks/gpus.py measure FOLDER [--gpus 1 2] [--out FILE.json]
 
 The replies are the playbook's, and each takes as long as a reasoning model may take for it, drawn once from SECONDS
-with a fixed seed: the playbook itself answers at once, and with nothing to wait for all that is left is the GPU's work.
+with a fixed seed: the playbook itself answers at once, which would leave only the GPU's work.
 `measure` replays them in that time (`suite --replay-models FOLDER --real-time`) on the first GPU, on the first two and
 so on, with all tasks begun at once. Nothing else should use the machine meanwhile.
 """

@@ -3,8 +3,8 @@
     python benchmarks/kernel_metrics.py FOLDER [TASK-PRECISION...]    writes FOLDER/TASK-PRECISION.csv, a line a kernel
 
 The kernels are the baseline and the playbook's, each with several sizes of its blocks and of the group of lanes that
-shares a row, at the task's heaviest case; those that are not correct are left out and named. What a table holds already
-is not measured again.
+shares a row, at the task's heaviest case; kernels that are not correct are left out and named. What a table
+already holds is not measured again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read(path: Path) -> dict[str, dict[str, str]]:
 
 
 def write(path: Path, rows: Mapping[str, Mapping[str, str]]) -> None:
-    """The table, in one step: a run that is stopped leaves it whole."""
+    """Write the table in one step, so that an interruption leaves it whole."""
     columns = sorted({metric for row in rows.values() for metric in row} - {"time_us"})
     with path.with_suffix(".new").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["kernel", "time_us", *columns], restval="", lineterminator="\n")

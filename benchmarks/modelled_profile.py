@@ -1,8 +1,8 @@
-"""Prints what a modelled profile takes on this machine: the traced build, and the count of a call at the heaviest case.
+"""Prints how long a modelled profile takes here: the traced build, and the count of a call at the heaviest case.
 
     python benchmarks/modelled_profile.py [TASK-PRECISION ...] [--all]
 
-It is of the baseline, with all built beforehand that an evaluation builds in any case. A count is to take no more than
+It profiles the baseline, after everything that an evaluation builds anyway is built. A count is to take no more than
 3 s for spmv_csr and 20 s for any task on two cores; what takes longer is marked, and the exit code is then 1.
 """
 

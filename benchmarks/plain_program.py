@@ -4,7 +4,7 @@
 
 For each task it takes the best kernel of the report and writes a program: both wrappers in one process that has
 allocated and freed before, buffers of cudaMalloc, calls in turn with a cold L2 cache, whole calls by the host's clock.
-Its ratio of medians stands beside that of the report, at the largest timed case whose buffers take no more than
+The table has its ratio of medians beside that of the report, at the largest timed case whose buffers take no more than
 LARGEST_MB.
 Inputs are the harness's (`--dump`), so that a sparse matrix is one. Nothing else is shared with it.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import Precision
 from cudamaster.devices.cuda import CudaDevice
-from cudamaster.devices.protocol import worker_words
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.report import saved
 from cudamaster.report.data import TaskResult
 from cudamaster.tasks import cards, held_out
@@ -134,9 +134,16 @@ def built(result: TaskResult, device: CudaDevice, largest: float, folder: Path) 
     fitting = [case for taken, case in timed if taken <= largest] or [min(timed, key=lambda one: one[0])[1]]
     case = max(fitting, key=lambda one: one.weight)
     builder = Workbench(card, precision, device)._builder
-    command = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker())])]
-    command += ["--baseline-only", "--calls", "0", "--cases", "none", "--case", held_out.argument(case)]
-    dumped = subprocess.run([*command, "--dump", str(folder)], capture_output=True, text=True, check=False)
+    request = JudgeRequest(
+        judge=(str(builder.judge()),),
+        baseline=(str(builder.baseline_worker()),),
+        cases="none",
+        labels=(held_out.argument(case),),
+        calls=0,
+        baseline_only=True,
+        others=("--dump", str(folder)),
+    )
+    dumped = subprocess.run(request.command, capture_output=True, text=True, check=False)
     if dumped.returncode != 0:
         sys.exit(f"{result.task}: {dumped.stderr or dumped.stdout}")
     assert result.best is not None
@@ -189,10 +196,10 @@ def main() -> None:
                 print(f"| {result.task}-{result.precision} | {label} | {ran.stderr.strip()} | | | | |", flush=True)
                 continue
             ours = [float(us) for us in ran.stdout.split()]
-            told = next(case for case in result.cases if case.label == label)
-            assert told.baseline_us is not None
-            assert told.candidate_us is not None
-            there = (told.baseline_us, told.candidate_us)
+            reported = next(case for case in result.cases if case.label == label)
+            assert reported.baseline_us is not None
+            assert reported.candidate_us is not None
+            there = (reported.baseline_us, reported.candidate_us)
             ratios = ours[0] / ours[1], there[0] / there[1]
             apart.append(ratios[0] / ratios[1] - 1)
             print(

@@ -199,11 +199,11 @@ def measured(
         hardware=HARDWARE,
     )
 
-    def sizes(told: Findings) -> Prompts:
-        found = replace(told, candidate=candidate.id)
+    def sizes(subject: Findings) -> Prompts:
+        found = replace(subject, candidate=candidate.id)
         request = prompting.of_kernel(Role.PLANNER, brief, candidate, candidate, verdict, found)
         whole = "".join(message.content for message in request.messages)
-        part = render("_profile.md.j2", findings=told)
+        part = render("_profile.md.j2", findings=subject)
         assert part.strip() in whole, "the part is a part of the prompt"
         return Prompts(*(Size(len(text), count(text)) for text in (part, whole)))
 

@@ -1,10 +1,10 @@
-"""Every instruction's result on the same random data, as bits, on the CPU device or a GPU; and two of them compared.
+"""Every instruction's result on the same random data, as bits, on the CPU device or a GPU; compares two such files.
 
 python benchmarks/ptx_results.py --device cpu --save cpu.npz
 python benchmarks/ptx_results.py --device cuda --save gpu.npz
 python benchmarks/ptx_results.py --compare cpu.npz gpu.npz
 
-What an H200 gave lies in tests/cpu_device/h200_ptx.npz, in the same form.
+tests/cpu_device/h200_ptx.npz has an H200's results in the same form.
 """
 
 from __future__ import annotations

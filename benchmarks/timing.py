@@ -29,6 +29,8 @@ from cudamaster.core.records import to_json
 from cudamaster.core.speed import Change, Comparison, overall
 from cudamaster.core.values import Candidate, Precision, Verdict
 from cudamaster.devices.cuda import CudaDevice
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
@@ -107,14 +109,17 @@ def evaluated(each: Workbench, candidate: Candidate) -> Verdict:
     return verdict
 
 
-def timed(each: Workbench, *options: str, repeat: int = 1) -> Judgement:
+def timed(each: Workbench, options: Sequence[str] = (), repeat: int = 1) -> Judgement:
     """The baseline against itself at the timed sizes, with as little checking as the judge can do."""
     build = each._builder.build(each.baseline)
     cases = [case for case in each.card.cases if case.sweep] * repeat
-    little = ["--cases", "sweep", "--oracle-operations", "1e5", "--oracle-elements", "1024", *options]
-    trials = each._trials
-    workers = trials.workers([str(build.worker)])
-    judged = trials.run(workers, cases, little, secrets.randbits(63), 600)
+    request = JudgeRequest(
+        candidate=(str(build.worker),),
+        cases="sweep",
+        seed=secrets.randbits(63),
+        others=("--oracle-operations", "1e5", "--oracle-elements", "1024", *options),
+    )
+    judged = each._trials.run(Trial(request, cases, 600))
     if judged.speed is None:
         sys.exit(f"{each.card.name} {each.precision}: {judged.status}, {judged.detail}\n{judged.log}")
     return judged
@@ -128,13 +133,13 @@ def same(names: Sequence[str], device: CudaDevice, processes: int, blocks: int, 
     print("| task | P: same | abs(P-1), mean | worst | us | turns | S: same | abs(S-1), mean | worst | 1 % or more |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name, each in zip(names, benches, strict=True):
-        # Turns beyond the 50 may take what they may take in the whole sweep.
+        # Turns beyond the 50 may take as long as in the whole sweep.
         sweep = sum(case.sweep for case in cards.load(each.card.name).cases)
         options = ["--repeat", str(blocks), "--extra-seconds", f"{EXTRA_SECONDS / (1 + sweep) * (1 + 2 * blocks):g}"]
         whole: list[Comparison] = []
         by_case: dict[str, list[tuple[float, int, Comparison]]] = {}
         for _ in range(processes):
-            judged = [case for case in timed(each, *options, repeat=blocks).cases if case.timing]
+            judged = [case for case in timed(each, options, repeat=blocks).cases if case.timing]
             for pair in zip(judged[::2], judged[1::2], strict=True):
                 whole.append(
                     overall([(c.weight, c.timing.baseline_us, c.timing.candidate_us) for c in pair if c.timing])
@@ -294,7 +299,7 @@ def clocks(device: CudaDevice) -> dict[str, object]:
         assert compiled.object is not None, compiled.log
         linked = device.link([compiled.object], folder / "clocks")
         assert linked.object is not None, linked.log
-        ran = device.run([str(linked.object)], Path("/dev/null"), 120)
+        ran = device.execute([str(linked.object)], 120)
     print("kernel us    host us  events us  device us")
     print(ran.stderr, end="")
     return {"table": ran.stderr}

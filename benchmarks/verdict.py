@@ -3,13 +3,13 @@
     python benchmarks/verdict.py [--device cpu|cuda]
 
 Each row is the baseline evaluated as a candidate, with the harness built before (as in every round after the
-first); the first row of a task also names what building the harness took. `waiting` and `rest` are what no other column
-names; `total` is of the wall clock.
+first); the first row of a task also names what building the harness took. `waiting` and `rest` are the time that no
+other column has; `total` is wall time.
 
     python benchmarks/verdict.py --command [TASK...] [--device cpu|cuda]
 
-Each row is `cudamaster evaluate` of the playbook's last kernel as a process of its own: `command` is Python with its
-modules before the candidate is looked at, and `total` the wall time of the process. `unnamed` is what the columns leave
+Each row is `cudamaster evaluate` of the playbook's last kernel as a process of its own: `command` is Python loading its
+modules before it looks at the candidate, and `total` the wall time of the process. `unnamed` is what the columns leave
 out of that.
 """
 
@@ -82,8 +82,8 @@ def command(bench: Workbench, device: Device) -> tuple[list[float], float, str]:
             [sys.executable, "-m", "cudamaster", *words, "--json"], capture_output=True, text=True, check=False
         )
         total = time.monotonic() - started
-    told = json.loads(done.stdout)
-    return [float(told["seconds"][name]) for name in COLUMNS], total, str(told["status"])
+    verdict = json.loads(done.stdout)
+    return [float(verdict["seconds"][name]) for name in COLUMNS], total, str(verdict["status"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The example of a strategy with an agent on docs/adding.md: its files, and two lines, are enough."""
+"""The example of a strategy with an agent in docs/adding.md: its files and two lines are enough."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ assert [one.outcome.accepted for one in result.rounds] == [True, False, True]
 assert "criticise CUDA kernels" in model.requests[0].messages[0].content
 assert "Unroll it." in model.prompts(Role.CODER)[0]
 assert resume(path, ScriptedWorkbench(), ScriptedModel([]).for_all()) == result
-account = read(path)
-assert [call.role for call in account.rounds[0].calls] == [Role.CRITIC, Role.CODER]
-print(account.search)
+summary = read(path)
+assert [call.role for call in summary.rounds[0].calls] == [Role.CRITIC, Role.CODER]
+print(summary.search)
 """
 
 

@@ -1,4 +1,4 @@
-"""Holds a judge that is started ahead of its candidate: it waits, ends where none comes, and judges as any other."""
+"""A judge that starts before its candidate is built waits for it, ends if there is none, and judges like any other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from cudamaster.core import resources
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices import cuda
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Ran
 from cudamaster.workbench.evaluation import Workbench
@@ -41,9 +42,9 @@ class Watched(CpuDevice):
         super().__init__()
         self.ahead: list[tuple[Gate, Ran]] = []
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
         """A run of the CPU device."""
-        ran = super().run(command, report, limit_s, **options)
+        ran = super().run(request, report, limit_s, **options)
         if options.get("gate") is not None:
             self.ahead.append((options["gate"], ran))
         return ran
@@ -61,7 +62,7 @@ def bench_on(device: CpuDevice) -> Workbench:
 
 
 def programs(mark: str) -> list[int]:
-    """The processes whose command line has that word in it."""
+    """The processes whose command line contains that word."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and entry.name != str(os.getpid()):
@@ -84,7 +85,7 @@ def gone(mark: str) -> bool:
 
 @pytest.fixture
 def free_device() -> Iterator[None]:
-    """Other tests may check on the device meanwhile, but none is alone on it, so that a judge is started ahead."""
+    """Other tests may check on the device meanwhile, but none measures on it, so judges can start early."""
     resources.cache().mkdir(parents=True, exist_ok=True)
     with (resources.cache() / "cpu.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -111,8 +112,8 @@ def test_it_judges_as_one_that_was_started_late() -> None:
     early = bench.evaluate(candidate(bench), check_only=True)
     kernel = candidate(bench)
     build = bench._builder.build(kernel)
-    trial = bench._trials.verifying([str(build.worker)], SEED, [])
-    late = bench._trials.run_trial(trial)
+    trial = bench._trials.verifying([str(build.worker)], SEED)
+    late = bench._trials.run(trial)
     assert len(device.ahead) == 1  # the second was not
     assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
 
@@ -267,14 +268,14 @@ def test_a_gpu_that_others_hold_is_taken_with_the_candidate(tmp_path: Path, monk
 def gpu_device(index: int) -> CudaDevice:
     if cuda.find_nvcc() is None:
         pytest.skip("there is no nvcc")
-    return CudaDevice(Gpu(index, "No GPU", f"GPU-{index}", "9.0", "580", "143771", "1980", "3201", "700"))
+    return CudaDevice(LocalGpu(index, "No GPU", f"GPU-{index}", "9.0", "580", "143771", "1980", "3201", "700"))
 
 
-def judge(seen: Path) -> list[str]:
-    """A program that says what it saw: that it was started, and that it went on, until it is told to end."""
+def judge(seen: Path) -> JudgeRequest:
+    """A program that leaves files when it starts and when it continues, and runs until it finds the file `end`."""
     waits = 'case "$*" in *--ahead*) read word;; esac'
     script = f"touch {seen}-started; {waits}; touch {seen}-went; until [ -e {seen}-end ]; do sleep 0.05; done"
-    return ["sh", "-c", script, "sh"]
+    return JudgeRequest(judge=("sh", "-c", script, "sh"))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def outcome(kind: Kind, where: running.Subject) -> Outcome:
 def test_faults_of_threads_are_refused_though_outputs_are_right(name: str) -> None:
     """They are no gain, so that the corpus lets them pass; the CPU device's checker does not."""
     found = outcome(KINDS[name], subject("layer_norm", Precision.BF16))
-    assert (found.result, found.by) == (Result.REFUSED, "checker of threads"), table.told(found)
+    assert (found.result, found.by) == (Result.REFUSED, "checker of threads"), table.describe(found)
 
 
 def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_the_whole_corpus_on_varied_tasks(name: str, turn: int, request: pytest.
         pytest.skip(f"{name} is a candidate in {len(where)} of the varied tasks")
     plain = request.config.getoption("--quick") and KINDS[name].group not in CHECKED
     found = outcome(KINDS[name], subject(where[turn].card.name, where[turn].precision, plain=plain))
-    assert found.as_expected(KINDS[name].expect), table.told(found)
+    assert found.as_expected(KINDS[name].expect), table.describe(found)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_the_same_kinds_on_every_task(task: str, precision: Precision) -> None:
     turn = (cards.names().index(task) + list(Precision).index(precision)) % 2
     for name in EVERYWHERE[turn::2] + PRECISIONS:
         found = outcome(KINDS[name], where)
-        assert found.result in (Result.REFUSED, Result.NO_CHEAT), f"{name}: {table.told(found)}"
+        assert found.result in (Result.REFUSED, Result.NO_CHEAT), f"{name}: {table.describe(found)}"
 
 
 @pytest.mark.slow(but=["dot_product"])
@@ -150,7 +150,7 @@ def test_what_is_late_is_seen_in_timed_calls_alone(name: str, task: str, precisi
     assert not isinstance(made, NoCheat)
     assert where._checking.evaluate(made, check_only=True).status is Status.CORRECT
     found = outcome(KINDS[name], where)
-    assert (found.result, found.by) == (Result.REFUSED, "outputs, timed call"), table.told(found)
+    assert (found.result, found.by) == (Result.REFUSED, "outputs, timed call"), table.describe(found)
 
 
 def test_most_kinds_are_tried_on_most_tasks() -> None:

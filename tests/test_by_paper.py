@@ -1,4 +1,4 @@
-"""Holds the paper's protocol to what it promises: calls one behind the other, and its absolute 1e-5."""
+"""The paper's protocol: calls one after the other, and its absolute 1e-5."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
 
 
 def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
-    """Three that warm up, so many as are timed, and one whose outputs are compared, all on the same inputs."""
+    """Three warm-up calls, the timed ones, and one whose outputs are compared, all on the same inputs."""
     builder = Builder(small_card("dot_product"), Precision.FP32, CpuDevice())
     body = 'std::fprintf(stderr, "call of %d\\n", N);'
     seen = attack(builder, tmp_path, body, calls=20, more=["--paper", "--warmups", "3", "--pairs", "1"])

@@ -1,4 +1,4 @@
-"""Holds core/caching.py to its limit: the oldest goes first, and what somebody uses stays, also in other processes."""
+"""core/caching.py keeps its limit: the oldest goes first, and what any process uses stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_S = 86400.0
 
 
 def candidate(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
-    """A candidate's folder of that size, last used so long ago."""
+    """A candidate's folder of that size and age."""
     folder = cache / "cuda" / "f00d" / "candidates" / name
     with caching.using(folder):
         (folder / "checked").mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def candidate(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
 
 
 def harness(cache: Path, name: str, age_s: float, size: int = MB) -> Path:
-    """A harness file of that size, last used so long ago."""
+    """A harness file of that size and age."""
     file = cache / "cuda" / "f00d" / "harnesses" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"x" * size)
@@ -55,7 +55,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
 
 
 def test_executors_and_compiled_headers_go_too(tmp_path: Path) -> None:
-    """Each version of the program and of the compiler has its own: they once stayed for ever, a gigabyte of them."""
+    """Each version of the program and of the compiler has its own, and a gigabyte of them once stayed forever."""
     folder = tmp_path / "cpu-runtime"
     folder.mkdir()
     of_age = {}
@@ -109,7 +109,7 @@ with caching.using(Path({str(folder)!r})):
 
 
 def test_a_folder_that_is_removed_while_somebody_wants_it_is_made_anew(tmp_path: Path) -> None:
-    """Trimming and using race: whoever is within `using` finds what it wrote there, always."""
+    """Trimming and using race: inside `using`, a process always finds what it wrote."""
     folder = tmp_path / "cuda" / "f00d" / "candidates" / "contested"
     stop = threading.Event()
     removed = 0

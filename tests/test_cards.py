@@ -1,4 +1,4 @@
-"""Cards: all cases of the paper's table, and a clear word for a card that is wrong."""
+"""Cards: all cases of the paper's table, and a clear error for a card that is wrong."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is told while a judge is at work: how many cases it has done, read from the report that it writes meanwhile."""
+"""Progress while a judge works: how many cases it has done, read from the report that it is writing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_spinner_says_it_all_the_time(tmp_path: Path) -> None:
     assert shown == "relu (fp32): building and running; checking, 1 of 3 cases done, 0 s so far"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cases, "EVERY_S", 0.01)
-        with cases.telling("relu (fp32)", lines.append):
+        with cases.reporting("relu (fp32)", lines.append):
             threading.Event().wait(0.1)
     assert lines == []
 
@@ -61,7 +61,7 @@ def test_a_spinner_says_it_all_the_time(tmp_path: Path) -> None:
 def test_a_short_evaluation_says_nothing() -> None:
     """A line comes after ten seconds, no sooner."""
     lines: list[str] = []
-    with cases.telling("relu (fp32)", lines.append):
+    with cases.reporting("relu (fp32)", lines.append):
         pass
     assert lines == []
 
@@ -72,7 +72,7 @@ def test_lines_tell_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "_SHOWN_S", 0.0)
     bench = Workbench(cards.load("prefix_sum"), Precision("fp32"), choose.choose("cpu"), seed=1)
     lines: list[str] = []
-    with cases.telling("prefix_sum (fp32)", lines.append):
+    with cases.reporting("prefix_sum (fp32)", lines.append):
         assert bench.evaluate(bench.baseline).correct
     said = "\n".join(lines)
     for doing in ("checking", "looking for races", "checking and timing", "counting for the model"):

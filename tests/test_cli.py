@@ -215,7 +215,7 @@ def test_help_is_not_cut_and_tells_of_the_strategies() -> None:
 
 
 def test_a_kernel_out_of_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard input, a pipe with a writer, and one without, which is no reason to wait for ever."""
+    """Standard input, a pipe with a writer, and one without, which must not block forever."""
     command = [sys.executable, "-m", "cudamaster", "harness", "relu", "--region"]
     text = baseline_region(cards.load("relu"), Precision.FP32)
     card = cards.load("relu")
@@ -316,7 +316,7 @@ _UNUSABLE = ("a link to nothing", "a link to itself", "below a link to nothing",
 @pytest.mark.slow(but=["a link to nothing"])
 @pytest.mark.parametrize("kind", _UNUSABLE)
 def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: Path) -> None:
-    """It once had the command spin for ever without a word, and doctor call it found."""
+    """Such a cache once made the command spin forever in silence, and doctor called it found."""
     if kind == "a folder without access" and os.geteuid() == 0:
         pytest.skip("root has access everywhere")
     place, said = _unusable_cache(kind, tmp_path)
@@ -332,6 +332,17 @@ def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: 
     assert not cache["found"]
     assert said in cache["detail"]
     assert told["devices"] == {"cuda": False, "cpu": False}
+
+
+@pytest.mark.parametrize("sign", ["\n", "$"])
+def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str, tmp_path: Path) -> None:
+    """The judge of many candidates reads its file line by line, and nvcc hands paths to a shell."""
+    place = tmp_path / f"two{sign}parts"
+    place.mkdir()
+    done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", TMPDIR=str(place))
+    assert done.returncode == 4, done.stderr
+    assert "error: The folder for temporary files, " in done.stderr
+    assert "Set TMPDIR to another folder." in done.stderr
 
 
 @pytest.mark.slow(but=["compare"])
@@ -415,7 +426,7 @@ def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [("-R",), ("-D",), ("--examples",), ("--strategy", "contrastive", "--set")])
 def test_no_number_is_taken_that_a_run_folder_cannot_hold(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A run that nobody could read back is not begun."""
+    """A run that could not be read back is not started."""
     large = str(10**400)
     value = f"islands={large}" if words[-1] == "--set" else large
     done = run("optimize", "relu", *words, value, "--out", str(tmp_path / "runs"), "--device", "cpu")
@@ -483,7 +494,7 @@ def test_the_harness_is_one_file_that_builds_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_harness_that_was_filled_in_is_a_kernel(tmp_path: Path) -> None:
-    """Its region is judged, and lines are told as the file has them; of another precision what to add."""
+    """Its region is judged, and line numbers are the file's; for another precision the error says what to add."""
     target = tmp_path / "h.cu"
     assert run("harness", "vector_add", "-o", str(target)).returncode == 0
     words = ("evaluate", "vector_add", str(target), "--device", "cpu", "--check-only")
@@ -542,7 +553,7 @@ def test_the_harness_of_one_file_judges_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_compared_with_itself_is_the_same() -> None:
-    """Where times are modelled that alone is, and the help says so."""
+    """On a device with modelled times, only these exist, and the help says so."""
     done = run("compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert "only a kernel compared with its own text is the same" in " ".join(run("compare", "--help").stdout.split())
@@ -622,7 +633,7 @@ def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
-    """The run ends as by Ctrl-C, though there is nobody left to tell."""
+    """The run ends as by Ctrl-C, although nobody reads its output any more."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The cuda device: what can be held without a GPU (nvcc builds, guards, symbols), and the whole way with one."""
+"""The cuda device: what can be tested without a GPU (nvcc builds, guards, symbols), and everything with one."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from cudamaster.build.building import Builder
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices import cuda
-from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc, measuring_cores, other_cores, visible
+from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.models.playbook import PlaybookModel, merged
@@ -23,7 +23,7 @@ from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
 from cudamaster.workbench.evaluation import Workbench
 
-ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 
 
 def builder(task: str, precision: Precision) -> Builder:
@@ -33,7 +33,7 @@ def builder(task: str, precision: Precision) -> Builder:
 
 @pytest.mark.nvcc
 def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
-    """Profiles run such builds, and show the spills that ptxas told when they were made."""
+    """Profiles run such builds, and show the spills that ptxas reported when they were made."""
     where = builder("relu", Precision.FP32)
     code, command = baseline_region(where.card, Precision.FP32), where.device.default_command
     baseline = Candidate("relu", Precision.FP32, code, command)
@@ -95,7 +95,7 @@ def called_by(path: Path) -> set[str]:
 
 @pytest.mark.nvcc
 def test_headers_are_found_behind_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script in the PATH that starts nvcc hides no header from the source guard, be it one of CCCL's."""
+    """A script in the PATH that starts nvcc hides no header from the source guard, not even CCCL's."""
     script = tmp_path / "nvcc"
     script.write_text(f'#!/bin/sh\nexec "{find_nvcc()}" "$@"\n')
     script.chmod(0o755)
@@ -213,7 +213,7 @@ def test_kernels_are_built_for_the_gpu_unless_the_agent_says_otherwise(flags: st
     assert f"for '{architecture}'" in built.record["compile log"]
 
 
-OTHER = Gpu(1, "No GPU", "GPU-12ab", "9.0", "580", "143771", "1980", "3201", "700")
+OTHER = LocalGpu(1, "No GPU", "GPU-12ab", "9.0", "580", "143771", "1980", "3201", "700")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ OTHER = Gpu(1, "No GPU", "GPU-12ab", "9.0", "580", "143771", "1980", "3201", "70
         ("GPU-3", ()),
     ],
 )
-def test_the_gpus_that_the_environment_names(wanted: str | None, found: tuple[Gpu, ...]) -> None:
+def test_the_gpus_that_the_environment_names(wanted: str | None, found: tuple[LocalGpu, ...]) -> None:
     """$CUDA_VISIBLE_DEVICES chooses, by number or by the beginning of a UUID, in its order, and hides the others."""
     assert visible([ABSENT, OTHER], wanted) == found
 
@@ -241,7 +241,7 @@ from pathlib import Path
 from cudamaster.devices import cuda
 locks, how, *gpu = sys.argv[1:]
 cuda._LOCKS = Path(locks)
-with cuda.CudaDevice(cuda.Gpu(0, how, *gpu)).held(alone=how != "shared", quiet=how == "quiet"):
+with cuda.CudaDevice(cuda.LocalGpu(0, how, *gpu)).held(alone=how != "shared", quiet=how == "quiet"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -348,7 +348,7 @@ ALL_MEMORY = """    void* taken = nullptr;
 
 @pytest.mark.gpu
 def test_who_takes_all_memory_costs_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
-    """A verdict on that candidate, whatever the judge runs into beside it, and a GPU as it was for the next one."""
+    """That candidate gets a verdict, whatever happens to the judge, and the GPU works for the next one."""
     where = Workbench(small_card("dot_product"), Precision.FP32, CudaDevice())
     honest = where.baseline
     code = honest.code.replace("    int threads", ALL_MEMORY + "\n    int threads", 1)

@@ -1,5 +1,5 @@
-"""What is asked of a device, and the places that name devices: a new one has to be told to the command line and to
-`choose`, and to nobody who builds or judges."""
+"""What is asked of a device, and the places that name devices: a new one has to be added to the command line and to
+`choose`, and to nothing that builds or judges."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cudamaster import devices
 from cudamaster.cli.options import device as option
 from cudamaster.devices import choose
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.devices.protocol import Device, Limited, Preprocessor
 from cudamaster.guards.refusal import Refusal
 
 PACKAGE = Path(cudamaster.__file__).parent
-ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 # Faults are looked for, and profiles read, by tools of one vendor each; the model counts what the CPU device executes.
 NAMED_IN = {"faults", "profiling", "modelling", "vendor", "cli", "devices"}
 

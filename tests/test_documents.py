@@ -1,4 +1,4 @@
-"""Holds README and docs to the program: commands and options exist, examples run, what is shown is what comes out.
+"""README and docs match the program: commands and options exist, examples run, and their output is as shown.
 
 A block of commands in docs/ is run, unless a comment before it says why it is only shown:
 

@@ -166,7 +166,7 @@ def test_a_wrong_result_is_refused(name: str) -> None:
 @pytest.mark.slow(but=["has no barrier"])
 @pytest.mark.parametrize("name", RACING)
 def test_a_race_is_a_fault(name: str) -> None:
-    """What is wrong because two threads meet is told as that, with the line."""
+    """A wrong result due to a race is reported as a race, with its line."""
     result = verdict(*RACING[name])
     assert result.status is Status.FAULT, (result.status, result.detail, result.log)
     assert result.score is None
@@ -176,7 +176,7 @@ def test_a_race_is_a_fault(name: str) -> None:
 
 @pytest.mark.slow
 def test_timed_calls_never_see_the_same_inputs_twice() -> None:
-    """A result remembered by the inputs' values is of no use: this kernel spoils any call whose inputs it knows."""
+    """Remembering results by the inputs' values is of no use: this kernel spoils any call whose inputs it knows."""
     spoils = dot(
         globals="__device__ float keys[256]; __device__ int used;",
         store="""out[0] = total;
@@ -291,7 +291,7 @@ def test_a_breach_of_contract_is_rejected(code: str, command: str | None, said: 
 
 @pytest.mark.parametrize("task", ["conv_2d", "prefix_sum"])
 def test_no_verification_case_is_too_heavy(task: str) -> None:
-    """What is left out on a slow device are timed cases alone."""
+    """On a slow device, only timed cases are left out."""
     bench = Workbench(cards.load(task), Precision.FP32, CpuDevice(), modelled=False)
     limit = bench.device.protocol.work_limit
     assert limit is not None
@@ -302,7 +302,7 @@ def test_no_verification_case_is_too_heavy(task: str) -> None:
 
 
 def test_the_build_log_is_reported() -> None:
-    """Whoever asks is told each build's log when it ends."""
+    """Each build's log is reported when the build ends."""
     where = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice(), modelled=False)
     told: list[tuple[str, str]] = []
     where.on_build = lambda candidate, log: told.append((candidate, log))

@@ -12,7 +12,7 @@ from numpy_oracles import ORACLES
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import worker_words
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.verdicts import judge, parse
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
@@ -49,10 +49,16 @@ def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp
     """The baseline lies within its bound of the reference, and the reference is what NumPy makes of the same inputs."""
     card, device = cards.load(task), CpuDevice()
     builder = Builder(card, precision, device)
-    worker = worker_words("baseline", [str(builder.baseline_worker(debug=True)), "--exact"])
-    options = ["--cases", "verify", "--baseline-only", "--calls", "0", "--dump", str(tmp_path)]
+    request = JudgeRequest(
+        judge=(str(builder.judge()),),
+        baseline=(str(builder.baseline_worker(debug=True)), "--exact"),
+        cases="verify",
+        calls=0,
+        baseline_only=True,
+        others=("--dump", str(tmp_path)),
+    )
     report = tmp_path / "report.jsonl"
-    ran = device.run([str(builder.judge()), *worker, *options], report, 300)
+    ran = device.run(request, report, 300)
     verify = [case for case in card.cases if not case.sweep]
     judged = judge(parse(report.read_text()), ran, verify)
     assert judged.status is Status.CORRECT, judged.detail

@@ -1,4 +1,4 @@
-"""The first build: only what is missing, side by side, once, and whoever waits is told how far it is."""
+"""The first build: only what is missing, side by side, once, with its progress shown."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def never() -> bool:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is told of builds, without waiting for seconds."""
+    """The lines about builds, without a wait of seconds."""
     told: list[str] = []
     monkeypatch.setattr(parts, "FIRST_S", 0.0)
     monkeypatch.setattr(parts, "EVERY_S", 0.0)
-    monkeypatch.setattr(parts, "tell", told.append)
+    monkeypatch.setattr(parts, "report", told.append)
     return told
 
 
@@ -159,7 +159,7 @@ def test_parts_that_two_tasks_need_are_counted_once(lines: list[str]) -> None:
 
 
 def test_only_what_is_missing_is_built_side_by_side(lines: list[str]) -> None:
-    """Two parts that wait for each other are both begun; one that is there is left alone."""
+    """Two parts that wait for each other are both begun; one that exists is not built again."""
     both = threading.Barrier(2)
 
     def made(number: int) -> Callable[[], object]:
@@ -194,7 +194,7 @@ def test_a_spinner_that_shows_it_needs_no_lines(lines: list[str]) -> None:
 
 
 def test_a_part_that_cannot_be_made_ends_the_build(lines: list[str]) -> None:
-    """Its error is whoever's who asked for it, and no build is left on the board."""
+    """Its error reaches the caller that asked for it, and no build is left on the board."""
 
     def fails() -> None:
         raise OSError("no room")
@@ -205,7 +205,7 @@ def test_a_part_that_cannot_be_made_ends_the_build(lines: list[str]) -> None:
 
 
 def test_nothing_more_is_begun_once_a_part_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to be mended is told before the rest is built."""
+    """An error is shown before the rest is built."""
     monkeypatch.setattr(parts, "_MOST_AT_ONCE", 1)
     begun: list[int] = []
 

@@ -16,12 +16,12 @@ from cudamaster.core.records import from_json, to_json
 from cudamaster.core.values import CaseVerdict, Precision, Status, Timing, Verdict
 from cudamaster.devices.choose import why_not_cuda
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
+from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc
 from cudamaster.tasks import cards
 from cudamaster.workbench import floors
 from cudamaster.workbench.floors import Floor, Limits, Term, floor
 
-ABSENT = Gpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = LocalGpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
 # Invented round figures of a GPU that does not exist.
 LIMITS = Limits(
     date="2026-01-02T03:04:05+00:00",

@@ -187,7 +187,7 @@ def judged(card: TaskCard, known: str, *, check_only: bool) -> Verdict:
 
 
 def listed(cases: Sequence[Case]) -> str:
-    """A condition that holds at the sizes of these cases alone."""
+    """A condition that holds only at the sizes of these cases."""
     return "(" + " || ".join(f"N == {case.values['N']}" for case in cases) + ")"
 
 

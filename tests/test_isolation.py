@@ -1,4 +1,4 @@
-"""What holds when a guard has failed: candidates that no guard has seen, in a worker of their own.
+"""What still holds if a guard has failed: candidates that no guard has seen, each in its own worker.
 
 Each attack is compiled into a wrapper that also does the task rightly, with whatever headers and functions it wants,
 and linked to a worker without the guards and without making its symbols local. It runs on the device that is there.
@@ -26,8 +26,9 @@ from cudamaster.build.building import Builder
 from cudamaster.core.values import Precision, Status
 from cudamaster.devices.choose import choose
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import Device, Ran, worker_words
-from cudamaster.judging.judge_process import Trials
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Device, Ran
+from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.report_lines import End, Line, of
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks.harness import baseline_region
@@ -82,7 +83,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    """A GPU where there is one."""
+    """A GPU if there is one."""
     return choose()
 
 
@@ -106,7 +107,7 @@ def attack(
 
     `head` stands before the wrapper.
     """
-    folder, cases = Path(tempfile.mkdtemp(dir=within)), "all" if calls else "verify"
+    folder = Path(tempfile.mkdtemp(dir=within))
     code = baseline_region(CARD, Precision.FP32)
     wrapper = re.search(r"extern \"C\" void [^{]*\{", code)
     assert wrapper is not None
@@ -117,14 +118,19 @@ def attack(
     linked = builder.device.link([*builder._worker_objects(False), compiled.object], folder / "worker")
     assert linked.object is not None, linked.log
     report = folder / "report.jsonl"
-    workers = [
-        *worker_words("baseline", [str(builder.baseline_worker())]),
-        *worker_words("candidate", [str(linked.object)]),
-    ]
-    options = ["--cases", cases, "--calls", str(calls), "--warmups", "0", "--call-limit", f"{limit_s:g}", *more]
-    ran = builder.device.run([str(builder.judge()), *workers, *options], report, judge_limit_s)
+    request = JudgeRequest(
+        judge=(str(builder.judge()),),
+        baseline=(str(builder.baseline_worker()),),
+        candidate=(str(linked.object),),
+        cases="all" if calls else "verify",
+        calls=calls,
+        warmups=0,
+        call_limit_s=limit_s,
+        others=tuple(more),
+    )
+    ran = builder.device.run(request, report, judge_limit_s)
     told = parse(report.read_text())
-    rows = [case for case in CARD.cases if cases == "all" or not case.sweep]
+    rows = [case for case in CARD.cases if calls or not case.sweep]
     return Seen(judge(told, ran, rows), told, ran)
 
 
@@ -238,8 +244,8 @@ def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monke
 def test_the_seed_is_on_no_command_line(builder: Builder, tmp_path: Path) -> None:
     """Once it has begun, the judge's own command line does not tell it either."""
     report, worker = tmp_path / "report.jsonl", str(builder.baseline_worker())
-    command = [str(builder.judge()), *worker_words("baseline", [worker]), *worker_words("candidate", [worker])]
-    with subprocess.Popen([*command, "--seed", "271828182845", "--report", str(report)]) as judge_process:
+    request = JudgeRequest((str(builder.judge()),), (worker,), (worker,), seed=271828182845)
+    with subprocess.Popen([*request.command, "--report", str(report)]) as judge_process:
         while not report.is_file() or not report.read_text():
             time.sleep(0.01)
         shown = Path(f"/proc/{judge_process.pid}/cmdline").read_bytes()
@@ -392,7 +398,7 @@ def test_a_forged_reply_is_no_result(builder: Builder, tmp_path: Path) -> None:
 def test_a_worker_that_ends_badly_costs_itself_alone(
     builder: Builder, tmp_path: Path, body: str, status: Status, said: str
 ) -> None:
-    """It is the candidate's verdict, told by the judge, and the next candidate is judged as ever."""
+    """It is the candidate's verdict, reported by the judge, and the next candidate is judged as usual."""
     seen = attack(builder, tmp_path, body, limit_s=1)
     assert seen.judgement.status is status
     assert re.search(said, seen.judgement.detail), seen.judgement.detail
@@ -464,7 +470,7 @@ RAN = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
 
 
 def timed(outside_us: float) -> list[dict[str, Any]]:
-    """A report on one case, in which the judge waited so much longer for the candidate than that says."""
+    """A report on one case, in which the judge waited longer for the candidate than the candidate reports."""
     begin = {"event": "begin", "seed": "1", "t": 0.0}
     check = {"event": "check", "index": 0, "stage": "check", "ok": True, "damage": "", "outputs": [], "t": 0.0}
     times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
@@ -483,7 +489,7 @@ class Reporting:
     def __init__(self, *reports: list[dict[str, Any]]) -> None:
         self.reports = list(reports)
 
-    def run(self, command: list[str], report: Path, *_: Any, **__: Any) -> Ran:
+    def run(self, _request: JudgeRequest, report: Path, *_: Any, **__: Any) -> Ran:
         """Write the next report."""
         report.write_text("".join(json.dumps(line) + "\n" for line in self.reports.pop(0)))
         return RAN
@@ -491,10 +497,10 @@ class Reporting:
 
 @pytest.mark.parametrize(("second_us", "status"), [(4.5, Status.CORRECT), (44.0, Status.REJECTED)])
 def test_a_disturbance_is_no_lie(builder: Builder, second_us: float, status: Status) -> None:
-    """Times that the judge does not bear out are measured once more, and who lies does so again."""
+    """Times that the judge's clock contradicts are measured once more; a liar lies again."""
     device = Reporting(timed(44.0), timed(second_us))
     trials = Trials(CARD, builder, cast(Device, device), CpuDevice.protocol, calls=5, seed=1)
-    judged = trials.run(["--baseline", "b", "--candidate", "c"], [TIMED], [], 1, 60)
+    judged = trials.run(Trial(JudgeRequest(baseline=("b",), candidate=("c",), seed=1), [TIMED], 60))
     assert judged.status is status
     assert device.reports == []
     assert any("a second time, since the first time the process of the candidate says" in note for note in judged.notes)

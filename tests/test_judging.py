@@ -1,4 +1,4 @@
-"""From report lines to a verdict: what a process did is called what it was."""
+"""From report lines to a verdict: every way in which a process can end has the right name."""
 
 import json
 from collections.abc import Callable
@@ -165,7 +165,7 @@ def test_a_baseline_that_fails_after_the_candidate_blames_the_candidate() -> Non
 
 
 def test_a_cut_last_line_is_left_out() -> None:
-    """A report that was cut by a kill is read as far as it is whole."""
+    """A report that was cut by a kill is read up to its last whole line."""
     text = json.dumps(BEGIN) + "\n" + json.dumps(END)[:7]
     assert parse(text) == report([BEGIN])
     assert len(parse(text)) == 1

@@ -13,6 +13,8 @@ from cudamaster.audit import corpus, running
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.workbench.evaluation import Workbench
 
@@ -26,8 +28,8 @@ def judged(task: str, precision: Precision, made: Candidate, seed: int) -> Judge
     builder: Builder = bench._builder
     build = builder.build(made)
     assert build.worker is not None, build.detail
-    workers = bench._trials.workers([str(build.worker), "--in-place"])
-    return bench._trials.run(workers, bench.card.cases, ["--cases", "all", "--first-failure"], seed, 300)
+    request = JudgeRequest(candidate=(str(build.worker), "--in-place"), seed=seed, first_failure=True)
+    return bench._trials.run(Trial(request, bench.card.cases, 300))
 
 
 def candidate(kind: str, task: str, precision: Precision) -> Candidate:

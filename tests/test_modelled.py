@@ -1,4 +1,4 @@
-"""Modelled times stand in for those of a device that has none: in verdicts, records and tables, marked as such.
+"""Modelled times replace those of a device that has none: in verdicts, records and tables, marked as modelled.
 
 Counts are made by hand here; tests/test_modelled_runs.py counts real kernels.
 """
@@ -33,7 +33,7 @@ EMULATED = compare((2.0, 4.0), (4.0, 8.0))
 
 
 def counts(case: str, instructions: float) -> CallCounts:
-    """A kernel of one block a GPU's SM whose warps issue so many instructions."""
+    """A kernel with one block per SM of the GPU, whose warps issue that many instructions."""
     of_warp = Spread(mean=instructions, largest=instructions)
     launch = Launch(
         kernel="double_it_kernel_optimized",
@@ -55,7 +55,7 @@ def counts(case: str, instructions: float) -> CallCounts:
 
 
 class Counting:
-    """Counts as they are told by candidate and case, and who was asked for."""
+    """Given counts by candidate and case, and the calls that were asked for."""
 
     def __init__(self, told: Mapping[tuple[str, str], float | str]) -> None:
         self.told = told
@@ -321,7 +321,7 @@ def test_records_from_before_read_and_write_as_they_did() -> None:
 def test_a_long_case_breaks_between_its_sizes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not within the name of one, which nobody finds again."""
+    """Not within a name, which could not be found again."""
     verdict = scored()
     label = "num_tokens=1024,num_heads=32,head_size=128"
     monkeypatch.setenv("COLUMNS", "90")

@@ -102,7 +102,7 @@ def test_too_heavy_cases_have_modelled_times() -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_does_nothing_where_it_is_not_run_has_no_time_there() -> None:
-    """It is right at all sizes that this device runs, and nobody looks at the others."""
+    """It is right at all sizes that this device runs, and the others are not checked."""
     bench = Workbench(cards.load("square_matrix_mul"), Precision.FP32, CpuDevice(), seed=7)
     head, brace, body = bench.baseline.code.partition("int M) {\n    dim3")
     assert brace

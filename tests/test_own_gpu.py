@@ -1,4 +1,4 @@
-"""On a machine of several GPUs a judge and its workers find one."""
+"""On a machine with several GPUs, a judge and its workers see only one."""
 
 import os
 import subprocess

@@ -14,6 +14,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import CardError, UsageError
 from cudamaster.core.values import Precision
 from cudamaster.models.playbook import PlaybookModel
+from cudamaster.runs import worked_examples
 from cudamaster.tasks import cards
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "axpby"
@@ -72,7 +73,7 @@ def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
 def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone and in a suite; who does not have the task still reads the run, and is told what is missing to go on."""
+    """Alone and in a suite. Without the task a run can still be read, and errors say what is missing to continue it."""
     monkeypatch.chdir(tmp_path)
     done = run("suite", "--tasks", "axp*", "-R", "1", "-D", "0", "--device", "cpu")
     assert done.exit_code == 0, done.output
@@ -89,6 +90,18 @@ def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     refused = run("optimize", "--resume", str(folder), "-R", "2")
     assert refused.exit_code == 2
     assert resources.TASKS in refused.output
+    (folder.parent / "relu_fp32").mkdir()
+    (folder.parent / "relu_fp32" / "run.json").touch()
+    refused = run("suite", "--replay", str(folder.parent), "--out", "others")
+    assert refused.exit_code == 2
+    assert "records of tasks that are not known here: axpby" in refused.output
+    assert resources.TASKS in refused.output
+
+
+def test_worked_examples_are_of_its_category_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(resources.TASKS, str(copy(tmp_path / "sparse", **{"category: dense": "category: sparse"})))
+    examples = worked_examples.choose("axpby", Precision.FP32, 3)
+    assert {cards.load(example.task).category for example in examples} == {"sparse"}
 
 
 def test_all_of_it_is_named_in_the_harness() -> None:
@@ -107,7 +120,7 @@ def test_a_card_by_its_path_has_what_lies_beside_it() -> None:
 
 
 def test_its_hash_is_that_of_the_card_alone(tmp_path: Path) -> None:
-    """A run goes on where the folder was moved to."""
+    """A run continues after its task's folder was moved."""
     moved = cards.load(str(copy(tmp_path / "moved") / "tasks" / "axpby.yaml"))
     assert moved.hash == cards.load(str(EXAMPLE / "tasks" / "axpby.yaml")).hash
 

@@ -1,4 +1,4 @@
-"""What is said of wrong results: which elements, what their values have in common, which sizes it depends on.
+"""Descriptions of wrong results: which elements, what their values have in common, which sizes it depends on.
 
 The words of bench/include/mskb/pattern.h are held by a small program made of that header alone, and a few wrong kernels
 go the whole way on the CPU device.

@@ -148,7 +148,7 @@ def test_errors_of_the_runtime_are_no_findings() -> None:
     ],
 )
 def test_a_tool_that_fails_is_never_clean(text: str, said: str) -> None:
-    """No log, a cut one, the tool's words about itself, and errors that cannot be read are told as what they are."""
+    """A missing log, a cut one, the tool's own messages and errors that cannot be read are reported as such."""
     report = parse(text, Tool.MEMCHECK)
     assert report.failure is not None
     assert said in report.failure

@@ -1,4 +1,4 @@
-"""What `tasks NAME --skeleton` prints is a start: guards and compiler take it, and the harness finds it wrong."""
+"""What `tasks NAME --skeleton` prints is a start: guards and compiler accept it, and the harness finds it wrong."""
 
 import json
 from pathlib import Path

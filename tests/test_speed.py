@@ -1,4 +1,4 @@
-"""Faster, same, slower or unsure: rightly called on noise like that of a GPU, and computed as the sources have it."""
+"""Faster, same, slower or unsure: the right answer on noise like a GPU's, computed as in the cited sources."""
 
 import math
 import random
@@ -207,7 +207,7 @@ def test_a_single_turn_of_one_case_leaves_p_unsure() -> None:
 
 
 def test_means_have_a_veto() -> None:
-    """Slow calls that the typical turn does not see, and enough of them that the means do: nobody is called faster."""
+    """Slow calls that the typical turn misses but the means show: the kernel is not called faster."""
     rng = random.Random(2)
     for slowdown in (1.0, 0.95):
         baseline_us, candidate_us = turns(rng, 100, 0.005, slowdown=slowdown)

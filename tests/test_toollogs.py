@@ -60,7 +60,7 @@ def test_other_output_stays() -> None:
 
 
 def test_folders_are_taken_out() -> None:
-    """Absolute paths alone, wherever they stand in a compiler's line."""
+    """Only absolute paths, anywhere in a compiler's line."""
     log = (
         "In file included from /home/someone/x-1/include/cuda_runtime.h:23,\n/tmp/a.o: undefined (see http://x.org/y/z)"
     )

@@ -1,9 +1,9 @@
-"""Holds a judge that fails by itself to whose doing that is: the machine's, or that of a candidate which it meets."""
+"""When a judge fails, the right one is blamed: the machine, or the candidate that it ran."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,27 @@ from small_cards import small_card
 from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.protocol import Ran, worker_words
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Ran
+from cudamaster.judging.judge_process import Trial
 from cudamaster.workbench.evaluation import Workbench
 
 
 class Short(CpuDevice):
-    """A device on which some runs leave the judge without memory: `lacks` says of a run's number and command which."""
+    """A device on which some runs leave the judge without memory: `lacks` says of a run's number and request which."""
 
     has_debug_build = False
 
-    def __init__(self, lacks: Callable[[int, Sequence[str]], bool]) -> None:
+    def __init__(self, lacks: Callable[[int, JudgeRequest], bool]) -> None:
         super().__init__()
         self.lacks = lacks
-        self.runs: list[Sequence[str]] = []
+        self.runs: list[JudgeRequest] = []
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
-        """A run of the CPU device, whose judge may say then that it failed."""
-        ran = super().run(command, report, limit_s, **options)
-        self.runs.append(command)
-        if not self.lacks(len(self.runs), command):
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
+        """A run of the CPU device, after which the judge may report a failure."""
+        ran = super().run(request, report, limit_s, **options)
+        self.runs.append(request)
+        if not self.lacks(len(self.runs), request):
             return ran
         report.write_text(report.read_text().partition("\n")[0] + "\n")
         return replace(ran, exit_code=74, stderr="harness failure: cudaMalloc: cudaErrorMemoryAllocation")
@@ -47,14 +49,14 @@ def evaluate(device: Short) -> Any:
 
 @pytest.mark.slow
 def test_a_candidate_that_the_judge_does_not_survive_is_refused() -> None:
-    """It may have taken all memory of the GPU. That costs it alone: the run goes on."""
-    device = Short(lambda _, command: "--candidate" in command)
+    """It may have taken all memory of the GPU. Only this candidate fails, and the run continues."""
+    device = Short(lambda _, request: bool(request.candidate))
     verdict = evaluate(device)
     assert verdict.status is Status.FAULT
     assert verdict.score is None
     assert "with this candidate, and not without it" in verdict.detail
     assert "cudaErrorMemoryAllocation" in verdict.detail
-    assert ["--candidate" in command for command in device.runs] == [True, False, True]
+    assert [bool(request.candidate) for request in device.runs] == [True, False, True]
 
 
 @pytest.mark.slow
@@ -89,7 +91,7 @@ def candidates(bench: Workbench) -> list[Candidate]:
 @pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 4])
 def test_one_judge_judges_many_as_it_does_each(calls: int) -> None:
-    """Those behind one that faults or hangs too; each has its own seed, and output."""
+    """So are those after one that faults or hangs; each has its own seed and output."""
     device = Short(lambda *_: False)
     protocol = replace(device.protocol, call_limit_s=0.5)
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=calls, protocol=protocol)
@@ -135,12 +137,12 @@ def test_what_a_candidate_leaves_behind_is_gone_before_the_next(tmp_path: Path) 
         candidate = Candidate("dot_product", Precision.FP32, NOTES.replace("CALL", call), bench.baseline.command)
         build = builder.build(candidate)
         assert build.worker is not None, build.log
-        words = [*worker_words("candidate", [str(build.worker), "--in-place"]), "--seed", "42"]
-        text += [*words, "--report", str(tmp_path / f"{number}.jsonl"), ""]
+        request = JudgeRequest(candidate=(str(build.worker), "--in-place"), cases="verify", seed=42, calls=0)
+        text += [*request.options, "--report", str(tmp_path / f"{number}.jsonl"), ""]
     (tmp_path / "batch").write_text("\n".join([*text, ""]))
-    judge = [str(builder.judge()), *worker_words("baseline", [str(builder.baseline_worker()), "--in-place"])]
-    judge += ["--calls", "0", "--cases", "verify", "--batch", str(tmp_path / "batch")]
-    done = subprocess.run(judge, capture_output=True, text=True, check=False)
+    baseline = (str(builder.baseline_worker()), "--in-place")
+    judge = JudgeRequest((str(builder.judge()),), baseline, batch=str(tmp_path / "batch"))
+    done = subprocess.run(judge.command, capture_output=True, text=True, check=False)
     ends = [(tmp_path / f"{number}.jsonl").read_text().splitlines()[-1] for number in range(2)]
     assert ['"ok":true' in end for end in ends] == [True, False], (ends, done.stderr)
     assert not (tmp_path / "batch").exists()  # with the seeds
@@ -154,29 +156,43 @@ def test_with_a_fixed_seed_each_has_a_judge_of_its_own() -> None:
     two = bench.evaluate_all(candidates(bench)[:2], check_only=True)
     assert [one.status for one in two] == WHAT_BECOMES[:2]
     assert {one.seed for one in two} == {5}
-    assert not any("--batch" in command for command in device.runs)
+    assert all(request.batch is None for request in device.runs)
 
 
 @pytest.mark.slow
 def test_those_behind_a_judge_that_fails_are_judged_one_by_one() -> None:
-    """It may have been stopped, or failed by itself: what it did not come to says nothing."""
+    """It may have been stopped, or failed by itself: nothing is known about the candidates that it did not reach."""
     device = Short(lambda *_: False)
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False)
     three = candidates(bench)[:3]
     trials = bench._trials
     run = device.run
 
-    def killed(command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
-        if "--batch" in command:
-            batch = Path(command[command.index("--batch") + 1])
+    def killed(request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
+        if request.batch is not None:
+            batch = Path(request.batch)
             first = batch.read_text().partition("\n\n")[0]
             batch.write_text(first + "\n\n")
-        return run(command, report, limit_s, **options)
+        return run(request, report, limit_s, **options)
 
     device.run = killed  # type: ignore[method-assign]
     assert [one.status for one in bench.evaluate_all(three, check_only=True)] == WHAT_BECOMES[:3]
-    assert ["--batch" in command for command in device.runs] == [True, False, False]
-    assert not trials._told
+    assert [request.batch is not None for request in device.runs] == [True, False, False]
+    assert not trials._of_batch
+
+
+@pytest.mark.slow
+def test_of_many_each_has_its_own_limit() -> None:
+    """The judge of both may take as long as both, but neither may take the other's time."""
+    device = Short(lambda *_: False)
+    bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False)
+    right, _, _, _, _, again = candidates(bench)
+    trials = []
+    for candidate, limit_s in ((right, 1e-6), (again, 600.0)):
+        build = bench._builder.build(candidate, check_only=True)
+        trials.append(replace(bench._trials.verifying([str(build.worker)], 5), limit_s=limit_s))
+    with bench._trials.together(trials):
+        assert list(bench._trials._of_batch) == [bench._trials.request(trials[1])]
 
 
 @pytest.mark.slow
@@ -187,17 +203,17 @@ def test_who_does_not_come_up_behind_others_is_judged_alone() -> None:
     three = candidates(bench)[:3]
     run = device.run
 
-    def not_up(command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
-        if "--batch" in command:
-            batch = Path(command[command.index("--batch") + 1])
+    def not_up(request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
+        if request.batch is not None:
+            batch = Path(request.batch)
             first, *others = batch.read_text().split("\n\n")
             others[0] = "\n".join(["--candidate", "false", *others[0].split("\n")[2:]])
             batch.write_text("\n\n".join([first, *others]))
-        return run(command, report, limit_s, **options)
+        return run(request, report, limit_s, **options)
 
     device.run = not_up  # type: ignore[method-assign]
     assert [one.status for one in bench.evaluate_all(three, check_only=True)] == WHAT_BECOMES[:3]
-    assert ["--batch" in command for command in device.runs] == [True, False]
+    assert [request.batch is not None for request in device.runs] == [True, False]
 
 
 class Neighboured(CpuDevice):
@@ -210,9 +226,9 @@ class Neighboured(CpuDevice):
         super().__init__()
         self.asked_for: list[bool] = []
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, **options: Any) -> Ran:
+    def run(self, request: JudgeRequest, report: Path, limit_s: float, **options: Any) -> Ran:
         """A run of the CPU device."""
-        ran, gate = super().run(command, report, limit_s, **options), options.get("gate")
+        ran, gate = super().run(request, report, limit_s, **options), options.get("gate")
         self.asked_for.append(options.get("quiet", False) or (gate is not None and gate.quiet))
         return ran
 
@@ -233,7 +249,7 @@ def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: l
 
 @pytest.mark.slow
 def test_of_many_who_asks_for_much_alone_is_measured_again() -> None:
-    """What one judge told of the others holds: they wait for nobody."""
+    """What one judge reported about the others still holds: they are not measured again."""
     device = Neighboured()
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, modelled=False, calls=2)
     code = bench.baseline.code.rstrip().removesuffix("}")
@@ -255,9 +271,7 @@ def test_a_baseline_is_timed_alone() -> None:
     """What `baselines --calls` asks of the judge on a GPU; the CPU device times no baseline by itself."""
     bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
     bench.build_shared()
-    words = worker_words("baseline", [str(bench._builder.baseline_worker())])
     for seed in range(4):  # by which is drawn who begins
-        options = ["--cases", "all", "--baseline-only", "--calls", "20"]
-        told = bench._trials.run(words, bench.card.cases, options, seed, 300)
+        told = bench._trials.run(Trial(JudgeRequest(seed=seed, calls=20, baseline_only=True), bench.card.cases, 300))
         assert told.status is Status.CORRECT, told.detail
         assert [len(times) for times in told.baseline_us.values()] == [20] * len(told.baseline_us) != []

@@ -19,7 +19,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.report.best import best_kernels
 from cudamaster.report.loading import load
 from cudamaster.tasks import cards
@@ -192,7 +192,7 @@ def test_a_library_is_skipped_where_it_cannot_run() -> None:
 
 
 def test_a_shared_library_is_linked_and_found_again(tmp_path: Path) -> None:
-    """By its path alone, and with what it needs from beside it."""
+    """By its path, with the files that it needs from beside it."""
     flags = ["-shared", "-fPIC", "-x", "c++", "-"]
     for name, text, more in (
         ("libdeep.so", 'extern "C" double deep() { return 1; }', []),
@@ -216,7 +216,7 @@ def test_a_library_that_is_not_installed_is_skipped_with_the_reason(
     (file,) = comparison.files(
         [cards.load("dot_product")], [Precision.FP32], folder_with(f"#include <cunone.h>\n{LOOP}", tmp_path)
     )
-    device = CudaDevice(Gpu(0, "a GPU", "GPU-0", "9.0", "580", "1000", "1", "1", "1"))
+    device = CudaDevice(LocalGpu(0, "a GPU", "GPU-0", "9.0", "580", "1000", "1", "1", "1"))
     bench = Workbench(file.card, file.precision, device)
     record = comparison.measure(comparison.prepare(file, bench, device), bench)
     assert record.library == "cuNONE"

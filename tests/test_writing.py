@@ -1,4 +1,4 @@
-"""Holds files that commands write to being whole: of a disk that is full there is the old file, and the reason."""
+"""Files that commands write are whole: on a full disk the old file stays, and the error says why."""
 
 from __future__ import annotations
 

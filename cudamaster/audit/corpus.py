@@ -1,7 +1,7 @@
 """The kinds of candidates that an audit tries, read from corpus/*.yaml.
 
-A kind is one trick, or one honest thing to do, told once for all tasks: what stands around the baseline's own kernels,
-as Jinja text over the task's parameters (see `regions`).
+A kind is one trick, or one honest thing to do, described once for all tasks: what stands around the baseline's own
+kernels, as Jinja text over the task's parameters (see `regions`).
 """
 
 from __future__ import annotations

@@ -122,9 +122,12 @@ def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool
 
 
 def run(
-    work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome], jobs: int, tell: Callable[[Outcome, bool], None]
+    work: Sequence[tuple[Kind, Subject]],
+    known: Mapping[str, Outcome],
+    jobs: int,
+    report: Callable[[Outcome, bool], None],
 ) -> list[Outcome]:
-    """Outcomes of the work, those `known` by their key taken over; `tell` hears each, and whether it is new.
+    """Outcomes of the work, those `known` by their key taken over; `report` gets each, and whether it is new.
 
     Candidates of one task that are looked at in the same way are judged together, up to BATCH of them, so that a run
     which is stopped loses no more than `jobs` batches.
@@ -136,7 +139,7 @@ def run(
             for done in as_completed(todo):
                 for outcome, new in done.result():
                     outcomes.append(outcome)
-                    tell(outcome, new)
+                    report(outcome, new)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -67,7 +67,7 @@ def to_markdown(kinds: Sequence[Kind], outcomes: Sequence[Outcome], about: Mappi
         lines += [f"| {' | '.join(row)} |" for row in rows(some, outcomes)]
     wrong = unexpected(kinds, outcomes)
     lines += ["", "## What should not be", ""]
-    lines += [f"- {one.kind}, {one.task} {one.precision}: {told(one)}" for one in wrong] or ["Nothing."]
+    lines += [f"- {one.kind}, {one.task} {one.precision}: {describe(one)}" for one in wrong] or ["Nothing."]
     reasons: dict[tuple[str, str], int] = Counter(
         (one.kind, one.detail) for one in outcomes if one.result is Result.NO_CHEAT
     )
@@ -76,7 +76,7 @@ def to_markdown(kinds: Sequence[Kind], outcomes: Sequence[Outcome], about: Mappi
     return "\n".join(lines) + "\n"
 
 
-def told(one: Outcome) -> str:
+def describe(one: Outcome) -> str:
     """An outcome in words."""
     score = f", P = {one.score:.2f}" if one.score is not None else ""
     return f"{one.result}{score}{f' by {one.by}' if one.by else ''}: {one.detail}"

@@ -24,7 +24,7 @@ from cudamaster.core.values import Candidate, Precision, Status, content_hash
 from cudamaster.devices import parts
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Compiled, Device, Observer, Observing
+from cudamaster.devices.protocol import Compiled, Device, ObserverKind, Observing
 from cudamaster.guards.flags import Flags
 from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
@@ -114,7 +114,7 @@ class Builder:
         if isinstance(expanded, Refusal):
             return _failed(Status.REJECTED, str(expanded))
         refusal = check_source(candidate.code, self._signature(), expanded)
-        refusal = refusal or self._tells_builds_apart(candidate, flags, expanded)
+        refusal = refusal or self._differs_between_builds(candidate, flags, expanded)
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
         on_compile()
@@ -235,7 +235,7 @@ class Builder:
         """The worker that finds faults of the kernels of a successfully built candidate."""
         return self._observed_worker(candidate, "check")
 
-    def _observed_worker(self, candidate: Candidate, observer: Observer) -> Build:
+    def _observed_worker(self, candidate: Candidate, observer: ObserverKind) -> Build:
         device = self.device
         if not isinstance(device, Observing):
             raise DeviceError(f"The {device.name} device has no observed builds.", "Use --device cpu.")
@@ -377,7 +377,7 @@ class Builder:
     def _signature(self) -> Signature:
         return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
 
-    def _tells_builds_apart(self, candidate: Candidate, flags: Flags, expanded: str) -> Refusal | None:
+    def _differs_between_builds(self, candidate: Candidate, flags: Flags, expanded: str) -> Refusal | None:
         """Refuses a region whose text differs between builds: it could do less in the one that is counted."""
         if not isinstance(self.device, Observing):
             return None

@@ -29,7 +29,7 @@ from cudamaster.cli.evaluate import evaluate
 from cudamaster.cli.limits import limits
 from cudamaster.cli.metrics import metrics
 from cudamaster.cli.optimize import optimize
-from cudamaster.cli.output import print_error, report_error, tell_of_builds
+from cudamaster.cli.output import print_error, report_error, show_builds
 from cudamaster.cli.profile import profile
 from cudamaster.cli.prompt import prompt
 from cudamaster.cli.report import report
@@ -84,7 +84,7 @@ class _Group(options.Group):
             # A terminal that cannot show a letter shows a question mark: an encoding error would lose the verdict.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
-        tell_of_builds()
+        show_builds()
         try:
             with _ended_as_interrupted():
                 result = super().invoke(ctx)

@@ -80,12 +80,12 @@ def audit(
         work = running.plan(kinds, subjects, everywhere=bool(tasks))
         bar = progress.add_task("candidates", total=len(work))
 
-        def tell(outcome: Any, new: bool) -> None:
+        def report(outcome: Any, new: bool) -> None:
             if new:
                 log.add(outcome)
             progress.advance(bar)
 
-        outcomes = running.run(work, log.known, jobs or os.cpu_count() or 1, tell)
+        outcomes = running.run(work, log.known, jobs or os.cpu_count() or 1, report)
     wrong = table.unexpected(kinds, outcomes)
     hardware = chosen.hardware()
     about = {
@@ -145,7 +145,7 @@ def _print(kinds: list[Kind], outcomes: Any, wrong: Any, out: Path) -> None:
     show.print(printed(table.COLUMNS, table.rows(kinds, outcomes), right=table.COLUMNS[1:5]))
     show.print(table.sentence(kinds, outcomes))
     for one in wrong:
-        show.print(f"should not be: {one.kind}, {one.task} {one.precision}: {table.told(one)}")
+        show.print(f"should not be: {one.kind}, {one.task} {one.precision}: {table.describe(one)}")
     show.print(f"Outcomes: {out}")
 
 

@@ -8,7 +8,16 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import about_times, cases_table, console, print_json, say_speed, styled, telling_of_cases
+from cudamaster.cli.output import (
+    about_times,
+    cases_table,
+    console,
+    print_json,
+    progress_of_cases,
+    say_speed,
+    styled,
+    working,
+)
 from cudamaster.core.speed import Change
 
 EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSURE: 12}
@@ -61,12 +70,9 @@ def compare(
     pair = [Candidate(card.name, Precision(precision), code, command or chosen.default_command) for code in codes]
     out = console()
     name = f"{card.name} ({precision})"
-    if as_json:
-        with telling_of_cases(name):
-            verdicts = bench.compare(*pair)
-    else:
-        with out.status(f"{name}: building and running both on the {chosen.name} device"), telling_of_cases(name):
-            verdicts = bench.compare(*pair)
+    doing = f"{name}: building and running both on the {chosen.name} device"
+    with working(doing, hidden=as_json), progress_of_cases(name):
+        verdicts = bench.compare(*pair)
     wrong = [(file, verdict) for file, verdict in zip((first, second), verdicts, strict=True) if not verdict.correct]
     speed = verdicts[1].speed
     if as_json:

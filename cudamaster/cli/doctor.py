@@ -24,7 +24,7 @@ _NEEDED = (*_TOOLS, "CPU device")  # to execute kernels where there is no GPU
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing that was looked for. `needed_for` says what needs it; `fix` how to get it if it is missing."""
 
     what: str
@@ -71,7 +71,7 @@ def doctor(self_test: bool, as_json: bool) -> None:
     click.get_current_context().exit(0 if cpu or cuda else 4)
 
 
-def examine(*, self_test: bool = False) -> list[Finding]:
+def examine(*, self_test: bool = False) -> list[Check]:
     """Look for everything. Nothing changes but the cache folder, which is made, and the record of a self-test."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import toolchain
@@ -93,32 +93,32 @@ def examine(*, self_test: bool = False) -> list[Finding]:
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = _cache()
     findings = [
-        Finding("Python", True, platform.python_version(), "everything"),
-        Finding("C++ compiler", compiler is not None, _version(compiler) if compiler else no_compiler, "both devices",
+        Check("Python", True, platform.python_version(), "everything"),
+        Check("C++ compiler", compiler is not None, _version(compiler) if compiler else no_compiler, "both devices",
                 "apt-get install g++, or set CXX to a compiler of C++17."),
-        Finding("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
+        Check("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
         _cpu_device(compiler is not None and not tools, cache, self_test),
-        Finding("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
+        Check("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
                 "nvidia-smi lists none. Without a GPU, kernels run on the CPU device and times are modelled."),
-        Finding("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
+        Check("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
-        Finding("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
+        Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it agents see only what needs no counters."),
-        Finding("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",
+        Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",
                 "It comes with the CUDA toolkit."),
-        Finding("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
+        Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
                 "It comes with the CUDA toolkit."),
-        Finding("model", bool(model), model or "the playbook is used", "new ideas",
+        Check("model", bool(model), model or "the playbook is used", "new ideas",
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
-        Finding("API key", bool(keys), ", ".join(keys), "hosted models",
+        Check("API key", bool(keys), ", ".join(keys), "hosted models",
                 "Export the key of your provider, e.g. OPENAI_API_KEY."),
         cache,
     ]  # fmt: skip
     return [replace(finding, fix="") if finding.found else finding for finding in findings]
 
 
-def _cache() -> Finding:
+def _cache() -> Check:
     """Whether what is built can be kept."""
     from cudamaster.core import resources
     from cudamaster.core.errors import DeviceError
@@ -128,21 +128,21 @@ def _cache() -> Finding:
         cache = resources.cache()
         # Once that is built, little more is needed.
         if (free := shutil.disk_usage(cache).free) >= _FIRST_BUILD_BYTES or selftest.remembered() is not None:
-            return Finding("cache", True, str(cache), "both devices")
-        return Finding("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
+            return Check("cache", True, str(cache), "both devices")
+        return Check("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
                        f"{_FIRST_BUILD_BYTES / 1e6:.0f} MB", "both devices",
                        f"Make room, or set {resources.CACHE} to a folder on another disk.")  # fmt: skip
     except DeviceError as error:
-        return Finding("cache", False, error.reason, "both devices", error.fix)
+        return Check("cache", False, error.reason, "both devices", error.fix)
 
 
-def _cpu_device(has_tools: bool, cache: Finding, self_test: bool) -> Finding:
+def _cpu_device(has_tools: bool, cache: Check, self_test: bool) -> Check:
     """Whether the CPU device's self-test passed here. If it has not run yet, nothing is missing."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import CpuDevice, selftest
 
-    def said(found: bool, detail: str, fix: str = "") -> Finding:
-        return Finding("CPU device", found, detail, "runs without a GPU", fix)
+    def said(found: bool, detail: str, fix: str = "") -> Check:
+        return Check("CPU device", found, detail, "runs without a GPU", fix)
 
     if not has_tools:
         return said(False, "needs a C++ compiler and binutils")

@@ -15,13 +15,14 @@ from cudamaster.cli.output import (
     cases_table,
     console,
     print_json,
+    progress_of_cases,
     say_seconds,
     say_speed,
     seconds_since_start,
     styled,
     table,
-    telling_of_cases,
     why_incomplete,
+    working,
 )
 
 if TYPE_CHECKING:
@@ -99,15 +100,14 @@ def evaluate(
         return replace(verdict, seconds=replace(verdict.seconds, command=before))
 
     name = f"{card.name} ({precision})"
+    with working(f"{name}: building and running on the {chosen.name} device", hidden=as_json), progress_of_cases(name):
+        verdict = evaluated()
     if as_json:
-        with telling_of_cases(name):
-            verdict = evaluated()
-            if protocol == "paper":
+        if protocol == "paper":
+            with progress_of_cases(name):
                 paper = _by_paper(bench, candidate)
-        print_json(verdict if paper is None else {**to_json(verdict), **_told(paper)})
+        print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
     else:
-        with out.status(f"{name}: building and running on the {chosen.name} device"), telling_of_cases(name):
-            verdict = evaluated()
         out.print(styled(verdict.status), f": {verdict.detail}", sep="")
         if verdict.correct and not check_only:
             out.print(cases_table(verdict))
@@ -123,7 +123,7 @@ def evaluate(
             out.print(about_times(verdict.modelled))
         if protocol == "paper":
             by_paper = f"{name}: by the paper's protocol"
-            with out.status(by_paper), telling_of_cases(by_paper):
+            with out.status(by_paper), progress_of_cases(by_paper):
                 paper = _by_paper(bench, candidate)
             show_paper(out, paper)
             if chosen.emulated:
@@ -160,13 +160,13 @@ def _by_paper(bench: Workbench, candidate: Candidate) -> PaperScore:
     return replace(paper, cases=()) if bench.device.emulated else paper
 
 
-def _told(paper: PaperScore) -> dict[str, object]:
+def _paper_fields(paper: PaperScore) -> dict[str, object]:
     from cudamaster.core.records import to_json
 
-    told: dict[str, object] = to_json(paper)
+    fields: dict[str, object] = to_json(paper)
     return {
         "by_listed_sizes": {"correct": paper.correct, "status": paper.status.value, "detail": paper.detail},
-        "by_paper": {"score": paper.score, "within": paper.within, **told},
+        "by_paper": {"score": paper.score, "within": paper.within, **fields},
     }
 
 

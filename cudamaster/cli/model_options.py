@@ -19,6 +19,7 @@ from cudamaster.core.values import Precision, Role
 
 if TYPE_CHECKING:
     from cudamaster.models.choose import Choice
+    from cudamaster.runs.record import Replay
 
 _FOLDER = click.Path(path_type=Path)
 # Parameters whose values a record holds.
@@ -83,6 +84,13 @@ class RecordOptions:
     def source(self) -> Path | None:
         """Where answers come from; None if models are asked."""
         return self.replay or self.replay_models
+
+    @property
+    def wanted(self) -> Replay:
+        """The replay that was asked for, with the place as it was given."""
+        from cudamaster.runs.record import Replay
+
+        return Replay(str(self.source), self.replay is None, self.real_time)
 
     def path(self, out: Path, task: str, precision: Precision) -> Path:
         """The run folder's path: its place in the record, or under `out` with the time in its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ from cudamaster.cli.search_options import (
     must_be_priced,
     search_options,
 )
-from cudamaster.cli.search_progress import Progress
 from cudamaster.models.playbook import NAME as PLAYBOOK
 from cudamaster.runs.budget import Budget
 
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Hardware, Precision
+    from cudamaster.core.values import Hardware
     from cudamaster.runs.record import Settings
-    from cudamaster.runs.searching import Search
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
 
@@ -82,6 +81,7 @@ def optimize(
     measured. One in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it
     with 130 and the line to resume.
     """
+    from cudamaster.cli.search_progress import Progress
     from cudamaster.core.errors import RunFolderError, UsageError
     from cudamaster.core.values import Precision
     from cudamaster.models import choose
@@ -89,7 +89,7 @@ def optimize(
     from cudamaster.runs.carrying import More
     from cudamaster.runs.spending import spent
     from cudamaster.strategies import registry
-    from cudamaster.strategies.protocol import Silent
+    from cudamaster.strategies.protocol import Observer
     from cudamaster.tasks import cards
 
     if resumed is not None and records.source is not None:
@@ -98,7 +98,14 @@ def optimize(
         must_leave_to_resume("run")
         wanted = searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
     elif records.source is not None:
-        wanted = _replay(records, out, task, Precision(precision), search)
+        wanted = searching.replayed(
+            records.wanted,
+            task,
+            Precision(precision),
+            partial(records.path, out),
+            device=search.device,
+            seed=search.seed,
+        )
     elif task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     else:
@@ -116,14 +123,14 @@ def optimize(
     for note in choose.left_out(settings.sampling, asked):
         click.echo(f"Note: {note}", err=True)
     before = path.exists()
-    account = Budget(limits, spent(earlier) if earlier is not None else None)
+    spending = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
-    observer: Observer = Silent() if as_json else Progress(shown)
+    observer: Observer = Observer() if as_json else Progress(shown)
     if not as_json:
         what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
         _introduce(shown, what, hardware, settings, path)
     try:
-        result = wanted.run(account, observer, asked)
+        result = wanted.run(spending, observer, asked)
     except BaseException as error:
         # A folder that was refused would be refused again, and one that existed before belongs to another run.
         refused = before and isinstance(error, RunFolderError)
@@ -139,31 +146,12 @@ def optimize(
         _conclude(shown, result, path, settings)
     optimization.must_make_sense(path, result)
     if as_json:
-        print_json({"run": str(path), "device": result.verdict.device, "spent": account.spent, "result": result})
+        print_json({"run": str(path), "device": result.verdict.device, "spent": spending.spent, "result": result})
     if wanted.is_finished:
-        _tell_finished(result, path, settings)
+        _say_finished(result, path, settings)
 
 
-def _replay(records: RecordOptions, out: Path, task: str | None, precision: Precision, search: SearchOptions) -> Search:
-    """The search that replays a record."""
-    from cudamaster.runs import backends, searching
-    from cudamaster.runs.record import read_manifest
-
-    assert records.source is not None
-    record = searching.record_for(records.source, task, precision)
-    settings = backends.replayed_settings(
-        record,
-        device=search.device,
-        seed=search.seed,
-        models_only=records.replay is None,
-        real_time=records.real_time,
-    )
-    recorded = read_manifest(record)
-    path = records.path(out, recorded.task, recorded.precision)
-    return searching.Search(path, recorded.task, recorded.precision, settings)
-
-
-def _tell_finished(result: Result, path: Path, settings: Settings) -> None:
+def _say_finished(result: Result, path: Path, settings: Settings) -> None:
     """The run was finished before and did nothing now: say so, and which command would continue it."""
     on = ""
     if result.note is None and settings.replay is None:

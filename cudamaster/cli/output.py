@@ -104,25 +104,32 @@ class Waiting:
         if (building := parts.progress()) is not None:
             return Text(visible(f"{self.text}; {building}"))
         judging, seconds = cases.progress(), time.monotonic() - self._began
-        told = [self.text, *([judging] if judging else [])]
+        doing = [self.text, *([judging] if judging else [])]
         so_far = [f"{seconds:.0f} s so far"] if judging or seconds >= _LONG_S else []
-        return Text(visible(", ".join(["; ".join(told), *so_far])))
+        return Text(visible(", ".join(["; ".join(doing), *so_far])))
 
 
 @contextlib.contextmanager
-def telling_of_cases(what: str) -> Iterator[None]:
-    """Inside the block, report the judge's progress: a line on stderr now and then, if no spinner shows it."""
-    from cudamaster.devices import cases
-
-    with cases.telling(what, _to_stderr):
+def working(what: str, *, hidden: bool = False) -> Iterator[None]:
+    """Shows a spinner with `what` inside the block, unless it is hidden."""
+    with contextlib.nullcontext() if hidden else console().status(what):
         yield
 
 
-def tell_of_builds() -> None:
+@contextlib.contextmanager
+def progress_of_cases(what: str) -> Iterator[None]:
+    """Inside the block, report the judge's progress: a line on stderr now and then, if no spinner shows it."""
+    from cudamaster.devices import cases
+
+    with cases.reporting(what, _to_stderr):
+        yield
+
+
+def show_builds() -> None:
     """From now on, report a first build's progress: a line on stderr now and then, if no spinner shows it."""
     from cudamaster.devices import parts
 
-    parts.tell = _to_stderr
+    parts.report = _to_stderr
 
 
 def _to_stderr(line: str) -> None:
@@ -274,8 +281,8 @@ def say_seconds(seconds: Seconds) -> str:
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
-    told = ", ".join(f"{_SECONDS[name]} {getattr(seconds, name):.1f} s" for name in named)
-    return f"Took {seconds.total:.1f} s: {told}"
+    shares = ", ".join(f"{_SECONDS[name]} {getattr(seconds, name):.1f} s" for name in named)
+    return f"Took {seconds.total:.1f} s: {shares}"
 
 
 def seconds_since_start() -> float:

@@ -146,11 +146,11 @@ def profiled(
         if subject.id not in verdicts:
             verdicts[subject.id] = bench.evaluate(subject)  # for its times on the device, at all cases
         verdict = verdicts[subject.id]
-        told = next((one for one in verdict.cases if one.label == case), None)
-        if told is None or told.timing is None:
-            skipped = told.skipped if told is not None else None
+        timed = next((one for one in verdict.cases if one.label == case), None)
+        if timed is None or timed.timing is None:
+            skipped = timed.skipped if timed is not None else None
             return {"profile": found, "not_timed": skipped or f"{verdict.status}: {verdict.detail}"}
-        return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, told, found)}
+        return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, timed, found)}
     usages = bench.profiler.usages(subject)
     launches = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in found.kernels]
     kept = findings(found, thresholds, full=mode == "full")
@@ -176,9 +176,9 @@ def show(
         said.add(found.reason)
         if (why := one.get("not_timed")) is not None:
             out.print(f"It was not timed: {why}.")
-        if (told := one.get("findings")) is not None:
-            out.print(told.note.removeprefix(f"{found.reason}. "))
-            out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in told.metrics.items()], right=["value"]))
+        if (other := one.get("findings")) is not None:
+            out.print(other.note.removeprefix(f"{found.reason}. "))
+            out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in other.metrics.items()], right=["value"]))
         return
     total_us = sum(kernel.duration_us for kernel in found.kernels)
     marked = "" if found.modelled is None else " (modelled)"

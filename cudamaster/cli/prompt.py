@@ -58,9 +58,9 @@ def prompt(
 
     asked = Role(role)
     if run is not None:
-        told = click.get_current_context().get_parameter_source
+        source_of = click.get_current_context().get_parameter_source
         known = ("task", "file", "command", "profile", "strategy", "precision", "device", "seed")
-        if any(told(name) is not click.core.ParameterSource.DEFAULT for name in known):
+        if any(source_of(name) is not click.core.ParameterSource.DEFAULT for name in known):
             raise UsageError(
                 "A run has its own task, precision, device, strategy, kernels and profiles.",
                 "With --run, give no TASK, and no options but --role, --round and --json.",

@@ -76,16 +76,16 @@ def report(
         return
     loaded = load(results)
     if not loaded.results and not loaded.authorities:
-        told = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
+        first = " ".join(problem.what for problem in loaded.problems[:_FEW_PROBLEMS])
         what = "wait for them or continue them with --resume" if loaded.missing else "name run folders or suites"
-        raise RunFolderError(f"There is no result yet. {told}", f"To have some, {what}.")
+        raise RunFolderError(f"There is no result yet. {first}", f"To have some, {what}.")
     _write_files(loaded, html, kernels, csv_file, figures, quiet=as_json)
     if as_json:
         from cudamaster.report.export import as_json as exported
 
         print_json(exported(loaded))
     else:
-        _tell(console(), loaded, every=every)
+        _print(console(), loaded, every=every)
 
 
 def _write_files(
@@ -142,7 +142,7 @@ def _written(place: Path, write: Callable[[], T], option: str) -> T:
         raise unwritable(place, error, f"Name another one with {option}.") from error
 
 
-def _tell(out: Console, loaded: Report, *, every: bool) -> None:
+def _print(out: Console, loaded: Report, *, every: bool) -> None:
     from cudamaster.report import tables
     from cudamaster.report.headline import headline
 
@@ -201,14 +201,14 @@ def _names(names: Sequence[str], *, every: bool) -> str:
 
 def _problems(out: Console, problems: tuple[Problem, ...], *, every: bool) -> None:
     for serious, heading in ((True, "Left out"), (False, "To know")):
-        told = [problem for problem in problems if problem.serious is serious]
-        if told:
+        these = [problem for problem in problems if problem.serious is serious]
+        if these:
             out.print(f"\n{heading}", style="bold yellow" if serious else "bold")
-        shown = told if every else told[:_FEW_PROBLEMS]
+        shown = these if every else these[:_FEW_PROBLEMS]
         for problem in shown:
             out.print(visible(f"- {problem.what} {problem.fix}".rstrip()))
-        if len(shown) < len(told):
-            out.print(f"… {len(told) - len(shown)} more: --all")
+        if len(shown) < len(these):
+            out.print(f"… {len(these) - len(shown)} more: --all")
 
 
 def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
@@ -223,30 +223,30 @@ def _compare(results: tuple[Path, ...], *, as_json: bool, every: bool) -> None:
         if not side.results:
             why = " ".join(problem.what for problem in side.problems)
             raise RunFolderError(f"{path} holds no result that could be read. {why}", "Give two sides with results.")
-    told = compare(first, second)
+    steps = compare(first, second)
     if as_json:
-        print_json(told)
+        print_json(steps)
     else:
         problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
-        _tell_steps(console(), told, problems, every=every)
-    click.get_current_context().exit(EXIT_CODES[told.change])
+        _print_steps(console(), steps, problems, every=every)
+    click.get_current_context().exit(EXIT_CODES[steps.change])
 
 
-def _tell_steps(out: Console, told: Steps, problems: tuple[Problem, ...], *, every: bool) -> None:
+def _print_steps(out: Console, steps: Steps, problems: tuple[Problem, ...], *, every: bool) -> None:
     from cudamaster.core.speed import Change
     from cudamaster.report import tables
     from cudamaster.report.headline import figure
 
-    counts = [f"{told.count(change)} {change.value.upper()}" for change in Change]
-    out.print(f"From A to B: {', '.join(counts)}; all together {told.change.value.upper()}.")
-    out.print(visible(f"A: {told.first}"))
-    out.print(visible(f"B: {told.second}"))
-    if told.geometric_mean is not None:
-        out.print(f"P of B over P of A: {figure(told.geometric_mean)} in the geometric mean.")
-    for note in told.notes:
+    counts = [f"{steps.count(change)} {change.value.upper()}" for change in Change]
+    out.print(f"From A to B: {', '.join(counts)}; all together {steps.change.value.upper()}.")
+    out.print(visible(f"A: {steps.first}"))
+    out.print(visible(f"B: {steps.second}"))
+    if steps.geometric_mean is not None:
+        out.print(f"P of B over P of A: {figure(steps.geometric_mean)} in the geometric mean.")
+    for note in steps.notes:
         out.print(visible(note))
-    _tasks(out, tables.steps(told), every=every)
-    for side, names in (("A", told.only_first), ("B", told.only_second)):
+    _tasks(out, tables.steps(steps), every=every)
+    for side, names in (("A", steps.only_first), ("B", steps.only_second)):
         if names:
             out.print(visible(f"In {side} alone: {_names(names, every=every)}."))
     _problems(out, problems, every=every)

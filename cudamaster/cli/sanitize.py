@@ -8,7 +8,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.kernel_file import read_kernel
-from cudamaster.cli.output import console, print_json
+from cudamaster.cli.output import console, print_json, working
 
 
 @click.command()
@@ -46,14 +46,13 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     candidate = Candidate(card.name, Precision(precision), code, chosen.default_command)
     bench = Workbench(card, Precision(precision), chosen)
     tools = tuple(Tool) if tool == "all" else (Tool(tool),)
-    if as_json:
+    doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
+    with working(f"{card.name} ({precision}): {doing}", hidden=as_json):
         reports = bench.sanitize(candidate, tools)
+    if as_json:
         print_json({"candidate": candidate.id, "clean": all(report.clean for report in reports), "reports": reports})
     else:
         out = console()
-        doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
-        with out.status(f"{card.name} ({precision}): {doing}"):
-            reports = bench.sanitize(candidate, tools)
         for report in reports:
             out.print(report.explain(code))
             # On the CPU device it finds more than its namesake: races in global memory, unwritten shared memory.

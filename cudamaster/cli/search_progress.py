@@ -6,7 +6,8 @@ import textwrap
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cudamaster.cli.output import Waiting, print_to_copy, speed, styled, telling_of_cases
+from cudamaster.cli.output import Waiting, print_to_copy, progress_of_cases, speed, styled
+from cudamaster.strategies.protocol import Observer
 from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 _PLAN_LINES = 4
 
 
-class Progress:
+class Progress(Observer):
     """Prints each step of a search as it happens; a spinner says what is being waited for."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
         self._waiting: Status | None = None
-        self._telling = ExitStack()
+        self._cases = ExitStack()
 
     def close(self) -> None:
         """Stop the spinner."""
-        self._telling.close()
+        self._cases.close()
         if self._waiting is not None:
             self._waiting.stop()
             self._waiting = None
@@ -41,7 +42,7 @@ class Progress:
             self._waiting = self._out.status(text)
             self._waiting.start()
         self._waiting.update(Waiting(text))
-        self._telling.close()
+        self._cases.close()
 
     def asking(self, role: Role, model: str) -> None:
         """Spin while a model answers."""
@@ -56,11 +57,11 @@ class Progress:
     def evaluating(self, candidate: Candidate) -> None:
         """Spin while a candidate is built and run."""
         self._wait(f"building, checking and timing {candidate.id}")
-        self._telling.enter_context(telling_of_cases(f"kernel {candidate.id}"))
+        self._cases.enter_context(progress_of_cases(f"kernel {candidate.id}"))
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """Report the measured baseline."""
-        self._telling.close()
+        self._cases.close()
         self._out.print(f"Baseline: {verdict.detail}. {findings_line(findings)}")
         self._findings(findings)
 
@@ -86,7 +87,7 @@ class Progress:
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """Show the verdict."""
-        self._telling.close()
+        self._cases.close()
         score = f", P = {speed(verdict.score, mark=verdict.mark)}" if verdict.score is not None else ""
         seconds = verdict.seconds
         spent = f"{seconds.total:.1f} s"
@@ -113,11 +114,11 @@ class Progress:
             return
         kept = ", ".join(f"{name} {value:.3g} {findings.units.get(name, '')}".rstrip()
                          for name, value in findings.metrics.items())  # fmt: skip
-        for told in (*breakdown_lines(findings.breakdown), f"findings: {kept}" if kept else ""):
-            self._aside(told)
+        for text in (*breakdown_lines(findings.breakdown), f"findings: {kept}" if kept else ""):
+            self._aside(text)
 
-    def _aside(self, told: str) -> None:
-        for line in textwrap.wrap(told, min(self._out.width, 120) - 6, subsequent_indent="  "):
+    def _aside(self, text: str) -> None:
+        for line in textwrap.wrap(text, min(self._out.width, 120) - 6, subsequent_indent="  "):
             self._out.print(f"    {line}", style="dim")
 
     def round_ended(self, finished: Round) -> None:

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.models.metered import RoleUsage
-    from cudamaster.runs.summary import AttemptAccount, CaseAccount, Judgement, ProfileAccount, RoundAccount, RunAccount
+    from cudamaster.runs.summary import (
+        AttemptSummary,
+        CaseSummary,
+        ProfileSummary,
+        RoundSummary,
+        RunSummary,
+        VerdictSummary,
+    )
 
 _DIFF_LINES = 20  # of an attempt; --round shows all
 _WIDEST = 100  # prose; longer lines are hard to read
@@ -77,21 +84,21 @@ def show(
             f"{run} is not a run but a folder of {len(inside)} runs.",
             f"Name one of them; the latest is {ourselves('show', str(latest))}",
         )
-    account = read(run)
-    if number is not None and number > len(account.rounds):
+    summary = read(run)
+    if number is not None and number > len(summary.rounds):
         raise UsageError(
-            f"{run} has no round {number}, it has {len(account.rounds)}.",
-            "Name one of these." if account.rounds else "Leave out --round.",
+            f"{run} has no round {number}, it has {len(summary.rounds)}.",
+            "Name one of these." if summary.rounds else "Leave out --round.",
         )
     if html is not None:
-        _write_page(html, account, run)
-    shown = account if number is None else replace(account, rounds=(account.rounds[number - 1],))
+        _write_page(html, summary, run)
+    shown = summary if number is None else replace(summary, rounds=(summary.rounds[number - 1],))
     if as_json:
         print_json(shown)
     elif html is not None:
         click.echo(f"Wrote {html}; a browser opens it, without a network.")
     else:
-        _Teller(console(), diff=diff, whole=number is not None).tell(shown, alone=number is not None)
+        _Printer(console(), diff=diff, whole=number is not None).print(shown, alone=number is not None)
 
 
 def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: bool) -> None:
@@ -109,22 +116,22 @@ def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: b
         print_suite(console(), suite, path)
 
 
-def _write_page(file: Path, account: RunAccount, run: Path) -> None:
+def _write_page(file: Path, summary: RunSummary, run: Path) -> None:
     from cudamaster.core.errors import UsageError, unwritable
     from cudamaster.core.writing import write_text
     from cudamaster.view import pages
 
     if file.resolve().is_relative_to(run.resolve()):
         raise UsageError(f"{file} is in the run folder, which must not change.", "Name a file elsewhere with --html.")
-    text = pages.run_page(account)
+    text = pages.run_page(summary)
     try:
         write_text(file, text)
     except OSError as error:
         raise unwritable(file, error, "Name another file with --html.") from error
 
 
-class _Teller:
-    """Prints an account. `whole` shows each round in full."""
+class _Printer:
+    """Prints an summary. `whole` shows each round in full."""
 
     def __init__(self, out: Console, *, diff: bool, whole: bool) -> None:
         self._out = out
@@ -132,7 +139,7 @@ class _Teller:
         self._whole = whole
         self._width = min(out.width, _WIDEST)
 
-    def tell(self, run: RunAccount, *, alone: bool) -> None:
+    def print(self, run: RunSummary, *, alone: bool) -> None:
         """The run, or with `alone` only that round."""
         self._head(run)
         if not alone:
@@ -162,12 +169,12 @@ class _Teller:
         for line in visible(text).split("\n"):
             self._out.print(" " * indent + line, style=style)
 
-    def _head(self, run: RunAccount) -> None:
+    def _head(self, run: RunSummary) -> None:
         self._prose(f"{run.task} ({run.precision.value}): {outcome(run)}", 0, "bold")
         if run.stopped_at is not None:
             self._prose(f"Not finished: this is a run as far as it got. Last step: {run.stopped_at}", 0, "yellow")
 
-    def _settings(self, run: RunAccount) -> None:
+    def _settings(self, run: RunSummary) -> None:
         from cudamaster.runs.digest import origin, sampling
 
         settings = run.settings
@@ -175,7 +182,7 @@ class _Teller:
         models = (
             ", ".join(f"{role.value} {name}" for role, name in settings.models.items()) if len(names) > 1 else names[0]
         )
-        told = [
+        rows = [
             ("Run", run.path),
             ("Device", run.hardware.name + (f"; times are {run.mark}" if run.mark else "")),
             ("Times", run.modelled.described if run.modelled is not None else None),
@@ -188,20 +195,20 @@ class _Teller:
             ("Seed", settings.seed),
             ("Started", f"{run.started}, cudamaster {run.versions.get('cudamaster', 'of unknown version')}"),
         ]
-        for name, value in told:
+        for name, value in rows:
             if value is not None:
                 self._prose(f"{name + ':':<9}{value}", 0, hang=9)
 
-    def _overview(self, run: RunAccount) -> None:
+    def _overview(self, run: RunSummary) -> None:
         baseline = run.baseline_judgement
         rows: list[list[str | Text]] = []
         if baseline is not None:
             one = "1.00" if run.best is not None else "-"
             rows.append(["0", "baseline", styled(baseline.status), one, one])
-        for told in run.rounds:
-            status = styled(told.status) if told.status is not None else "-"
-            score = "-" if told.score is None else f"{told.score:.2f}"
-            rows.append([str(told.number), visible(told.title), status, score, f"{told.best_score:.2f}"])
+        for done in run.rounds:
+            status = styled(done.status) if done.status is not None else "-"
+            score = "-" if done.score is None else f"{done.score:.2f}"
+            rows.append([str(done.number), visible(done.title), status, score, f"{done.best_score:.2f}"])
         p = score_column(run.mark)
         if rows:
             self._out.print(table(["round", "idea", "status", p, "best"], rows, right=["round", p, "best"]))
@@ -212,16 +219,16 @@ class _Teller:
         if run.baseline_profile is not None:
             self._profile(run.baseline_profile, 2)
 
-    def _round(self, told: RoundAccount, run: RunAccount) -> None:
+    def _round(self, done: RoundSummary, run: RunSummary) -> None:
         self._out.print()
-        self._prose(f"Round {told.number}: {told.title}", 0, "bold")
-        if told.plan is not None:
-            self._prose(told.plan.text, 2)
-        for attempt in told.attempts:
-            self._attempt(attempt, told, run)
-        if told.gave_up:
+        self._prose(f"Round {done.number}: {done.title}", 0, "bold")
+        if done.plan is not None:
+            self._prose(done.plan.text, 2)
+        for attempt in done.attempts:
+            self._attempt(attempt, done, run)
+        if done.gave_up:
             self._prose("The Debug agent offered no fix.", 2, "yellow")
-        for call in told.calls:
+        for call in done.calls:
             if call.refused is not None:
                 self._prose(
                     f"Reply {call.number}, of the {call.role.value} agent, could not be used: {call.refused}",
@@ -231,21 +238,21 @@ class _Teller:
                 )
                 if self._whole and call.reply is not None:
                     self._lines(call.reply, 4)
-        if told.profile is not None:
-            self._profile(told.profile, 2)
-        if told.accepted:
-            self._prose(f"Accepted: the new best, P = {speed(told.score, mark=run.mark)}.", 2, "green")
-        elif told.why is not None:
-            last = told.attempts[-1].judgement if told.attempts else None
-            why = f"it ends with {last.status}" if last is not None and told.why == last.detail else told.why
+        if done.profile is not None:
+            self._profile(done.profile, 2)
+        if done.accepted:
+            self._prose(f"Accepted: the new best, P = {speed(done.score, mark=run.mark)}.", 2, "green")
+        elif done.why is not None:
+            last = done.attempts[-1].judgement if done.attempts else None
+            why = f"it ends with {last.status}" if last is not None and done.why == last.detail else done.why
             self._prose(f"Not kept: {why}", 2, "yellow", 2)
-        elif told.number == run.rounds[-1].number and run.stopped_at is not None:
+        elif done.number == run.rounds[-1].number and run.stopped_at is not None:
             self._prose(f"The run stands here: {run.stopped_at}", 2, "yellow", 2)
-        elif told.plan is None and run.note is not None:
+        elif done.plan is None and run.note is not None:
             self._prose(run.note, 2)
-        self._prose(f"Cost: {cost(told.usage)}; judging {told.judging_s:.1f} s", 2, hang=2)
+        self._prose(f"Cost: {cost(done.usage)}; judging {done.judging_s:.1f} s", 2, hang=2)
 
-    def _attempt(self, attempt: AttemptAccount, told: RoundAccount, run: RunAccount) -> None:
+    def _attempt(self, attempt: AttemptSummary, within: RoundSummary, run: RunSummary) -> None:
         if attempt.diagnosis is not None:
             self._prose(f"Debug try {attempt.debug_try}: {attempt.diagnosis.diagnosis}", 2, hang=2)
             self._prose(f"Fix: {attempt.diagnosis.fix}", 4, hang=2)
@@ -256,11 +263,11 @@ class _Teller:
         elif attempt.flags_added or attempt.flags_removed:
             self._prose(f"flags: {_flags(attempt)}", 4, hang=2)
         if self._diff and attempt.diff:
-            self._show_diff(attempt.diff, told.number)
+            self._show_diff(attempt.diff, within.number)
         if attempt.judgement is None:
             self._prose("not judged", 4, "yellow")
         else:
-            self._judgement(attempt.judgement, told.number, judged_before=attempt.judged_before)
+            self._judgement(attempt.judgement, within.number, judged_before=attempt.judged_before)
 
     def _show_diff(self, diff: str, number: int) -> None:
         lines = diff.split("\n")
@@ -270,7 +277,7 @@ class _Teller:
         if len(shown) < len(lines):
             self._prose(f"({len(lines) - len(shown)} more lines of difference: --round {number})", 4, "dim")
 
-    def _judgement(self, judgement: Judgement, number: int, *, judged_before: bool) -> None:
+    def _judgement(self, judgement: VerdictSummary, number: int, *, judged_before: bool) -> None:
         from rich.text import Text
 
         again = " (judged in an earlier attempt)" if judged_before else ""
@@ -301,14 +308,14 @@ class _Teller:
         elif line := cases_line(judgement.cases):
             self._prose(line, 4, hang=2)
 
-    def _cases(self, cases: Sequence[CaseAccount]) -> None:
+    def _cases(self, cases: Sequence[CaseSummary]) -> None:
         from cudamaster.core.values import Status
 
         rows: list[list[str | Text]] = []
         # Untimed cases that are right need no row.
-        telling = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
+        shown = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
         modelled = any(case.bound for case in cases)
-        for case in telling:
+        for case in shown:
             word = str(case.status)
             if case.skipped:
                 word = f"{'not run' if case.speed else 'skipped'}: {case.skipped}"
@@ -324,10 +331,10 @@ class _Teller:
             us = "modelled µs" if modelled else "µs"
             columns = ["case", "status", us, "speedup", "change", *(["bound by"] if modelled else []), "error/allowed"]
             self._out.print(table(columns, rows, right=[us, "speedup", "error/allowed"]))
-        if more := len(cases) - len(telling):
+        if more := len(cases) - len(shown):
             self._prose(f"{more} more cases, checked but not timed, are right.", 4)
 
-    def _profile(self, profile: ProfileAccount, indent: int) -> None:
+    def _profile(self, profile: ProfileSummary, indent: int) -> None:
         from cudamaster.core.numerals import plain
         from cudamaster.runs.digest import breakdown_lines
         from cudamaster.runs.summary import change
@@ -344,7 +351,7 @@ class _Teller:
             self._prose(f"{metric.name}: {before}{after}{unit}{relative}", indent + 2, hang=2)
 
 
-def outcome(run: RunAccount) -> str:
+def outcome(run: RunSummary) -> str:
     """State and result of a run in a few words."""
     best = run.best
     if best is None:
@@ -370,7 +377,7 @@ def cost(usage: RoleUsage) -> str:
     return f"{calls}, {tokens}, {dollars}, {usage.seconds:.1f} s"
 
 
-def cases_line(cases: Sequence[CaseAccount]) -> str:
+def cases_line(cases: Sequence[CaseSummary]) -> str:
     """The timed cases on one line: how many, the smallest and the largest speedup, and what was skipped."""
     timed = [(case.speed.speedup, case.label) for case in cases if case.speed is not None]
     skipped = [case.label for case in cases if case.skipped and case.speed is None]
@@ -387,7 +394,7 @@ def cases_line(cases: Sequence[CaseAccount]) -> str:
     return f"cases: {'; '.join(parts)}" if parts else ""
 
 
-def class_line(profile: ProfileAccount) -> str:
+def class_line(profile: ProfileSummary) -> str:
     """Class of the kernel, with the previous one if it changed, or why there is none."""
     if profile.bottleneck is None:
         return f"no class: {profile.note}"
@@ -398,18 +405,18 @@ def class_line(profile: ProfileAccount) -> str:
     return f"{profile.kernel or 'kernel'}: {before}{profile.bottleneck}{marked}{share}"
 
 
-def change_of(attempt: AttemptAccount) -> str:
+def change_of(attempt: AttemptSummary) -> str:
     """How many lines an attempt changed."""
     if not attempt.diff:
         return " with the same code"
     return f" (+{attempt.lines_added} -{attempt.lines_removed} lines)"
 
 
-def _flags(attempt: AttemptAccount) -> str:
+def _flags(attempt: AttemptSummary) -> str:
     return ", ".join([*(f"+ {flag}" for flag in attempt.flags_added), *(f"- {flag}" for flag in attempt.flags_removed)])
 
 
-def _next(run: RunAccount, *, alone: bool) -> str:
+def _next(run: RunSummary, *, alone: bool) -> str:
     """The command to try next."""
     if run.stopped_at is not None and run.state.value == "running":
         return ourselves("show", run.path) + " again, later"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,9 +87,12 @@ def suite(
     130 and the line to resume.
     """
     from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import Precision
     from cudamaster.devices.choose import units
     from cudamaster.models.choose import left_out
     from cudamaster.runs import backends
+    from cudamaster.runs.carrying import More
+    from cudamaster.suites import planning
     from cudamaster.suites import scheduler as suites
     from cudamaster.suites.folder import State, SuiteFolder, fresh_path, read
     from cudamaster.tasks import cards
@@ -99,15 +101,20 @@ def suite(
         if records.source is not None:
             raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
         must_leave_to_resume("suite")
-        path, plan = resumed, read(resumed)
-        plan = _given_more(plan, path, search)
+        path = resumed
+        plan = planning.carried_on(read(path), path, More(search.rounds, search.debug_tries))
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
         if any(entry.state is not State.DONE for entry in plan.entries):
             backends.models_must_be_usable(plan.settings)
     else:
         path = records.record or fresh_path(out)
         limits = budget.limits()
-        plan = _planned(patterns, precision, search, models, records)
+        one = precision or ("both" if records.source is not None else Precision.FP32.value)
+        precisions = list(Precision) if one == "both" else [Precision(one)]
+        if records.source is None:
+            plan = planning.fresh(search.settings(models), patterns, precisions)
+        else:
+            plan = planning.replayed(records.wanted, patterns, precisions, device=search.device, seed=search.seed)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
@@ -121,7 +128,7 @@ def suite(
         must_be_priced(asked, limits)
         for note in left_out(settings.sampling, asked):
             click.echo(f"Note: {note}", err=True)
-    account = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
+    spending = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
     shown = console()
     if not as_json:
         _introduce(shown, plan, path, places, at_once, limits)
@@ -129,83 +136,16 @@ def suite(
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
     with opened as folder:
         try:
-            with _shown(shown, hidden=as_json) as tell:
-                ended = suites.run(folder, plan, _search_by(settings), account, places, at_once, tell)
+            with _shown(shown, hidden=as_json) as show:
+                ended = suites.run(folder, plan, _search_by(settings), spending, places, at_once, show)
         except BaseException:
             click.echo(kept, err=True)
             raise
     if as_json:
-        print_json({"suite": str(path), "spent": account.spent, "result": ended})
+        print_json({"suite": str(path), "spent": spending.spent, "result": ended})
     else:
-        _conclude(shown, ended, path, account, all(entry.state is State.DONE for entry in plan.entries))
+        _conclude(shown, ended, path, spending, all(entry.state is State.DONE for entry in plan.entries))
     click.get_current_context().exit(1 if any(entry.state is State.FAILED for entry in ended.entries) else 0)
-
-
-def _given_more(plan: Suite, path: Path, search: SearchOptions) -> Suite:
-    """A suite that continues with the -R and -D that were given. Raises UsageError for fewer than before."""
-    from cudamaster.core.errors import UsageError
-    from cudamaster.runs import carrying
-    from cudamaster.suites import scheduler as suites
-
-    settings = carrying.raised(plan.settings, carrying.More(search.rounds, search.debug_tries), str(path))
-    if settings != plan.settings and settings.replay is not None:
-        raise UsageError(
-            f"{path} is a replay, which has the rounds of its records.", "Continue the recorded suite instead."
-        )
-    return suites.carried_on(plan, settings)
-
-
-def _planned(
-    patterns: tuple[str, ...],
-    precision: str | None,
-    search: SearchOptions,
-    models: ModelOptions,
-    records: RecordOptions,
-) -> Suite:
-    """A fresh suite of the tasks or records that match. Raises UsageError if none do."""
-    from dataclasses import replace
-
-    from cudamaster.core.errors import UsageError, nearest
-    from cudamaster.core.values import Precision
-    from cudamaster.guards import symbols
-    from cudamaster.runs import backends, replaying
-    from cudamaster.suites import scheduler as suites
-    from cudamaster.tasks import cards
-    from cudamaster.tasks.harness import baseline_region
-
-    if precision is None:
-        precision = "both" if records.source is not None else Precision.FP32.value
-    precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    # A record says by itself which tasks it is of.
-    known = [*cards.names(), *(cards.own_names() if patterns or records.source is not None else ())]
-    for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
-            fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")
-            raise UsageError(f"No task is named {pattern!r}.", fix)
-    names = [name for name in known if not patterns or any(fnmatch.fnmatch(name, one) for one in patterns)]
-    tasks = [(name, each) for name in names for each in precisions]
-    if records.source is None:
-        # Tasks that allocate large memory through the driver have the machine to themselves while they are timed. All
-        # that may do so come last, so that other GPUs wait for them once, and not again and again.
-        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
-        return suites.new(search.settings(models), tasks)
-    tasks = [one for one in tasks if (records.source / replaying.folder_name(*one) / "run.json").is_file()]
-    if not tasks:
-        wanted = " or ".join(map(repr, patterns)) or "any task"
-        raise UsageError(
-            f"{records.source} holds no record of {wanted} in {' or '.join(precisions)}.",
-            "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
-        )
-    first = records.source / replaying.folder_name(*tasks[0])
-    settings = backends.replayed_settings(
-        first,
-        device=search.device,
-        seed=search.seed,
-        models_only=records.replay is None,
-        real_time=records.real_time,
-    )
-    assert settings.replay is not None
-    return suites.new(replace(settings, replay=replace(settings.replay, record=str(records.source.resolve()))), tasks)
 
 
 def _default_jobs(places: int) -> int:
@@ -244,24 +184,24 @@ class _AsTheyEnd:
     def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
         self._out = out
         self._then = then
-        self._told: set[str] | None = None
+        self._shown_before: set[str] | None = None
         self._again = 0
 
     def __call__(self, board: Board) -> None:
         ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
-        if self._told is None:
-            self._told = set(ended)  # in earlier sessions
+        if self._shown_before is None:
+            self._shown_before = set(ended)  # in earlier sessions
         for line in board.again[self._again :]:
             self._out.print(line)
         self._again = len(board.again)
-        for name in ended.keys() - self._told:
+        for name in ended.keys() - self._shown_before:
             entry = ended[name]
             why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
             rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
             self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}, "
                             f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
                             sep="")  # fmt: skip
-        self._told |= ended.keys()
+        self._shown_before |= ended.keys()
         self._then(board)
 
 
@@ -341,8 +281,8 @@ def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], job
     print_to_copy(out, f"Suite folder: {path}\n")
 
 
-def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_to_do: bool) -> None:
-    spent = account.spent
+def _conclude(out: Console, ended: Suite, path: Path, budget: Budget, nothing_to_do: bool) -> None:
+    spent = budget.spent
     out.print()
     print_suite(
         out,
@@ -350,7 +290,7 @@ def _conclude(out: Console, ended: Suite, path: Path, account: Budget, nothing_t
         path,
         spent=f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
         f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s",
-        why_stopped=account.why_stopped,
+        why_stopped=budget.why_stopped,
         nothing_to_do=nothing_to_do,
     )
 
@@ -383,8 +323,8 @@ def print_suite(
     for line in [spent] * bool(spent) + _used(suite.use, sum(session.seconds for session in suite.sessions)):
         out.print(line)
     if any(entry.emulated for entry in suite.entries):
-        for told in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
-            out.print(told)
+        for about in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
+            out.print(about)
     left = [entry for entry in suite.entries if entry.state in (State.WAITING, State.STOPPED)]
     if left:
         # The end can also be that of the record that a task replays.

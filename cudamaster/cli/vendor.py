@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, say_speed, styled, table
+from cudamaster.cli.output import console, print_json, say_speed, styled, table, working
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from cudamaster.core.values import Candidate, Precision
-    from cudamaster.vendor.comparison import Contest, ContestCase, VendorRecord, VendorReport
+    from cudamaster.vendor.comparison import Contest, ContestCase, VendorRecord
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -64,73 +60,31 @@ def vendor(
     from cudamaster.core.values import Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
-    from cudamaster.tasks import cards
-    from cudamaster.vendor import comparison as vendors
-    from cudamaster.workbench import floors
-    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.vendor import comparison, measuring
 
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     if save is not None:
-        must_be_writable(save, vendors.ANOTHER)
+        must_be_writable(save, comparison.ANOTHER)
     chosen = choose(device)
-    precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    named = [cards.load(name) for name in tasks or cards.names()]
-    found = vendors.files(named, precisions, sources)
-    without = [name for name in tasks if not any(file.card.name == name for file in found)]
-    if without or not found:
-        there = sorted(
-            {file.card.name for file in vendors.files([cards.load(n) for n in cards.names()], list(Precision), sources)}
-        )
-        raise UsageError(
-            f"There is no vendor file for {', '.join(without) or 'any of these'}.",
-            f"There are some for: {', '.join(there) or 'no task'}.",
-        )
+    found = measuring.files(tasks, list(Precision) if precision == "both" else [Precision(precision)], sources)
     kernels = {} if ours is None else _ours(ours)
     if ours is not None and (bare := [f for f in found if (f.card.name, f.precision) not in kernels]):
         which = ", ".join(f"{file.card.name} {file.precision}" for file in bare)
         click.echo(f"{ours} has no kernel of ours for {which}.", err=True)
-    benches = [
-        Workbench(file.card, file.precision, chosen, seed=seed, calls=calls, modelled=False) for file in found
-    ]  # a library's kernels cannot be counted
+    work = measuring.Measurement(found, chosen, kernels, seed=seed, calls=calls, check_only=check_only)
     out = console()
-    # All are built before the first runs: compilers running meanwhile would disturb the times.
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        building = pool.map(lambda pair: vendors.prepare(pair[0], pair[1], chosen), zip(found, benches, strict=True))
-        if as_json:
-            ready = list(building)
-        else:
-            with out.status(f"Building {len(found)} vendor calls and their harnesses"):
-                ready = list(building)
-    if any(one.worker is not None for one in ready) and not check_only:
-        floors.limits(chosen, say=lambda words: click.echo(words, err=True))
-    about = {
-        "device": chosen.hardware().name,
-        **chosen.hardware().figures,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "timed calls per case": str(calls or chosen.protocol.calls),
-    }
-    before = () if save is None else vendors.saved(save, about)
-    known = {(one.key, one.kernel): one for one in before if one.key and one.vendor is not None}
-    records: list[VendorRecord] = []
-
-    def report() -> VendorReport:
-        return vendors.VendorReport(vendors.FORMAT, chosen.emulated, about, tuple(records))
-
-    for file, bench, made in zip(found, benches, ready, strict=True):
-        best = None if check_only else kernels.get((file.card.name, file.precision))
-        kept = known.get((made.key(bench, check_only=check_only), best.id if best else None))
-        records.append(kept or vendors.measure(made, bench, best, check_only=check_only))
-        if save is not None:  # after every one: a run that is stopped keeps what it has, and what was there before
-            done = {(one.task, one.precision) for one in records}
-            others = [one for one in before if (one.task, one.precision) not in done]
-            vendors.write(save, replace(report(), records=(*others, *records)))
-        if not as_json:
-            _tell(records[-1], emulated=chosen.emulated)
+    with working(f"Building {len(found)} vendor calls and their harnesses", hidden=as_json):
+        work.build()
+    records = work.run(
+        save,
+        lambda record: None if as_json else _show(record, emulated=chosen.emulated),
+        lambda words: click.echo(words, err=True),
+    )
     failed = [record for record in records if record.failed]
     skipped = [record for record in records if record.skipped is not None]
     if as_json:
-        print_json(report())
+        print_json(work.report)
     else:
         right = len(records) - len(failed) - len(skipped)
         out.print(f"{right} of {len(records)} vendor calls right, {len(failed)} not, {len(skipped)} skipped.")
@@ -155,7 +109,7 @@ def _ours(path: Path) -> dict[tuple[str, Precision], Candidate]:
     return found
 
 
-def _tell(record: VendorRecord, *, emulated: bool) -> None:
+def _show(record: VendorRecord, *, emulated: bool) -> None:
     """One record for a person: P of the library and of our kernel, then the cases side by side."""
     out = console()
     name = f"{record.task} {record.precision}, {record.library} {record.version}".rstrip()
@@ -168,8 +122,8 @@ def _tell(record: VendorRecord, *, emulated: bool) -> None:
         out.print(f"  {label}: {detail}")
     if not record.vendor.failing and record.vendor.log:
         out.print(record.vendor.log)
-    told = (("library", record.vendor), ("our kernel", record.ours), ("our kernel against the library", record.duel))
-    for who, contest in told:
+    each = (("library", record.vendor), ("our kernel", record.ours), ("our kernel against the library", record.duel))
+    for who, contest in each:
         if contest is None:
             continue
         if contest.speed is not None:

@@ -77,7 +77,7 @@ class RunFolderError(CudaMasterError):
 
 
 class BudgetSpent(CudaMasterError):
-    """Nothing more may begin: a limit is reached, or one of a suite's tasks was told to stop."""
+    """Nothing more may begin: a limit is reached, or a task of a suite has to stop."""
 
     exit_code = 7
 

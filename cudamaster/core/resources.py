@@ -9,6 +9,7 @@ import functools
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -92,9 +93,17 @@ def cache_place() -> Path:
 
 
 def cache() -> Path:
-    """The cache folder, made if needed, and tested by making and locking a file. Raises DeviceError."""
+    """The cache folder, made if needed, and tested by making and locking a file. Raises DeviceError.
+
+    Also for a folder of temporary files whose name compilers and the judge cannot read.
+    """
     place = cache_place()
     _must_be_usable(place)
+    with suppress(FileNotFoundError):  # there is none, which whoever needs it says
+        temporary = Path(tempfile.gettempdir())
+        if (why := _why_no_place(temporary)) is not None:
+            what = f"The folder for temporary files, {str(temporary)!r}, cannot be used: {why}."
+            raise DeviceError(what, "Set TMPDIR to another folder.")
     return place
 
 
@@ -121,7 +130,7 @@ def _why_no_place(place: Path) -> str | None:
     if not place.is_absolute():
         return "nobody knows the home folder that it begins with"
     if any(sign in str(place) for sign in _NOT_IN_PATHS):
-        return 'a path with a line break, or one of " \\ $ `, is more than compilers can be told'
+        return 'a path with a line break, or one of " \\ $ `, cannot be passed to compilers'
     return None
 
 

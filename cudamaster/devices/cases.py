@@ -90,20 +90,20 @@ def shown() -> None:
 
 
 @contextmanager
-def telling(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block `tell` gets a line now and then on how far `what` is; none while a first build has its own."""
+def reporting(what: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block `report` gets a line now and then on how far `what` is; none while a first build has its own."""
     began, over = time.monotonic(), threading.Event()
 
     def now_and_then() -> None:
         while not over.wait(EVERY_S):
             if parts.progress() is None and time.monotonic() > _board.shown + _SHOWN_S:
                 done = progress()
-                tell(f"{what}{f': {done}' if done else ''}, {time.monotonic() - began:.0f} s so far")
+                report(f"{what}{f': {done}' if done else ''}, {time.monotonic() - began:.0f} s so far")
 
-    teller = threading.Thread(target=now_and_then, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=now_and_then, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         over.set()
-        teller.join(_SHOWN_S)
+        reporter.join(_SHOWN_S)

@@ -14,7 +14,7 @@ from cudamaster.devices.protocol import Device
 
 @dataclass(frozen=True)
 class _Kind:
-    """The devices of a name: why there is none on this machine, None where there is; their units; the device of one."""
+    """How to find devices of one name: why there is none here (None if there is one), their units, a unit's device."""
 
     why_not: Callable[[], str | None]
     units: Callable[[], tuple[str, ...]]
@@ -44,14 +44,14 @@ _KINDS: Mapping[str, _Kind] = {
 def choose(name: str = "auto", unit: str | None = None) -> Device:
     """The device `name`: auto, cuda or cpu. Raises DeviceError when it is not there, or has no cache to build in.
 
-    Of several GPUs the one whose UUID is `unit`, else the first.
+    Of several GPUs it is the one whose UUID is `unit`, by default the first.
     """
     resources.cache()
     return _kind(name).make(unit)
 
 
 def units(name: str = "auto") -> tuple[str, ...]:
-    """All that `choose` can be asked for by `unit`: the UUIDs of the GPUs, or the one CPU device."""
+    """The units that `choose` takes: the UUIDs of the GPUs, or the one CPU device."""
     return _kind(name).units()
 
 

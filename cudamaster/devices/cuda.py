@@ -23,6 +23,7 @@ from cudamaster.core.values import Hardware, Hold, Profile, content_hash
 from cudamaster.devices import ncu, smi
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
 from cudamaster.devices.parts import Part
@@ -34,7 +35,6 @@ from cudamaster.devices.protocol import (
     ObjectRules,
     Preprocessor,
     Ran,
-    baseline_alone,
     linker_options,
 )
 from cudamaster.guards.flags import Flags, parse_command
@@ -44,14 +44,14 @@ from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS, CUDA_CONSTRUCTORS, C
 
 _PROBE_LIMIT_S = 60.0
 _LEAST_CORES = 4
-_TENSOR_MAP = b"cuTensorMap"  # as a symbol's name begins
+_TENSOR_MAP = b"cuTensorMap"  # how a symbol's name begins
 # One folder for all users and jobs of a machine, each of which may have a $TMPDIR of its own.
 _LOCKS = Path("/tmp")
 _NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
 
 
 @dataclass(frozen=True)
-class Gpu:
+class LocalGpu:
     """What nvidia-smi says about one GPU, the `index`-th. Clocks in MHz, power in W, memory in MiB, as printed."""
 
     index: int
@@ -70,30 +70,30 @@ class Gpu:
         return "sm_" + self.compute_capability.replace(".", "")
 
 
-def find_gpu() -> Gpu | None:
+def find_gpu() -> LocalGpu | None:
     """The first of `find_gpus`; None when there is none."""
     return next(iter(find_gpus()), None)
 
 
 @functools.cache
-def find_gpus() -> tuple[Gpu, ...]:
+def find_gpus() -> tuple[LocalGpu, ...]:
     """The GPUs that nvidia-smi lists and $CUDA_VISIBLE_DEVICES lets a program see, in the order it names them."""
     return visible(_listed_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @functools.cache
-def _listed_gpus() -> tuple[Gpu, ...]:
-    return tuple(Gpu(index, *fields) for index, fields in enumerate(smi.gpus()))
+def _listed_gpus() -> tuple[LocalGpu, ...]:
+    return tuple(LocalGpu(index, *fields) for index, fields in enumerate(smi.gpus()))
 
 
-def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
+def visible(gpus: Sequence[LocalGpu], wanted: str | None) -> tuple[LocalGpu, ...]:
     """The GPUs that $CUDA_VISIBLE_DEVICES, by number or by a UUID's beginning, lets a program see.
 
     As in CUDA, the first invalid name hides all names after it.
     """
     if wanted is None:
         return tuple(gpus)
-    seen: list[Gpu] = []
+    seen: list[LocalGpu] = []
     for name in (part.strip() for part in wanted.split(",")):
         if name.isdecimal():
             found = gpus[int(name)] if int(name) < len(gpus) else None
@@ -114,7 +114,7 @@ class CudaDevice:
     protocol = MeasuringProtocol(pairs=2, warmups=3, calls=50, work_limit=None, call_limit_s=2.0)
     has_debug_build = False
 
-    def __init__(self, gpu: Gpu | None = None) -> None:
+    def __init__(self, gpu: LocalGpu | None = None) -> None:
         nvcc, gpu = find_nvcc(), gpu or find_gpu()
         if nvcc is None:
             raise DeviceError("There is no nvcc.", _NVCC_FIX)
@@ -126,7 +126,7 @@ class CudaDevice:
         self.nvcc = nvcc
         self.gpu = gpu
         self.on_hold: Callable[[Hold], None] | None = None
-        self._ended_badly: list[str] | None = None  # the judge's command of the last run, if it did
+        self._ended_badly: JudgeRequest | None = None  # of the last run, if it did
 
     @property
     def unit(self) -> str:
@@ -202,7 +202,7 @@ class CudaDevice:
         return tuple(dict.fromkeys(folder for folder in named if folder.is_dir()))
 
     def preprocessor(self) -> Preprocessor:
-        """The host's compiler, which is told that it is nvcc in its host pass."""
+        """The host's compiler, with the macros of nvcc's host pass."""
         return Preprocessor(toolchain.working_compiler(), self.include_folders(), NVCC_DEFINES, ("cuda_runtime.h",))
 
     def parse_command(self, command: str) -> Flags | Refusal:
@@ -210,7 +210,7 @@ class CudaDevice:
         return parse_command(command)
 
     def limits_flags(self) -> tuple[str, ...]:
-        """wgmma is in a build for sm_90a alone; other GPUs get the device's own target."""
+        """Only a build for sm_90a has wgmma; other GPUs get the device's own target."""
         target = ("-gencode=arch=compute_90a,code=sm_90a",) if self.gpu.compute_capability == "9.0" else ()
         return ("-O2", "-std=c++17", *target)
 
@@ -245,15 +245,7 @@ class CudaDevice:
         return self._call(command, executable.parent, executable)
 
     def run(
-        self,
-        command: Sequence[str],
-        report: Path,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        alone: bool = True,
-        quiet: bool = False,
-        gate: Gate | None = None,
+        self, request: JudgeRequest, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
         """Run a judge while holding the GPU. Thread order cannot be chosen on a GPU.
 
@@ -261,23 +253,27 @@ class CudaDevice:
         candidate's. Raises DeviceError if it does not answer.
         """
         try:
-            with self._held_for(gate, alone=alone, quiet=quiet) as (locks, goes_on):
-                if self._ended_badly is not None:
-                    self._probe(self._ended_badly, locks)
-                    self._ended_badly = None
-                pinned, cores = self._cores_of(command, alone=alone)
+            with self._held_for(gate, alone=request.measures, quiet=quiet) as (locks, goes_on):
+                self._probe(locks)
+                pinned, cores = self._cores_of(request)
                 ahead = [] if goes_on is None else ["--ahead"]
-                words = [*command, *pinned, *ahead, "--report", str(report)]
+                words = [*request.command, *pinned, *ahead, "--report", str(report)]
                 ran = self._run(words, limit_s, locks, cores, goes_on)
         except NeverNeeded:
             return NEVER_RUN
-        if "--baseline" in command and ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
-            self._ended_badly = [command[0], *baseline_alone(command)]
+        if ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
+            self._ended_badly = request
         return ran
 
-    def _cores_of(self, command: Sequence[str], *, alone: bool) -> tuple[list[str], Sequence[int]]:
+    def execute(self, command: Sequence[str], limit_s: float) -> Ran:
+        """Run a program other than a judge while holding the GPU."""
+        with self.held() as locks:
+            self._probe(locks)
+            return self._run(command, limit_s, locks, self._other_cores)
+
+    def _cores_of(self, request: JudgeRequest) -> tuple[list[str], Sequence[int]]:
         """A judge's options for its cores if it measures; otherwise the cores of the whole run."""
-        if not alone or "--baseline" not in command:
+        if not request.measures:
             return [], self._other_cores
         own = measuring_cores(_usable_cores(), self.gpu.index)
         helpers = [word for core in self._other_cores for word in ("--helper-core", str(core))]
@@ -294,11 +290,16 @@ class CudaDevice:
         whole = [*command, *self._own_node]
         return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
 
-    def _probe(self, judge: Sequence[str], locks: Sequence[int]) -> None:
-        """A judge without cases, as a test: contexts of two processes, memory that they share, a launch."""
+    def _probe(self, locks: Sequence[int]) -> None:
+        """Test the GPU after a bad end by a judge without cases: contexts of two processes, shared memory, a launch."""
+        if self._ended_badly is None:
+            return
+        last = self._ended_badly
+        test = JudgeRequest(judge=last.judge, baseline=last.baseline, baseline_only=True, cases="none")
         for wait_s in (1, 5, 20, None):
-            ran = self._run([*judge, "--baseline-only", "--cases", "none"], _PROBE_LIMIT_S, locks)
+            ran = self._run(test.command, _PROBE_LIMIT_S, locks)
             if ran.exit_code == 0:
+                self._ended_badly = None
                 return
             if wait_s is not None:
                 time.sleep(wait_s)
@@ -309,7 +310,7 @@ class CudaDevice:
         )
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: JudgeRequest, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile with Nsight Compute, holding the GPU."""
         return ncu.profile(self.run, judge, worker, candidate=candidate, case=case, metrics=metrics)
@@ -410,7 +411,7 @@ def _goes_on(gate: Gate, machine: int) -> bool:
     return opened
 
 
-def _environment(gpu: Gpu) -> dict[str, str]:
+def _environment(gpu: LocalGpu) -> dict[str, str]:
     """The environment of a judge and its workers: without a model's key, and with only the GPU that is held."""
     kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
     return {**{key: os.environ[key] for key in kept if key in os.environ}, "CUDA_VISIBLE_DEVICES": gpu.uuid}
@@ -418,8 +419,8 @@ def _environment(gpu: Gpu) -> dict[str, str]:
 
 def device_node(uuid: str, gpus: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
     """The device node of a GPU, e.g. "/dev/nvidia2", as the driver reports it; None if it does not."""
-    for told in gpus.glob("*/information"):
-        fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", told.read_text(encoding="utf-8"), re.MULTILINE))
+    for path in gpus.glob("*/information"):
+        fields = dict(re.findall(r"^(.+?):\s*(.+?)\s*$", path.read_text(encoding="utf-8"), re.MULTILINE))
         if fields.get("GPU UUID") == uuid and fields.get("Device Minor", "").isdecimal():
             return f"/dev/nvidia{fields['Device Minor']}"
     return None
@@ -433,7 +434,7 @@ def _usable_cores() -> list[int]:
 def measuring_cores(usable: Sequence[int], gpu: int) -> list[int]:
     """The cores of the judge and of the workers of a run that measures on the `gpu`-th GPU of the machine.
 
-    They are two of that GPU's own cores if there are enough, and the last ones, because the first serve interrupts.
+    Each GPU has two cores of its own if there are enough. They are the last ones, because the first serve interrupts.
     """
     free = sorted(usable, reverse=True)[2 * gpu :]
     return [free[1], free[0]] if len(free) >= _LEAST_CORES else []

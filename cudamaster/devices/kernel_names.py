@@ -18,7 +18,7 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)")
 def plain_name(symbol: str) -> str:
     """Name of a kernel without namespaces, template arguments and parameters; the symbol where it is not mangled.
 
-    Of the mangling (Itanium C++ ABI) only what kernels have is read: a function, maybe in namespaces.
+    It reads only the part of the mangling (Itanium C++ ABI) that kernels have: a function, perhaps in namespaces.
     """
     if not symbol.startswith("_Z"):
         return symbol
@@ -28,12 +28,12 @@ def plain_name(symbol: str) -> str:
         at = length.end() + int(length[1])
         name = symbol[length.end() : at]
         if not nested:
-            break  # what follows are types of parameters, which have names too
+            break  # the types of the parameters follow, which have names too
     return name or symbol
 
 
 def printed_name(printed: str) -> str:
-    """The same of a name as tools print it in C++: `void ours::k<(int)4>(float *)`."""
+    """The plain name of a kernel that tools print as C++: `void ours::k<(int)4>(float *)`."""
     head, depth = "", 0
     for character in printed.replace("<unnamed>::", "").replace("(anonymous namespace)::", ""):
         if character == "(" and depth == 0:
@@ -49,10 +49,10 @@ def is_of_harness(symbol: str) -> bool:
 
 
 def architecture_for(compute_capability: tuple[int, int], built: Iterable[str]) -> str | None:
-    """Of the architectures with machine code, e.g. "sm_90a", the one that a GPU runs; None if it runs none.
+    """The architecture, of those with machine code (such as "sm_90a"), that a GPU runs; None if it runs none.
 
-    That is the newest of its generation that is not newer than it; code with "a" behind its number runs on that very
-    one alone. Code that the driver compiles from PTX at load time is not among them.
+    That is the newest of the GPU's generation that is not newer than the GPU. Code whose number ends in "a" runs only
+    on that very architecture. Code that the driver compiles from PTX at load time does not count.
     """
     major, minor = compute_capability
     fitting = []

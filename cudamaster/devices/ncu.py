@@ -1,9 +1,9 @@
 """Nsight Compute: the command line that profiles a candidate's launches, and the reading of what it writes.
 
 The profiled program is the candidate's worker, asked by the judge: it warms up, and brackets a few calls of the
-candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection starts off,
-so that no other launch is seen: what is launched in between is the candidate's, whatever its name. It cannot move the
-brackets, since the guards refuse those two functions.
+candidate by cudaProfilerStart and cudaProfilerStop, with the L2 cache flushed before each call. Collection is off
+at first, so no other launch is seen: what is launched in between is the candidate's, whatever its name. It cannot move
+the brackets, since the guards refuse those two functions.
 
 The device that holds the GPU runs it, and clocks are left as they are.
 """
@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster.core.values import KernelProfile, Profile
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import printed_name
-from cudamaster.devices.protocol import Ran, worker_words
+from cudamaster.devices.protocol import Ran
 
 SOURCE = "Nsight Compute"
 DURATION = "gpu__time_duration.sum"
@@ -35,7 +36,7 @@ _MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1
 _WORKER_OPTIONS = ("--exact", "--unconfined")
 LIMIT_S = 120.0  # of a profile
 _PERMISSION = "ERR_NVGPUCTRPERM"
-_CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a figure looks like another one
+_CUT_OFF = "what Nsight Compute wrote is cut off or damaged"  # half a number looks like another number
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,6 @@ def find_ncu() -> Path | None:
     return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
 
 
-def harness_options(case: str, calls: int = 1) -> tuple[str, ...]:
-    """Options that make a rendered harness call its candidate `calls` times for a profiler, at one case.
-
-    A call takes many times as long there, since every launch is replayed, so only the limit of the whole run applies.
-    """
-    return ("--cases", "none", "--case", case, "--profile", str(calls), "--call-limit", f"{LIMIT_S:g}")
-
-
 def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], log: Path) -> list[str]:
     """The command that profiles `program`, a worker with its options; the tables go to the file `log`.
 
@@ -79,8 +72,8 @@ def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], 
 
 
 def profile(
-    run: Callable[[Sequence[str], Path, float], Ran],
-    judge: Sequence[str],
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     candidate: str,
@@ -89,9 +82,10 @@ def profile(
     calls: int = 1,
     limit_s: float = LIMIT_S,
 ) -> Profile | NoProfile:
-    """Profile a candidate's worker at one case; `judge` is the judge's command without a candidate.
+    """Profile `calls` calls of a candidate's worker at one case; `judge` names the judge and the baseline's worker.
 
-    `run` is the device's: it runs a command within a limit in seconds, and a harness writes its report to the path.
+    `run` is the device's. A call takes many times as long here, since every launch is replayed, so only the limit of
+    the whole run applies.
     """
     ncu = find_ncu()
     if ncu is None:
@@ -99,8 +93,15 @@ def profile(
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
         log = Path(folder) / "ncu.csv"
         profiled = command(ncu, metrics, [str(worker), *_WORKER_OPTIONS], log)
-        whole = [*judge, *worker_words("candidate", profiled), *harness_options(case, calls)]
-        ran = run(whole, Path(folder) / "report.jsonl", limit_s)
+        asked = replace(
+            judge,
+            candidate=tuple(profiled),
+            cases="none",
+            labels=(case,),
+            profiled_calls=calls,
+            call_limit_s=LIMIT_S,
+        )
+        ran = run(asked, Path(folder) / "report.jsonl", limit_s)
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if ran.expired:
         return NoProfile(f"Nsight Compute was stopped after {limit_s:g} s")

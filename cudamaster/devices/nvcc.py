@@ -1,4 +1,4 @@
-"""nvcc by itself: where it is, and what its assembler says of a kernel. No GPU need be there."""
+"""Finds nvcc, and asks its assembler about kernels. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_nvcc() -> Path | None:
 
 
 def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:
-    """What ptxas says of the kernels of a text, for a GPU that need not be there. Empty without nvcc or on an error."""
+    """ptxas's report on the kernels of a text. It is empty without nvcc and on an error."""
     nvcc = find_nvcc()
     if nvcc is None:
         return ""

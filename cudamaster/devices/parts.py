@@ -62,9 +62,9 @@ class Progress:
 
 @dataclass
 class _Board:
-    """The builds of this process, which are told of as one: a suite's tasks build at the same time.
+    """The builds of this process, reported as one because the tasks of a suite build at the same time.
 
-    Parts are told apart by their names: what several tasks need is one part of all.
+    Parts of the same name are one part, which several tasks may need.
     """
 
     builds: int = 0
@@ -74,7 +74,7 @@ class _Board:
     elsewhere: list[str] = field(default_factory=list)
     began: float = 0.0
     next_line: float = 0.0
-    told: bool = False
+    reported: bool = False
     shown: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -91,8 +91,8 @@ class _Board:
 _board = _Board()
 _at_work = threading.local()  # `part` is the name of the part that a thread makes
 _locks: dict[Path, threading.Lock] = defaultdict(threading.Lock)
-# Told of a build that goes on, now and then, while nobody shows `progress` all the time.
-tell: Callable[[str], None] | None = None
+# Gets a line about a running build now and then, while no spinner shows `progress`.
+report: Callable[[str], None] | None = None
 
 
 def progress() -> Progress | None:
@@ -106,9 +106,9 @@ def shown() -> None:
 
 
 def build(parts: Sequence[Part]) -> None:
-    """Build those of the parts that are missing, side by side, and the first of them first: the longest, that is.
+    """Build the missing parts side by side, beginning with the first, which takes longest.
 
-    Raises what making one raises, once all that was begun has ended; nothing more is begun then.
+    After an error no further part begins, and the error is raised when the others have ended.
     """
     from concurrent.futures import FIRST_COMPLETED, wait  # a command that builds nothing starts sooner
 
@@ -125,7 +125,7 @@ def build(parts: Sequence[Part]) -> None:
             if any(one.exception() is not None for one in ended if not one.cancelled()):
                 for one in left:
                     one.cancel()
-            _tell_now_and_then()
+            _report_now_and_then()
         for one in all_of_them:
             if not one.cancelled():
                 one.result()
@@ -135,23 +135,23 @@ def build(parts: Sequence[Part]) -> None:
 def alone(lock: Path, what: str) -> Iterator[None]:
     """Holds a lock file of the cache: what takes seconds to build is built once, and others wait for it.
 
-    Who waits for another process says so, by the name of the part that it makes, or else `what`. A process that dies
-    frees its locks.
+    A process that waits for another one reports it, by the name of the part that it makes or else by `what`. The system
+    frees the locks of a process that dies.
     """
     with _locks[lock], lock.open("w") as file:
         if not _taken(file):
             with _waiting_for(getattr(_at_work, "part", None) or what):
                 while not _taken(file):
                     time.sleep(_LOOKED_S)
-                    _tell_now_and_then()
+                    _report_now_and_then()
         yield
 
 
 def whole(built: Path) -> bool:
-    """Whether an object file or executable is there to its end, as its header says that it goes.
+    """Whether an object file or executable is as long as its header says.
 
-    A power cut, a full disk or a hand leaves the head of one, or nothing: a linker may take that for a file without
-    symbols, and kernels would be blamed for it.
+    A power cut, a full disk or a person may leave only the start of one, or nothing. A linker may take that for a file
+    without symbols, and kernels would be blamed for it.
     """
     try:
         with built.open("rb") as file:
@@ -220,7 +220,7 @@ def _on_the_board(parts: Iterable[str]) -> Iterator[None]:
         if not _board.builds:
             _board.began = time.monotonic()
             _board.next_line = _board.began + FIRST_S
-            _board.told = False
+            _board.reported = False
             _board.wanted.clear()
             _board.done.clear()
         _board.builds += 1
@@ -230,23 +230,23 @@ def _on_the_board(parts: Iterable[str]) -> Iterator[None]:
     finally:
         with _board.lock:
             _board.builds -= 1
-            ended = _board.told and not _board.builds and _board.done == _board.wanted
+            ended = _board.reported and not _board.builds and _board.done == _board.wanted
             what = (
                 f"first build, all {len(_board.wanted)} parts done in"
                 if _board.wanted
                 else "the other run is done after"
             )
             last = f"{what} {time.monotonic() - _board.began:.0f} s"
-        if ended and tell is not None:
-            tell(last)
+        if ended and report is not None:
+            report(last)
 
 
-def _tell_now_and_then() -> None:
+def _report_now_and_then() -> None:
     with _board.lock:
         now = time.monotonic()
-        if tell is None or now < max(_board.next_line, _board.shown + 1.0):
+        if report is None or now < max(_board.next_line, _board.shown + 1.0):
             return
         _board.next_line = now + EVERY_S
-        _board.told = True
-    if (told := progress()) is not None:
-        tell(str(told))
+        _board.reported = True
+    if (so_far := progress()) is not None:
+        report(str(so_far))

@@ -77,9 +77,9 @@ def run_limited(
         expired, ahead = False, 0.0
         try:
             if goes_on is not None:
-                told = goes_on()
+                wanted = goes_on()
                 ahead = time.monotonic() - started
-                _tell(process, told)
+                _answer(process, wanted)
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             expired = True
@@ -116,10 +116,10 @@ def require_room(ran: Ran) -> None:
                 raise OSError(errno.ENOSPC, _FULL, str(place))
 
 
-def _tell(process: subprocess.Popen[bytes], goes_on: bool) -> None:
+def _answer(process: subprocess.Popen[bytes], goes_on: bool) -> None:
     """Let a program that waits on standard input continue, or kill it."""
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it has ended, which its exit code tells
+    with contextlib.suppress(OSError):  # it has ended, which its exit code shows
         if goes_on:
             process.stdin.write(b"\n")
         else:
@@ -140,8 +140,8 @@ def end_all() -> None:
 
 @contextlib.contextmanager
 def threads(most: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose threads run programs. All of them are waited for, but not by whoever is interrupted: that would take
-    as long as a kernel that hangs may; `end_all` ends what they run.
+    """A pool of threads that run programs. It waits for them when it is left, but not after an interruption, because
+    they may run a kernel that hangs; `end_all` ends their programs.
     """
     pool = ThreadPoolExecutor(most)
     wait = True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, runtime_checkable
 
 from cudamaster.core.values import Hardware, Hold, Profile
 from cudamaster.devices.gate import Gate
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.parts import Part
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MeasuringProtocol:
 @dataclass(frozen=True)
 class ObjectRules:
     """Regular expressions, full match, for the object guard: undefined symbols, functions that run before main, and
-    writable variables (None where device variables cannot be told from the host's)."""
+    writable variables (None if device variables look like the host's)."""
 
     symbols: frozenset[str]
     constructors: frozenset[str]
@@ -99,25 +99,15 @@ def linker_options(libraries: Sequence[Path]) -> list[str]:
     return ["--no-as-needed", *map(str, libraries), "--disable-new-dtags", *folders] if libraries else []
 
 
-def worker_words(who: str, command: Sequence[str]) -> list[str]:
-    """The judge's options that say how the worker `who` (baseline, candidate, rival) is started."""
-    return [word for part in command for word in (f"--{who}", part)]
-
-
-def baseline_alone(words: Sequence[str]) -> list[str]:
-    """Of a judge's options, or its whole command, those that say how the baseline's worker is started."""
-    return worker_words("baseline", [word for option, word in pairwise(words) if option == "--baseline"])
-
-
 # The observer of an observed build: `trace` counts what a kernel does, `check` finds faults.
-Observer = Literal["trace", "check"]
+ObserverKind = Literal["trace", "check"]
 
 
 @runtime_checkable
 class Observing(Protocol):
     """A device that can observe what it executes: the CPU device."""
 
-    def observer_fingerprint(self, observer: Observer) -> str:
+    def observer_fingerprint(self, observer: ObserverKind) -> str:
         """Hash of what observed builds have in addition to the device's fingerprint."""
         ...
 
@@ -126,22 +116,22 @@ class Observing(Protocol):
         ...
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: ObserverKind
     ) -> Compiled:
         """Compile CUDA C++ text to an object file that calls out to an observer."""
         ...
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: ObserverKind) -> Compiled:
         """Link harness and candidate objects with the device's runtime and the observer."""
         ...
 
-    def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a linked harness; the observer writes to `notes`, which it may read first."""
+    def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+        """Run a judge whose candidate has an observer; the observer writes to `notes`, which it may read first."""
         ...
 
 
 class Unit(Protocol):
-    """One GPU, as far as what is measured of it has to be known again."""
+    """What identifies a GPU whose limits were measured."""
 
     @property
     def uuid(self) -> str:
@@ -165,6 +155,10 @@ class Limited(Protocol):
 
     def limits_flags(self) -> tuple[str, ...]:
         """Flags that limits.cu is compiled with."""
+        ...
+
+    def execute(self, command: Sequence[str], limit_s: float) -> Ran:
+        """Run a program other than a judge, which has the device to itself."""
         ...
 
 
@@ -259,20 +253,12 @@ class Device(Protocol):
         ...
 
     def run(
-        self,
-        command: Sequence[str],
-        report: Path,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        alone: bool = True,
-        quiet: bool = False,
-        gate: Gate | None = None,
+        self, request: JudgeRequest, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
-        """Run a linked harness, its JSON lines going to `report`, holding the device's lock meanwhile.
+        """Run a judge, its JSON lines going to `report`, holding the device's lock meanwhile.
 
-        A measurement runs `alone` on the device; checks may share it. With `quiet` no run of ours uses another device
-        of the machine either: calls that allocate through the driver wait for everything that it does.
+        A judge that measures is alone on the device; checks may share it. With `quiet` no run of ours uses another
+        device of the machine either: calls that allocate through the driver wait for everything that it does.
 
         A judge with a `gate` starts before its candidate is built and waits for it there; the gate then says whether to
         be quiet. If the gate closes, the judge is ended, and the result means nothing.
@@ -280,10 +266,10 @@ class Device(Protocol):
         ...
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: JudgeRequest, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> Profile | NoProfile:
         """Profile one call of a candidate's worker at the case with that label, or say why there is no profile.
 
-        `judge` is the judge's command without the candidate.
+        `judge` names the judge and the baseline's worker.
         """
         ...

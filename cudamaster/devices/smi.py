@@ -19,12 +19,12 @@ _asking = threading.Lock()
 
 
 def ahead() -> None:
-    """Ask now, beside what this process does."""
+    """Ask now, in the background."""
     threading.Thread(target=gpus, daemon=True).start()
 
 
 def gpus() -> tuple[tuple[str, ...], ...]:
-    """Of each GPU: name, UUID, compute capability, driver, memory, largest clocks of SM and memory, power limit."""
+    """For each GPU: name, UUID, compute capability, driver, memory, largest clocks of SM and memory, power limit."""
     with _asking:  # the second caller finds the answer
         return _answer()
 

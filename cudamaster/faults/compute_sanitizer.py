@@ -134,15 +134,15 @@ class SanitizerReport:
         lines = [f"{self.tool.value}: {_number(len(found), 'finding') if found else self.summary}"]
         if found and self.unprinted:
             lines[0] += f"; {_number(self.unprinted, 'more error')} not printed"
-        told = [*found, *(replace(warning, what=f"(warning) {warning.what}") for warning in self.warnings)]
-        for each in told[:_SHOWN]:
+        every = [*found, *(replace(warning, what=f"(warning) {warning.what}") for warning in self.warnings)]
+        for each in every[:_SHOWN]:
             example = f", e.g. {each.example}" if each.example else ""
             detail = f": {each.detail}" if each.detail else ""
             lines.append(f"{each.count} x {_place(each)}{example}{detail}")
             places = dict.fromkeys((each.line, each.other_line))
             lines += [_quoted(source, line) for line in places if line is not None and 0 < line <= len(source)]
-        if len(told) > _SHOWN:
-            lines.append(f"and {len(told) - _SHOWN} more")
+        if len(every) > _SHOWN:
+            lines.append(f"and {len(every) - _SHOWN} more")
         return "\n".join(lines)
 
 

@@ -69,7 +69,7 @@ class _Party(_Form):
     thread: _Three
 
 
-class _Told(_Form):
+class _Event(_Form):
     kind: Literal["race", "early", "unfenced", "unwritten", "outside", "misaligned", "ended", "unstarted"]
     kernel: str
     block_dim: _Three
@@ -86,14 +86,14 @@ def reports(output: str, worker: Path, code: str, tools: Sequence[Tool] = TOOLS)
     What ended the run otherwise, a deadlock for one, is no finding of these. Lines that are no findings are passed
     over: a kernel may print.
     """
-    told = [each for line in output.splitlines() if line.startswith(MARK) and (each := _read(line[len(MARK) :]))]
-    if not told:
+    event = [each for line in output.splitlines() if line.startswith(MARK) and (each := _read(line[len(MARK) :]))]
+    if not event:
         return tuple(SanitizerReport(tool) for tool in tools)
-    frames = _frames(worker, {party.place for each in told for party in (each.here, each.other) if party})
-    names = _names(worker, {each.memory.symbol for each in told if each.memory and each.memory.symbol})
+    frames = _frames(worker, {party.place for each in event for party in (each.here, each.other) if party})
+    names = _names(worker, {each.memory.symbol for each in event if each.memory and each.memory.symbol})
     found: dict[tuple[object, ...], tuple[Tool, Finding]] = {}
     # Of a pair of lines what two warps or blocks do comes before what two lanes do: a wider barrier is missing.
-    for each in sorted(told, key=_is_of_lanes):
+    for each in sorted(event, key=_is_of_lanes):
         finding = _finding(each, frames, names, code)
         what = "race" if each.kind == "race" else finding.what
         key = (what, finding.kernel, *sorted((finding.line or 0, finding.other_line or 0)))
@@ -110,54 +110,54 @@ def without_findings(output: str) -> str:
     return _FOUND.sub("", rest).strip()
 
 
-def _read(text: str) -> _Told | None:
+def _read(text: str) -> _Event | None:
     try:
-        return _Told.model_validate_json(text)
+        return _Event.model_validate_json(text)
     except ValidationError:
         return None
 
 
 def _finding(
-    told: _Told, frames: Mapping[int, Sequence[tuple[str, int | None]]], names: Mapping[int, str], code: str
+    event: _Event, frames: Mapping[int, Sequence[tuple[str, int | None]]], names: Mapping[int, str], code: str
 ) -> Finding:
-    kernel = re.match(r"[\w:]+", told.kernel)
-    name = (kernel[0] if kernel else told.kernel).rpartition("::")[2]
-    own = frames.get(told.here.place, ())
+    kernel = re.match(r"[\w:]+", event.kernel)
+    name = (kernel[0] if kernel else event.kernel).rpartition("::")[2]
+    own = frames.get(event.here.place, ())
     if name == "kernel" and own:  # launched through its address: the launch does not know its name
         name = own[-1][0]
-    line, here = _line(own), told.here
-    where = _memory(told, name, names, code)
-    if told.other is None:
+    line, here = _line(own), event.here
+    where = _memory(event, name, names, code)
+    if event.other is None:
         what, detail = {
-            "unwritten": (f"{here.access} of {_of(where)} that nothing has written", _offset(told)),
-            "outside": (f"{here.access} of {here.bytes} bytes outside of {_of(where)}", _offset(told)),
+            "unwritten": (f"{here.access} of {_of(where)} that nothing has written", _offset(event)),
+            "outside": (f"{here.access} of {here.bytes} bytes outside of {_of(where)}", _offset(event)),
             "ended": (
                 f"{here.access} of {_of(where)} of another block of the cluster, which may have ended: "
                 "a barrier of the cluster is missing behind it",
-                _offset(told),
+                _offset(event),
             ),
             "unstarted": (
                 f"{here.access} of {_of(where)} of another block of the cluster, which may not have begun: "
                 "a barrier of the cluster is missing before it",
-                _offset(told),
+                _offset(event),
             ),
             "misaligned": (
-                f"Misaligned access of {_of(where)}: {told.type} needs a multiple of {told.alignment} bytes",
-                _offset(told),
+                f"Misaligned access of {_of(where)}: {event.type} needs a multiple of {event.alignment} bytes",
+                _offset(event),
             ),
-        }[told.kind]
+        }[event.kind]
         return Finding(what[0].upper() + what[1:], name, line, _thread(here), detail)
-    other = told.other
+    other = event.other
     other_line = _line(frames.get(other.place, ()))
-    lanes = _is_of_lanes(told)
+    lanes = _is_of_lanes(event)
     place = "" if other_line is None else f" in line {other_line}"
-    if told.kind == "early":
+    if event.kind == "early":
         what = f"{here.access} of {_of(where)} before the asynchronous copy{place} to it has been waited for"
-        copier = f"copied by {_thread(other, block=False)}, {_offset(told)}"
+        copier = f"copied by {_thread(other, block=False)}, {_offset(event)}"
         return Finding(what[0].upper() + what[1:], name, line, _thread(here), copier, other_line=other_line)
-    if told.kind == "unfenced":
+    if event.kind == "unfenced":
         what = f"asynchronous {here.access} of {_of(where)} without fence.proxy.async since the write{place}"
-        writer = f"written by {_thread(other, block=False)}, {_offset(told)}"
+        writer = f"written by {_thread(other, block=False)}, {_offset(event)}"
         return Finding(what[0].upper() + what[1:], name, line, _thread(here), writer, other_line=other_line)
     between = "Race in a warp without __syncwarp between" if lanes else "Race without a barrier between"
     if here.block != other.block:
@@ -172,7 +172,7 @@ def _finding(
         name,
         line,
         example,
-        f"{where}, {_offset(told)}",
+        f"{where}, {_offset(event)}",
         other_line=other_line,
     )
 
@@ -189,29 +189,29 @@ def _thread(party: _Party, *, block: bool = True) -> str:
     return f"thread {_tuple(party.thread)}" + (f" in block {_tuple(party.block)}" if block else "")
 
 
-def _warp(told: _Told, party: _Party) -> int:
-    (x, y, z), (width, height, _) = party.thread, told.block_dim
+def _warp(event: _Event, party: _Party) -> int:
+    (x, y, z), (width, height, _) = party.thread, event.block_dim
     return (x + width * (y + height * z)) // _LANES
 
 
-def _is_of_lanes(told: _Told) -> bool:
-    here, other = told.here, told.other
-    return other is not None and here.block == other.block and _warp(told, here) == _warp(told, other)
+def _is_of_lanes(event: _Event) -> bool:
+    here, other = event.here, event.other
+    return other is not None and here.block == other.block and _warp(event, here) == _warp(event, other)
 
 
-def _offset(told: _Told) -> str:
-    if told.memory is None or told.memory.space == "variable":
+def _offset(event: _Event) -> str:
+    if event.memory is None or event.memory.space == "variable":
         return ""
-    offset = told.memory.offset
+    offset = event.memory.offset
     if offset < 0:
         return f"{-offset} bytes before its start"
-    past = offset + told.here.bytes - told.memory.bytes
-    return f"at byte {offset} of {told.memory.bytes}" + (f", {past} past its end" if past > 0 else "")
+    past = offset + event.here.bytes - event.memory.bytes
+    return f"at byte {offset} of {event.memory.bytes}" + (f", {past} past its end" if past > 0 else "")
 
 
-def _memory(told: _Told, kernel: str, names: Mapping[int, str], code: str) -> str:
+def _memory(event: _Event, kernel: str, names: Mapping[int, str], code: str) -> str:
     """The memory in words; empty where it is nobody's."""
-    memory = told.memory
+    memory = event.memory
     if memory is None:
         return ""
     name = names.get(memory.symbol, "")

@@ -13,13 +13,13 @@ from pathlib import Path
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import DeviceError, UsageError
 from cudamaster.core.values import Candidate, Seconds, Status, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
 from cudamaster.faults import compute_sanitizer, cpu_checker
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
-from cudamaster.judging.judge_process import CHECK_LIMIT_S, VERIFY, Trials
+from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial, Trials
 from cudamaster.judging.verdicts import Judgement, judge
-from cudamaster.tasks.cards import Case
 
 _SANITIZED_CALL_LIMIT_S = 60.0  # a tool slows a kernel down a thousandfold
 
@@ -45,7 +45,7 @@ class FaultFinder:
         self._device = device
         self._trials = trials
 
-    def look(self, candidate: Candidate, seed: int, options: Sequence[str]) -> Looked | None:
+    def look(self, candidate: Candidate, seed: int, *, first_failure: bool = False) -> Looked | None:
         """Verification cases under the checker of races and other faults, where the device has that.
 
         A candidate that the other builds took and this one does not take is judged by what its compiler says.
@@ -57,33 +57,10 @@ class FaultFinder:
             assert build.status is not None
             failed = Judgement(build.status, build.detail, build.log, (), Seconds(build=build.seconds), {})
             return Looked(failed, ())
-        cases = self._trials.verification(seed)
-        workers = self._trials.workers([str(build.worker), "--exact"])
-        lines, ran = self._trials.report(
-            workers, cases, [*VERIFY, *options], seed, CHECK_LIMIT_S, doing="looking for races"
-        )
+        trial = self._trials.verifying([str(build.worker), "--exact"], seed, first_failure=first_failure)
+        lines, ran = self._trials.report(trial, doing="looking for races")
         reports = cpu_checker.reports(ran.stderr, build.worker, candidate.code)
-        return Looked(judge(lines, replace(ran, stderr=cpu_checker.without_findings(ran.stderr)), cases), reports)
-
-    def found_in_call(self, candidate: Candidate, case: Case, seed: int) -> tuple[SanitizerReport, ...]:
-        """What the checker finds in one call of a candidate at a case of any size, whose result nobody looks at.
-
-        Neither baseline nor reference are run, which take long at large sizes. DeviceError where the device has no
-        checker, the candidate no build for it, or where the call does not come to its end.
-        """
-        worker = self._builder.checked_worker(candidate).worker if isinstance(self._device, Observing) else None
-        if worker is None:
-            raise DeviceError(
-                f"The {self._device.name} device cannot look for faults of this kernel.",
-                "Use --device cpu; `cudamaster evaluate` says what is wrong with a kernel that does not build.",
-            )
-        options = ["--cases", "none", "--calls", "0", "--launches"]
-        workers, drawn = self._trials.workers([str(worker), "--exact"]), case.model_copy(update={"held_out": True})
-        _, ran = self._trials.report(workers, [drawn], options, seed, CHECK_LIMIT_S)
-        found = tuple(report for report in cpu_checker.reports(ran.stderr, worker, candidate.code) if report.findings)
-        if ran.exit_code != 0 and not found:
-            raise DeviceError(f"The call at {case.label} did not end: {ran.stderr[-300:]}.", "Take a smaller case.")
-        return found
+        return Looked(judge(lines, replace(ran, stderr=cpu_checker.without_findings(ran.stderr)), trial.cases), reports)
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
@@ -109,7 +86,7 @@ class FaultFinder:
                 fix = "`cudamaster evaluate` shows the whole log."
                 raise UsageError(f"The kernel does not build: {build.detail}", fix)
             seed = self._trials.draw_seed()
-            if (looked := self.look(candidate, seed, ())) is not None:
+            if (looked := self.look(candidate, seed)) is not None:
                 failed = looked.judgement.status is not Status.CORRECT and not looked.found
                 why = looked.judgement.detail if failed else None
                 return tuple(replace(report, failure=why) for report in looked.reports if report.tool in tools)
@@ -149,9 +126,10 @@ class FaultFinder:
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             log = Path(folder) / "log.txt"
             program = compute_sanitizer.command(path, tool, [str(worker), "--exact", "--unconfined"], log)
-            command = [str(self._builder.judge()), *self._trials.workers(program), *VERIFY]
-            command += ["--seed", str(seed), "--call-limit", f"{_SANITIZED_CALL_LIMIT_S:g}"]
-            ran = self._device.run(command, Path(folder) / "report.jsonl", CHECK_LIMIT_S, alone=False)
+            request = JudgeRequest(candidate=tuple(program), cases="verify", seed=seed, calls=0)
+            request = replace(request, call_limit_s=_SANITIZED_CALL_LIMIT_S)
+            whole = self._trials.request(Trial(request, (), CHECK_LIMIT_S))
+            ran = self._device.run(whole, Path(folder) / "report.jsonl", CHECK_LIMIT_S)
             text = log.read_text("utf-8", "replace") if log.is_file() else ""
         return compute_sanitizer.parse(text or ran.stderr, tool)
 

@@ -144,7 +144,7 @@ def _words(command: str) -> list[str] | Refusal:
         return _refuse("the command is empty or too long", _SHAPE)
     odd = _ODD.search(command)  # Python would take digits of every script for numbers
     if odd:
-        return _refuse(f"the command holds {odd.group()!a}", f"Use plain ASCII alone. {_SHAPE}")
+        return _refuse(f"the command holds {odd.group()!a}", f"Use plain ASCII only. {_SHAPE}")
     shell = _SHELL.search(command)
     if shell:
         return _refuse(f"the command holds {shell.group()!r}, which only a shell understands", _SHAPE + ", on one line")

@@ -36,7 +36,7 @@ CONDITION_MACROS = re.compile(
 )
 
 # Names of the harness and of the CPU device: a kernel that recognised its build could do less in one of them.
-# Nothing of a region has "mskb" anywhere in its name: tools tell the harness's own kernels from others by that.
+# No name in a region contains "mskb": by that, tools recognise the harness's own kernels.
 HARNESS = re.compile(r".*mskb.*|_*MSKB\w*|_*cudamaster\w*|_*CUDAMASTER\w*", re.ASCII)
 
 # How the mangled names of the harness's own kernels begin, which lie in its namespace. The object guard sees to it
@@ -45,7 +45,7 @@ HARNESS_KERNELS = "_ZN4mskb"
 
 _PROCESS = "Remove it: the host side allocates, copies, launches kernels and waits, and leaves the system alone."
 _STATE = "A call keeps nothing: set up and tear down inside the call, on streams of its own."
-_PRINT = "Remove the print: a call gives back its outputs alone, and the harness finds errors."
+_PRINT = "Remove the print: a call's only results are its outputs, and the harness finds errors."
 _TIME = "Timing is the harness's; choose the kernel by the sizes that the wrapper is given."
 _CALLBACK = "Put the work into kernels, launched before the wrapper returns."
 

@@ -63,7 +63,7 @@ def check_object(
     """None when the object may be linked to the harness, else the first thing that forbids it.
 
     `allowed`, `constructors` and `state` are regular expressions, full match, of undefined symbols, of functions
-    that run before main, and of writable variables. `device` (`device_names` of the source guard) tells the
+    that run before main, and of writable variables. `device` (`device_names` of the source guard) distinguishes the
     shadows that nvcc makes of device variables from the host's own. Without `state` writable variables are not judged.
     """
     try:
@@ -146,7 +146,7 @@ def _symbols(elf: Any) -> list[_Symbol]:
 
 
 def _check_kernels(file: BinaryIO) -> Refusal | None:
-    """The runtime is told of each kernel by its mangled name, which tools tell the harness's own kernels by."""
+    """The runtime gets each kernel's mangled name, by which tools recognise the harness's own kernels."""
     file.seek(0)
     if HARNESS_KERNELS.encode() in file.read():
         return _refuse(
@@ -160,7 +160,8 @@ def _check_sections(elf: Any) -> Refusal | None:
         name, flags = section.name, section["sh_flags"]
         if name == ".note.GNU-stack" and flags & _SHF_EXEC:
             return _refuse(
-                "the object wants an executable stack", "Remove the nested function or the assembly that asks for it."
+                "the object asks for an executable stack",
+                "Remove the nested function or the assembly that asks for it.",
             )
         if flags & _SHF_WRITE and flags & _SHF_EXEC:
             return _refuse(
@@ -169,7 +170,7 @@ def _check_sections(elf: Any) -> Refusal | None:
             )
         if not _SECTIONS.fullmatch(name) and not _CONSTRUCTING.fullmatch(name.removeprefix(".rela")):
             return _refuse(
-                f"the section {name} is none of the compiler's own",
+                f"the section {name} is not one of the compiler's own",
                 "Remove the section attribute or the assembly that makes it.",
             )
     return None
@@ -205,7 +206,7 @@ def _check_names(symbols: list[_Symbol], wrapper: str, allowed: re.Pattern[str])
             if not allowed.fullmatch(symbol.name):
                 return _refuse(
                     f"the object calls {symbol.name}",
-                    "The host side may call the CUDA runtime, memory and math functions alone.",
+                    "The host side may call only the CUDA runtime, memory and math functions.",
                 )
         elif symbol.section == "SHN_ABS" and symbol.kind != "STT_FILE":
             return _refuse(f"{symbol.name} is an absolute symbol", "Remove the assembly that gives it an address.")
@@ -248,7 +249,7 @@ def _check_constructors(elf: Any, symbols: list[_Symbol], constructors: re.Patte
 def _check_confined(
     elf: Any, symbols: list[_Symbol], names: frozenset[str], within: Iterable[_Symbol]
 ) -> Refusal | None:
-    """`names` may be referred to from the functions `within` and from nowhere else."""
+    """Only the functions `within` may refer to `names`."""
     ranges = [(symbol.section, symbol.value, symbol.value + symbol.size) for symbol in within]
     for section in elf.iter_sections():
         if not isinstance(section, RelocationSection):

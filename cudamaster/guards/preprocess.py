@@ -96,8 +96,8 @@ def preprocess(
 
     `defines` are NAME or NAME=VALUE: the compile command's definitions, and those that the real compiler predefines
     (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). Files that a region
-    may not open are not read here either. `flags` are others of the compiler's, on which its own macros depend. An
-    OSError for a compiler that cannot be started is the caller's to explain.
+    may not open are not read here either. `flags` are further flags, on which the compiler's own macros depend. The
+    caller explains the OSError for a compiler that cannot be started.
     """
     hidden = _QUALIFIER.sub(rf"{HIDDEN_PREFIX}\1_hidden", code)
     options = [*flags, f"-std={standard}", *(f"-D{define}" for define in defines)]

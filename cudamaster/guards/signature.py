@@ -31,7 +31,7 @@ _INTEGER_WORDS = words("int long short char signed unsigned")
 _WHOLE = words("float double void bool __nv_bfloat16 __half")
 _IGNORED = words("const volatile restrict __restrict __restrict__ struct register __grid_constant__")
 
-# Of names that no region may hold, so that no macro of a region reaches in here.
+# Its names may not occur in a region, so no macro of a region affects it.
 _CHECK = """
 template <class mskb_T> struct mskb_bare { typedef mskb_T mskb_type; };
 template <class mskb_T> struct mskb_bare<const mskb_T> : mskb_bare<mskb_T> {};
@@ -73,14 +73,14 @@ class Signature:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A parameter of which the text does not tell whether it is of the type that is due: its place, and as written."""
+    """A parameter whose type the text does not show: its place, and how it was written."""
 
     at: int
     written: str
 
 
 def compiler_check(signature: Signature, undecided: Sequence[Undecided]) -> str:
-    """What is put behind a region, so that it compiles only if those parameters are as they have to be."""
+    """Text to put after a region, so that it compiles only if those parameters have the right types."""
     if not undecided:
         return ""
     kinds = {one.at: signature.parameters[one.at][0] for one in undecided}
@@ -99,7 +99,7 @@ def canonical_type(text: str, aliases: Mapping[str, str] | None = None) -> tuple
     """A parameter's type as comparable parts: the base type, then one part per pointer level.
 
     Spelling and the qualifiers of all levels do not count: none of them changes how a caller passes the parameter.
-    `aliases` are the author's own typedefs. None where the text alone does not tell the type.
+    `aliases` are the author's own typedefs. None where the text alone does not show the type.
     """
     known = {**_ALIASES, **(aliases or {})}
     parts = [token.text for token in lex(text).tokens if token.kind is not Kind.NEWLINE]
@@ -124,7 +124,7 @@ def _expand(parts: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
             if result[-1:] == ["std"]:
                 result[-1] = "std::"
         elif result[-1:] == ["std::"]:
-            # Not what an alias of the author's by that name stands for.
+            # It is not the author's alias of that name.
             result[-1:] = _ALIASES[word].split() if word in _ALIASES else [f"std::{word}"]
         else:
             result.extend(token.text for token in lex(aliases[word]).tokens) if word in aliases else result.append(word)

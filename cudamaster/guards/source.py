@@ -92,7 +92,7 @@ def device_names(code: str, preprocessed: str | None) -> frozenset[str]:
 
 
 def left_to_compiler(code: str, signature: Signature, preprocessed: str | None) -> tuple[Undecided, ...]:
-    """The wrapper's parameters of which the text does not tell the type; for a region that `check_source` lets pass."""
+    """The wrapper's parameters whose type the text does not show, in a region that `check_source` lets pass."""
     parsed = parse(_region(code, preprocessed))
     wrappers = _Wrappers()
     _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
@@ -128,7 +128,7 @@ def _check_tree(parsed: Parsed, signature: Signature) -> Refusal | None:
                 "source",
                 "assembly outside a device function is not allowed",
                 token.line,
-                "Use inline PTX in __global__ and __device__ functions alone.",
+                "Use inline PTX only in __global__ and __device__ functions.",
             )
     wrappers = _Wrappers()
     refused = _check_scopes(parsed, parsed.root, signature, wrappers, c_linkage=False, nested=False)
@@ -181,7 +181,7 @@ def _check_linkage(
     value = node.child_by_field_name("value")
     body = node.child_by_field_name("body")
     if value is None or body is None or text_of(value) not in ('"C"', '"C++"'):
-        return _refuse(parsed, node, "this linkage is not known", f"Use it for the wrapper alone: {signature}.")
+        return _refuse(parsed, node, "this linkage is not known", f"Use it only for the wrapper: {signature}.")
     c_linkage = text_of(value) == '"C"'
     if body.type == "declaration_list":
         return _check_scopes(parsed, body, signature, wrappers, c_linkage=c_linkage, nested=nested)
@@ -299,7 +299,7 @@ def _check_wrapper(parsed: Parsed, node: Node, signature: Signature) -> Refusal 
 def _parameters(
     parsed: Parsed, wrapper: Node, signature: Signature
 ) -> list[tuple[tuple[str, ...] | None, str]] | Refusal:
-    """The wrapper's parameters, each with its type where the text tells it, and as it was written."""
+    """The wrapper's parameters, each with its type if the text shows it, and as it was written."""
     _, chain = next(declarators(wrapper))
     shown = f"Write {signature}."
     parameters = chain[0].child_by_field_name("parameters")
@@ -311,7 +311,9 @@ def _parameters(
         if parameter.type == "comment":
             continue
         if parameter.type not in ("parameter_declaration", "optional_parameter_declaration"):
-            return _refuse(parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r} is not due", shown)
+            return _refuse(
+                parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r} is not a plain one", shown
+            )
         got.append((canonical_type(_type_of(parameter), aliases), text_of(parameter)))
     return [] if [parts for parts, _ in got] == [("void",)] else got
 

@@ -59,7 +59,11 @@ def check_characters(code: str) -> Refusal | None:
     for pattern, what, fix in (
         (_CONTROL, "a control character", "Use plain text, tabs and newlines."),
         (_MARKER, "a marker of the candidate region", "Leave the markers to the harness, in strings and comments too."),
-        (_TRIGRAPH, "a trigraph", "Write the character that it stands for, as # or [, or a blank between its marks."),
+        (
+            _TRIGRAPH,
+            "a trigraph",
+            "Write the character that it stands for, such as #, or put a blank between its marks.",
+        ),
         (_LINE_MARKER, "a line directive", "Leave line numbers to the compiler, in strings and comments too."),
     ):
         found = pattern.search(code)
@@ -114,7 +118,7 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
         elif name == "pragma" and not _PRAGMA.fullmatch(_spaced(directive.rest)) and words:
             refused = (
                 f"#pragma {_spaced(directive.rest)} is not allowed",
-                "Use unroll, GCC ivdep, pack or nv_diag_* alone.",
+                "Use only unroll, GCC ivdep, pack or nv_diag_*.",
             )
         if refused and not (expanded and name != "pragma"):
             return _refusal(refused[0], directive.line, refused[1])
@@ -130,7 +134,7 @@ def check_unexpanded(directives: Sequence[Directive]) -> Refusal | None:
             return _refusal(
                 f"a macro with {what} cannot be checked without a compiler",
                 directive.line,
-                "Write in its place what it stands for.",
+                "Write what it stands for in its place.",
             )
     return None
 
@@ -165,7 +169,7 @@ def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
         if token.text == "operator" and after in ("new", "delete"):
             return _refusal("operator new or delete is replaced", token.line, "Use cudaMalloc or std::vector.")
         if token.text == "main" and after == "(":
-            return _refusal("the region defines main", token.line, "Give the kernels and the wrapper alone.")
+            return _refusal("the region defines main", token.line, "Give only the kernels and the wrapper.")
     return None
 
 
@@ -218,7 +222,7 @@ def _condition(rest: Sequence[Token]) -> tuple[str, str] | None:
         if token.kind is Kind.NAME and reserved and not CONDITION_MACROS.fullmatch(token.text):
             return (
                 f"a branch on {token.text} is not allowed",
-                "Branch on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus alone.",
+                "Branch only on your own macros, __CUDA_ARCH__, __CUDACC__ or __cplusplus.",
             )
     return None
 

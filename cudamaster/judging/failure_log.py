@@ -19,7 +19,7 @@ _LONGEST_LABEL = 80
 _ACCIDENT = 1 / 50
 
 
-def most_telling(failed: Sequence[CaseVerdict]) -> list[CaseVerdict]:
+def clearest_first(failed: Sequence[CaseVerdict]) -> list[CaseVerdict]:
     """Failing cases. Those with some right elements come first, because they show which elements are wrong."""
     return sorted(failed, key=lambda v: not any(0 < o.mismatches < o.elements for o in v.outputs))
 
@@ -30,11 +30,11 @@ def explain(verdicts: Sequence[CaseVerdict], sizes: Mapping[str, Mapping[str, Nu
     `sizes` are the values of every size by the case's label.
     """
     ran = [v for v in verdicts if v.status is not None]
-    failed = most_telling([v for v in ran if v.status is not Status.CORRECT])
+    failed = clearest_first([v for v in ran if v.status is not Status.CORRECT])
     passed = [v for v in ran if v.status is Status.CORRECT]
     lines = [f"{len(failed)} of {len(ran)} cases failed."]
     given = {v.label: re.findall(r"(\w+)=", v.label) for v in ran}
-    rules = telling_sizes(
+    rules = sizes_that_fail(
         [sizes[v.label] for v in failed],
         [sizes[v.label] for v in passed],
         names=list(dict.fromkeys(name for names in given.values() for name in names)),
@@ -49,7 +49,7 @@ def explain(verdicts: Sequence[CaseVerdict], sizes: Mapping[str, Mapping[str, Nu
     return "\n".join(lines)
 
 
-def telling_sizes(
+def sizes_that_fail(
     failed: Sequence[Mapping[str, Number]],
     passed: Sequence[Mapping[str, Number]],
     names: Sequence[str],
@@ -57,7 +57,7 @@ def telling_sizes(
 ) -> list[str]:
     """Sentences on how one of the sizes `names` relates to which cases fail.
 
-    `usual` are the values of sizes that most cases keep. There are no sentences if there are too few cases to tell.
+    `usual` are the values of sizes that most cases keep. There are no sentences if there are too few cases.
     """
     if len(passed) < 2 or not failed:
         return []

@@ -1,4 +1,4 @@
-"""How the judge is run: which workers, cases and options its command names, and its report judged.
+"""How the judge is run for its request, and its report judged.
 
 Evaluations, contests and the search for faults ask the judge different things; what all its runs share is here.
 """
@@ -19,8 +19,9 @@ from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Status
 from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import ends, threads
-from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran, baseline_alone, worker_words
+from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran
 from cudamaster.judging.report_lines import End, Fault, Line, Timeout
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import held_out
@@ -30,29 +31,41 @@ CHECK_LIMIT_S = 600.0
 _FAILED = {"fault": 70, "timeout": 75}  # the judge's exit codes where a line of this kind ends a run
 _NOT_UP = "failed at its start"  # the error of a worker that made no call (mskb/workers.h)
 CHUNK_BYTES = 2 << 20  # larger allocations go to the driver in every call (mskb/used_process.h)
-VERIFY = ("--cases", "verify", "--calls", "0")
 
 Reported = tuple[list[Line], Ran]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the judge: the command of the candidate's worker, the cases, and the judge's options."""
+    """One run of the judge. `cases` are those of the request, in order; `limit_s` is for the whole run.
 
-    candidate: Sequence[str]
+    In the request, the judge is missing, the baseline's worker unless it is a special one, and what is the same for all
+    runs of a device (`Trials.request`).
+
+    `trusted` is a candidate that is the baseline itself, which has no reason to lie about its times. With `quiet`,
+    nothing of ours runs on the machine's other GPUs meanwhile.
+    """
+
+    request: JudgeRequest
     cases: Sequence[Case]
-    options: Sequence[str]
-    seed: int
     limit_s: float
-    reversed_threads: bool = False
+    trusted: bool = False
+    quiet: bool = False
+
+    @property
+    def doubted(self) -> tuple[str, ...]:
+        """Whose times the judge's own clock has to confirm."""
+        if self.trusted:
+            return ()
+        return ("candidate", "rival") if self.request.rival else ("candidate",)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ahead:
-    """A run that started before its candidate was built: the judge's command, and its result."""
+    """A run that started before its candidate was built: its request, and its result."""
 
     gate: Gate = field(default_factory=Gate)
-    command: Future[list[str]] = field(default_factory=Future)
+    request: Future[JudgeRequest] = field(default_factory=Future)
     reported: Future[Reported] = field(default_factory=Future)
 
 
@@ -69,7 +82,7 @@ class Trials:
         calls: int,
         seed: int | None,
     ) -> None:
-        """`calls` are timed per case where a run's options do not say otherwise; `seed` is as the workbench has it."""
+        """`calls` are timed per case unless a request says otherwise; `seed` is as the workbench has it."""
         self._card = card
         self._builder = builder
         self._device = device
@@ -77,7 +90,7 @@ class Trials:
         self._calls = calls
         self._seed = seed
         self._started: list[_Ahead] = []
-        self._told: dict[tuple[str, ...], Reported] = {}  # of a batch, by the judge's command
+        self._of_batch: dict[JudgeRequest, Reported] = {}
         self._quiet = False
 
     @property
@@ -89,51 +102,44 @@ class Trials:
         """The seed of the inputs of one evaluation: a fresh one unless it is fixed."""
         return secrets.randbits(63) if self._seed is None else self._seed
 
-    def workers(self, candidate: Sequence[str]) -> list[str]:
-        """The judge's options that say who is judged; `candidate` is the command of its worker."""
-        baseline = [str(self._builder.baseline_worker())]
-        return [*worker_words("baseline", baseline), *worker_words("candidate", candidate)]
-
-    def verifying(
-        self, candidate: Sequence[str], seed: int, more: Sequence[str], *, reversed_threads: bool = False
-    ) -> Trial:
-        """The trial on the verification cases and small held-out ones."""
-        return Trial(candidate, self.verification(seed), [*VERIFY, *more], seed, CHECK_LIMIT_S, reversed_threads)
-
-    def run_trial(self, trial: Trial, *, quiet: bool = False, trusted: bool = False) -> Judgement:
-        """The judgement of a trial of a candidate that is there (`run`)."""
-        return self.run(
-            self.workers(trial.candidate),
-            trial.cases,
-            trial.options,
-            trial.seed,
-            trial.limit_s,
-            reversed_threads=trial.reversed_threads,
-            quiet=quiet,
-            trusted=trusted,
-        )
-
     def verification(self, seed: int) -> list[Case]:
         """The verification cases and small held-out ones."""
         return [*(case for case in self._card.cases if not case.sweep), *held_out.draw(self._card, seed)]
 
-    def run(
-        self,
-        workers: Sequence[str],
-        cases: Sequence[Case],
-        options: Sequence[str],
-        seed: int,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        quiet: bool = False,
-        trusted: bool = False,
-    ) -> Judgement:
-        """The judgement on those cases, by the judge run with those options.
+    def verifying(
+        self, candidate: Sequence[str], seed: int, *, first_failure: bool = False, reversed_threads: bool = False
+    ) -> Trial:
+        """The trial on the verification cases and small held-out ones; `candidate` is its worker's command."""
+        request = JudgeRequest(
+            candidate=tuple(candidate),
+            cases="verify",
+            seed=seed,
+            calls=0,
+            first_failure=first_failure,
+            reversed_threads=reversed_threads,
+        )
+        return Trial(request, self.verification(seed), CHECK_LIMIT_S)
 
-        `trusted` is a candidate that is the baseline itself, which has no reason to lie about its times. If the judge's
-        own clock contradicts another candidate's times, everything is measured once more: a busy processor makes an
-        honest process look like a liar once but not twice, and a liar lies again.
+    def request(self, trial: Trial) -> JudgeRequest:
+        """A trial's request, complete."""
+        asked, protocol = trial.request, self._protocol
+        return replace(
+            asked,
+            judge=(str(self._builder.judge()),),
+            baseline=asked.baseline or (str(self._builder.baseline_worker()),),
+            labels=tuple(held_out.argument(case) for case in trial.cases if case.held_out),
+            calls=self._calls if asked.calls is None else asked.calls,
+            warmups=protocol.warmups,
+            pairs=protocol.pairs if asked.pairs is None else asked.pairs,
+            work_limit=self._work_limit(),
+            call_limit_s=protocol.call_limit_s if asked.call_limit_s is None else asked.call_limit_s,
+        )
+
+    def run(self, trial: Trial) -> Judgement:
+        """The judgement on a trial whose candidate is there.
+
+        If the judge's own clock contradicts the times of a candidate that is not trusted, everything is measured once
+        more: a busy processor makes an honest process look like a liar once but not twice, and a liar lies again.
 
         If the judge itself fails next to a candidate, for example one that takes all of a GPU's memory, the baseline
         runs alone, and then both run again. If the judge fails only with the candidate, the candidate is to blame;
@@ -143,85 +149,55 @@ class Trials:
         is seen, everything is measured again, from then on while nothing of ours runs on those GPUs; with `quiet` from
         the start. Results from a run `together` with others still count if no such allocation was made.
         """
-
-        quiet = quiet or (self._quiet and tuple(self._command(workers, cases, options, seed)) not in self._told)
-        told = self._measured(workers, cases, options, seed, limit_s, reversed_threads, quiet, trusted)
-        if quiet or told.asked_bytes < CHUNK_BYTES or not self._device.shares_driver:
-            return told
+        quiet = trial.quiet or (self._quiet and self.request(trial) not in self._of_batch)
+        first = self._measured(replace(trial, quiet=quiet))
+        if quiet or first.asked_bytes < CHUNK_BYTES or not self._device.shares_driver:
+            return first
         self._quiet = True
-        again = self._measured(workers, cases, options, seed, limit_s, reversed_threads, True, trusted)
-        return replace(again, seconds=told.seconds + again.seconds)
+        second = self._measured(replace(trial, quiet=True))
+        return replace(second, seconds=first.seconds + second.seconds)
 
-    def _measured(
-        self,
-        workers: Sequence[str],
-        cases: Sequence[Case],
-        options: Sequence[str],
-        seed: int,
-        limit_s: float,
-        reversed_threads: bool,
-        quiet: bool,
-        trusted: bool,
-    ) -> Judgement:
-        rivalled = "--rival" in workers
-        doubted = () if trusted else ("candidate", "rival") if rivalled else ("candidate",)
-
-        def told(workers: Sequence[str], more: Sequence[str] = ()) -> Reported:
-            every = [*options, *more]
-            return self.report(workers, cases, every, seed, limit_s, reversed_threads=reversed_threads, quiet=quiet)
-
-        def once() -> Judgement:
-            return judge(*told(workers), cases, doubted=doubted)
-
-        def whoever_failed() -> Judgement:
-            try:
-                return once()
-            except BaselineError:
-                if "--candidate" not in workers:
-                    raise
-            alone = judge(*told(baseline_alone(workers), ["--baseline-only", "--calls", "0"]), cases)
-            try:
-                return once()
-            except BaselineError as error:
-                whose = "these kernels, and not without them" if rivalled else "this candidate, and not without it"
-                detail = f"with {whose}: {error.reason}"
-                return replace(alone, status=Status.FAULT, detail=detail, cases=())
-
-        first = whoever_failed()
+    def _measured(self, trial: Trial) -> Judgement:
+        first = self._blamed(trial)
         if first.status is not Status.REJECTED:
             return first
-        second = whoever_failed()
+        second = self._blamed(trial)
         note = f"measured a second time, since the first time {first.detail}"
         return replace(second, seconds=first.seconds + second.seconds, notes=(*second.notes, note))
 
-    def report(
-        self,
-        workers: Sequence[str],
-        cases: Sequence[Case],
-        options: Sequence[str],
-        seed: int,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        quiet: bool = False,
-        doing: str | None = None,
-    ) -> Reported:
+    def _blamed(self, trial: Trial) -> Judgement:
+        """The judgement, in which a judge that fails only with the candidate is the candidate's fault."""
+        try:
+            return self._judged(trial)
+        except BaselineError:
+            if not trial.request.candidate:
+                raise
+        alone = self._judged(replace(trial, request=trial.request.of_baseline))
+        try:
+            return self._judged(trial)
+        except BaselineError as error:
+            whom, them = ("these kernels", "them") if trial.request.rival else ("this candidate", "it")
+            detail = f"with {whom}, and not without {them}: {error.reason}"
+            return replace(alone, status=Status.FAULT, detail=detail, cases=())
+
+    def _judged(self, trial: Trial) -> Judgement:
+        return judge(*self.report(trial), trial.cases, doubted=trial.doubted)
+
+    def report(self, trial: Trial, *, doing: str | None = None) -> Reported:
         """What the judge reported, not judged yet, and how its process ended. `doing` is shown to whoever waits.
 
         A run that was started `ahead` continues; one of a batch has ended (`together`).
         """
-        command = self._command(workers, cases, options, seed)
-        if not quiet and (told := self._told.pop(tuple(command), None)) is not None:
-            return told
+        request = self.request(trial)
+        if not trial.quiet and (reported := self._of_batch.pop(request, None)) is not None:
+            return reported
         started = monotonic()
-        ahead = next((ahead for ahead in tuple(self._started) if ahead.command.result() == command), None)
+        ahead = next((ahead for ahead in tuple(self._started) if ahead.request.result() == request), None)
         if ahead is None:
-            lines, ran = self._run(
-                command, len(cases), limit_s, reversed_threads=reversed_threads, quiet=quiet, doing=doing
-            )
+            lines, ran = self._run(request, trial, doing=doing)
         else:
             self._started.remove(ahead)
-            ahead.gate.open(quiet=quiet and _alone(command))
+            ahead.gate.open(quiet=trial.quiet and request.measures)
             lines, ran = ahead.reported.result()
         return lines, replace(ran, waited=max(0.0, monotonic() - started - ran.seconds))
 
@@ -230,25 +206,28 @@ class Trials:
         """Runs trials of built candidates by one judge, which keeps its own process and the baseline's.
 
         Inside the block, `report` gives each trial's result once. A trial without an end, because the judge itself
-        failed or was stopped, is then run by a judge of its own, and so is one whose process did not start. Either all
-        of them time calls, or none does.
+        failed or was stopped, is then run by a judge of its own, and so is one whose process did not start or that took
+        longer than its own limit. Either all of them time calls, or none does.
         """
-        commands = [self._command(self.workers(t.candidate), t.cases, t.options, t.seed) for t in trials]
+        requests = [self.request(trial) for trial in trials]
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as name:
             folder = Path(name)
-            runs = [_RunOfBatch(command, folder / str(number)) for number, command in enumerate(commands)]
+            runs = [
+                _RunOfBatch(request, trial.limit_s, folder / str(number))
+                for number, (request, trial) in enumerate(zip(requests, trials, strict=True))
+            ]
             for run in runs:
                 run.folder.mkdir()
-            (folder / "batch").write_text("".join(run.options for run in runs), encoding="utf-8")
-            judge = [commands[0][0], *baseline_alone(commands[0]), "--batch", str(folder / "batch")]
-            limit_s = sum(trial.limit_s for trial in trials)
-            self._device.run(judge, folder / "report.jsonl", limit_s, alone=_alone(commands[0]))
-            self._told.update((tuple(run.command), told) for run in runs if (told := run.told()) is not None)
+            (folder / "batch").write_text("".join(run.lines for run in runs), encoding="utf-8")
+            first = requests[0]
+            batch = JudgeRequest(first.judge, first.baseline, calls=first.calls, batch=str(folder / "batch"))
+            self._device.run(batch, folder / "report.jsonl", sum(trial.limit_s for trial in trials))
+            self._of_batch.update((run.request, found) for run in runs if (found := run.reported()) is not None)
         try:
             yield
         finally:
-            for command in commands:
-                self._told.pop(tuple(command), None)
+            for request in requests:
+                self._of_batch.pop(request, None)
 
     @contextmanager
     def ahead(self) -> Iterator[Callable[[Trial], None]]:
@@ -273,66 +252,26 @@ class Trials:
 
     def _run_ahead(self, ahead: _Ahead, trial: Trial) -> None:
         try:
-            command = self._command(self.workers(trial.candidate), trial.cases, trial.options, trial.seed)
+            request = self.request(trial)
         except BaseException as error:
-            ahead.command.set_exception(error)
+            ahead.request.set_exception(error)
             return
-        ahead.command.set_result(command)
+        ahead.request.set_result(request)
         try:
-            reported = self._run(
-                command,
-                len(trial.cases),
-                trial.limit_s,
-                reversed_threads=trial.reversed_threads,
-                quiet=False,
-                gate=ahead.gate,
-            )
+            ahead.reported.set_result(self._run(request, trial, gate=ahead.gate))
         except BaseException as error:
             ahead.reported.set_exception(error)
-        else:
-            ahead.reported.set_result(reported)
 
     def _run(
-        self,
-        command: Sequence[str],
-        cases: int,
-        limit_s: float,
-        *,
-        reversed_threads: bool,
-        quiet: bool,
-        gate: Gate | None = None,
-        doing: str | None = None,
+        self, request: JudgeRequest, trial: Trial, *, gate: Gate | None = None, doing: str | None = None
     ) -> Reported:
-        alone = _alone(command)
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
-            doing = doing or ("checking and timing" if alone else "checking")
-            with progress.judging(doing, report, cases, lambda: gate is None or gate.opened):
-                ran = self._device.run(
-                    command,
-                    report,
-                    limit_s,
-                    reversed_threads=reversed_threads,
-                    alone=alone,
-                    quiet=quiet and alone,
-                    gate=gate,
-                )
+            doing = doing or ("checking and timing" if request.measures else "checking")
+            with progress.judging(doing, report, len(trial.cases), lambda: gate is None or gate.opened):
+                quiet = trial.quiet and request.measures
+                ran = self._device.run(request, report, trial.limit_s, quiet=quiet, gate=gate)
             return parse(report.read_text("utf-8", "replace")) if report.is_file() else [], ran
-
-    def _command(self, workers: Sequence[str], cases: Sequence[Case], options: Sequence[str], seed: int) -> list[str]:
-        """The judge's command for those cases."""
-        command = [str(self._builder.judge()), *workers]
-        command += ["--seed", str(seed), "--warmups", str(self._protocol.warmups)]
-        command += ["--pairs", str(self._protocol.pairs)]
-        if "--calls" not in options:
-            command += ["--calls", str(self._calls)]
-        if (limit := self._work_limit()) is not None:
-            command += ["--work-limit", f"{limit:.17g}"]
-        command += ["--call-limit", f"{self._protocol.call_limit_s:g}", *options]
-        for case in cases:
-            if case.held_out:
-                command += ["--case", held_out.argument(case)]
-        return command
 
     def large(self, seed: int) -> list[Case]:
         """Large held-out cases; on a device with a work limit, only those no heavier than a timed case that runs."""
@@ -349,23 +288,18 @@ class Trials:
         return None if limit is None else max(limit, lightest)
 
 
-def _alone(command: Sequence[str]) -> bool:
-    """Whether a judge with this command times calls."""
-    return command[command.index("--calls") + 1] != "0"
-
-
 @dataclass(frozen=True)
 class _RunOfBatch:
-    """One of a judge's runs: the command that it stands for, and the folder for its report and output."""
+    """One of a judge's runs: the request that it stands for, its limit, and the folder for its report and output."""
 
-    command: Sequence[str]
+    request: JudgeRequest
+    limit_s: float
     folder: Path
 
     @property
-    def options(self) -> str:
+    def lines(self) -> str:
         """Its part of the batch's file: one word per line, then an empty line. All runs share the baseline."""
-        own = self.command[1 + len(baseline_alone(self.command)) :]
-        words = [*own, "--report", str(self._report), "--output", str(self._log)]
+        words = [*self.request.options, "--report", str(self._report), "--output", str(self._log)]
         return "".join(f"{word}\n" for word in words) + "\n"
 
     @property
@@ -376,10 +310,12 @@ class _RunOfBatch:
     def _log(self) -> Path:
         return self.folder / "log"
 
-    def told(self) -> Reported | None:
+    def reported(self) -> Reported | None:
         """What the judge reported about it, if it came to an end for which the candidate is responsible."""
         lines = parse(self._report.read_text("utf-8", "replace")) if self._report.is_file() else []
         last = lines[-1] if lines else None
+        if last is None or last.t > self.limit_s:
+            return None
         if isinstance(last, End):
             code = 0 if last.ok else 1
         elif isinstance(last, Fault) and last.error == _NOT_UP:

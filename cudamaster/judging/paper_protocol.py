@@ -69,7 +69,7 @@ class PaperScore:
 
 def case(case: Case, lines: Sequence[Line]) -> PaperCase | None:
     """What a report's lines on a case have of it."""
-    told = first(Paper, lines)
-    if told is None:
+    means = first(Paper, lines)
+    if means is None:
         return None
-    return PaperCase(case.label, case.weight, told.baseline_us, told.candidate_us, told.largest_difference)
+    return PaperCase(case.label, case.weight, means.baseline_us, means.candidate_us, means.largest_difference)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 _NO_NUMBERS = {name: float(name) for name in ("nan", "inf", "-inf")}  # as the harness writes them
-_Number = Annotated[float, BeforeValidator(lambda told: _NO_NUMBERS.get(str(told), told))]
+_Number = Annotated[float, BeforeValidator(lambda value: _NO_NUMBERS.get(str(value), value))]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0)]
 Who = Literal["baseline", "candidate", "rival"]
@@ -42,8 +42,10 @@ class Begin(Line):
 
     @property
     def device(self) -> dict[str, str]:
-        """What is told of the device, by its names there."""
-        return {name: str(told) for name, told in (self.model_extra or {}).items() if name not in ("task", "precision")}
+        """What the harness says of the device, by its names there."""
+        return {
+            name: str(value) for name, value in (self.model_extra or {}).items() if name not in ("task", "precision")
+        }
 
 
 class Isolation(Line):
@@ -176,8 +178,8 @@ _Form = TypeVar("_Form", bound=Line)
 def read(text: str) -> Line | None:
     """One line of a report, None when it is cut, damaged or of no known form."""
     try:
-        told: Any = json.loads(text)
-        return _FORMS.validate_python(told)
+        fields: Any = json.loads(text)
+        return _FORMS.validate_python(fields)
     except (ValueError, RecursionError):  # json's and pydantic's errors are ValueErrors
         return None
 

@@ -17,7 +17,7 @@ from cudamaster.core.tool_logs import readable, summary
 from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
 from cudamaster.devices.protocol import Ran
 from cudamaster.judging import paper_protocol, report_lines
-from cudamaster.judging.failure_log import explain, most_telling
+from cudamaster.judging.failure_log import clearest_first, explain
 from cudamaster.judging.paper_protocol import PaperCase
 from cudamaster.judging.report_lines import (
     Begin,
@@ -215,7 +215,7 @@ def _overall(
     if not all(line.baseline_ok for line in of(Reference, lines)):
         return Status.FAULT, "the baseline's result is wrong after the candidate ran: memory was overwritten", ""
     if failed:
-        worst = next((v for v in failed if v.status is Status.FAULT), most_telling(failed)[0])
+        worst = next((v for v in failed if v.status is Status.FAULT), clearest_first(failed)[0])
         log = explain(verdicts, {case.label: case.values for case in cases})
         return worst.status or Status.WRONG, f"{worst.detail} (case {worst.label})", log
     return Status.CORRECT, f"{sum(v.skipped is None for v in verdicts)} cases right", ""
@@ -309,18 +309,18 @@ def _when(checks: Sequence[Check]) -> str:
     return f" (in call {', '.join(map(str, wrong))} of {len(checks)}, each on other inputs)"
 
 
-def _output(told: Output) -> OutputCheck:
+def _output(output: Output) -> OutputCheck:
     return OutputCheck(
-        name=told.name,
-        elements=told.elements,
-        oracle_elements=told.oracle_elements,
-        mismatches=told.mismatches,
-        worst_error=told.worst_error,
-        baseline_worst_error=told.baseline_worst_error,
-        bound=told.bound,
-        pattern=told.pattern,
-        width=told.width or None,
-        first=tuple(Mismatch(m.element, m.expected, m.got, m.allowed) for m in told.first),
+        name=output.name,
+        elements=output.elements,
+        oracle_elements=output.oracle_elements,
+        mismatches=output.mismatches,
+        worst_error=output.worst_error,
+        baseline_worst_error=output.baseline_worst_error,
+        bound=output.bound,
+        pattern=output.pattern,
+        width=output.width or None,
+        first=tuple(Mismatch(m.element, m.expected, m.got, m.allowed) for m in output.first),
     )
 
 

@@ -113,7 +113,7 @@ class Launch(_Counted):
     """One kernel launch, or `count` of them in a row that do the same.
 
     Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp.
-    `requests_of_warp` and `instructions_of_warp` tell how uneven the work is.
+    `requests_of_warp` and `instructions_of_warp` show how uneven the work is.
     """
 
     event: Literal["launch"] = "launch"

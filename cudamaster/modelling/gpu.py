@@ -79,7 +79,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the model sees it; `key` names its file, `sources` tells of each figure where it comes from.
+    """A GPU as the model sees it; `key` names its file, `sources` says where each figure comes from.
 
     `own` files are those of users: whatever name stands in one, nothing was measured of its figures here.
     """

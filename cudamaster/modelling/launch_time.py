@@ -140,7 +140,7 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
     assert occupancy is not None  # everything that it needs is there
     sms, blocks = int(gpu.figures.sms), asked.blocks
     warps = math.ceil(asked.threads / WARP)
-    # A block that does not fit is priced as if one did; `refused` tells of it.
+    # A block that does not fit is priced as if one did; `refused` says so.
     of_sm = max(1, occupancy.blocks)
     in_flight = min(blocks, of_sm * sms)
     resident = min(of_sm, math.ceil(blocks / sms)) * warps
@@ -158,9 +158,9 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
 
 def _instructions(launch: Launch, constants: Constants) -> float:
     """Warp instructions of the GPU in the launch."""
-    told = launch.instructions
-    simple = told.fma + told.fp32 + told.fp64 + told.integer + told.conversion + told.control + told.other
-    kept = told.special + told.matrix + told.shuffle + constants.slow_instructions * told.slow
+    mix = launch.instructions
+    simple = mix.fma + mix.fp32 + mix.fp64 + mix.integer + mix.conversion + mix.control + mix.other
+    kept = mix.special + mix.matrix + mix.shuffle + constants.slow_instructions * mix.slow
     return constants.instruction_scale * (simple + _memory_instructions(launch)) + kept + _beside(launch, constants)
 
 
@@ -177,7 +177,7 @@ def _memory_instructions(launch: Launch) -> float:
 
 def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dict[Part, float]:
     """Cycles of the busiest SM for the instructions of each kind."""
-    figures, told = gpu.figures, launch.instructions
+    figures, mix = gpu.figures, launch.instructions
     scale = constants.instruction_scale
     # An SM with fewer warps than schedulers leaves some of each unit idle.
     usable = shape.schedulers / figures.schedulers
@@ -185,18 +185,18 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
     def cycles(warp_instructions: float, lanes: float) -> float:
         return warp_instructions * WARP / (lanes * usable) * shape.busiest
 
-    slow = constants.slow_instructions * told.slow
+    slow = constants.slow_instructions * mix.slow
     arithmetic = (
-        cycles((told.fma + told.fp32) * scale + slow, figures.fp32_lanes)
-        + cycles(told.fp64 * scale, figures.fp64_lanes)
-        + cycles(told.integer * scale + _beside(launch, constants), figures.integer_lanes)
+        cycles((mix.fma + mix.fp32) * scale + slow, figures.fp32_lanes)
+        + cycles(mix.fp64 * scale, figures.fp64_lanes)
+        + cycles(mix.integer * scale + _beside(launch, constants), figures.integer_lanes)
     )
-    operations = told.matrix * _MATRIX_OPERATIONS
+    operations = mix.matrix * _MATRIX_OPERATIONS
     return {
         Part.ISSUE: _instructions(launch, constants) / shape.schedulers * shape.busiest,
         Part.ARITHMETIC: arithmetic,
-        Part.SPECIAL: cycles(told.special, figures.special_lanes),
-        Part.CONVERSION: cycles(told.conversion * scale, figures.conversion_lanes),
+        Part.SPECIAL: cycles(mix.special, figures.special_lanes),
+        Part.CONVERSION: cycles(mix.conversion * scale, figures.conversion_lanes),
         Part.MATRIX: operations / (figures.matrix_operations * usable) * shape.busiest,
     }
 

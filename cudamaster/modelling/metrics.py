@@ -1,7 +1,7 @@
 """The launches of a modelled call as profiles of kernels, under Nsight Compute's names: the same filter reads them.
 
 A throughput is the time that a unit needs over the time of the launch. What the model has no figure for is absent, such
-as stalls by reason and what the cycles of single warps would tell.
+as stalls by reason and what the cycles of single warps would show.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _kernel(name: str, pairs: Sequence[tuple[Launch, LaunchTime]], gpu: Gpu) -> 
 
 
 def _shape(launch: Launch, time: LaunchTime) -> dict[str, float]:
-    """How a launch lies on the GPU, as far as its counts say it: what a compiler did not tell is absent."""
+    """How a launch lies on the GPU, as far as its counts say; what a compiler did not report is absent."""
     found = {
         "launch__grid_size": float(math.prod(launch.grid)),
         "launch__block_size": float(math.prod(launch.block)),

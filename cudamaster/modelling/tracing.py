@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cudamaster.devices import cases as progress
 from cudamaster.devices.cpu.instructions import Code, code_of
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import plain_name
-from cudamaster.devices.protocol import Observing, Ran, worker_words
+from cudamaster.devices.protocol import Observing, Ran
 from cudamaster.modelling.counts import (
     CallCounts,
     Contention,
@@ -129,28 +130,30 @@ def trace(
     found: list[CallCounts | NoTrace] = []
     while len(found) < len(cases):
         left = cases[len(found) :]
-        command = [
-            str(judge),
-            *worker_words("candidate", [str(worker), "--inputs-only"]),
-            "--cases",
-            "none",
-            "--launches",
-        ]
-        command += ["--seed", str(seed), "--call-limit", f"{limit_s:g}"]
-        command += [word for label in left for word in ("--case", label)]
+        request = JudgeRequest(
+            judge=(str(judge),),
+            candidate=(str(worker), "--inputs-only"),
+            cases="none",
+            labels=tuple(left),
+            seed=seed,
+            call_limit_s=limit_s,
+            launches=True,
+        )
         with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
             report = Path(folder) / "report.jsonl"
 
-            def run(notes: BinaryIO, command: list[str] = command, report: Path = report, many: int = len(left)) -> Ran:
-                return device.run_observed(command, report, limit_s * many, notes)
+            def run(
+                notes: BinaryIO, request: JudgeRequest = request, report: Path = report, many: int = len(left)
+            ) -> Ran:
+                return device.run_observed(request, report, limit_s * many, notes)
 
             with progress.judging("counting for the model", report, len(left)):
                 counted = recorded(run, worker, left, wanted)
             skipped = _left_out(report)
-        told = iter(counted)
+        results = iter(counted)
         stopped = False
         for number in range(len(left)):
-            one = NoTrace(skipped[number]) if number in skipped else next(told)
+            one = NoTrace(skipped[number]) if number in skipped else next(results)
             if stopped:
                 break
             found.append(one)
@@ -240,8 +243,8 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     """The executor's own words, empty where it has none."""
     if expired:
         return "the traced call took too long"
-    told = [line for line in stderr.splitlines() if line.startswith("cuda device")]
-    return told[-1] if told else ""
+    faults = [line for line in stderr.splitlines() if line.startswith("cuda device")]
+    return faults[-1] if faults else ""
 
 
 def _code_of(worker: Path) -> Code:

@@ -87,7 +87,7 @@ class Modeller:
         """The modelled GPU in figures, on the `host` that executes kernels."""
         figures, limits = self._gpu.figures, self._gpu.limits
         capability = ".".join(map(str, self._gpu.compute_capability))
-        told = {
+        described = {
             "modelled GPU": f"{self._gpu.name}, compute capability {capability}",
             "SMs": f"{limits.sms} of {limits.threads} threads, {limits.registers} registers each",
             "clock": f"{figures.clock_mhz:g} MHz",
@@ -99,14 +99,14 @@ class Modeller:
         }
         name = f"CPU device with gpu-model {self.model.version} of an {self._gpu.label}"
         of_host = {name: figure for name, figure in host.figures.items() if name != "device"}
-        return replace(host, name=name, figures={**told, **of_host}, modelled=self.model)
+        return replace(host, name=name, figures={**described, **of_host}, modelled=self.model)
 
     @contextmanager
     def preparing(self, *candidates: Candidate) -> Iterator[None]:
         """Builds what counting `candidates` takes, beside what is done meanwhile."""
         with threads(1) as pool:
             for candidate in {one.id: one for one in candidates if one.id not in self._counts}.values():
-                # What is wrong with a build is told where it is counted.
+                # Whatever is wrong with a build is reported when it is counted.
                 pool.submit(self._builder.traced_worker, candidate)
             yield
 
@@ -170,8 +170,8 @@ def _case(
     if isinstance(candidate, str):
         return replace(bare, not_modelled=candidate)
     before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
-    told = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
-    return replace(bare, modelled=told, speed=modelled_speed(before.whole_us / after.whole_us, error))
+    modelled = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
+    return replace(bare, modelled=modelled, speed=modelled_speed(before.whole_us / after.whole_us, error))
 
 
 def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
@@ -237,13 +237,13 @@ def counter(builder: Builder, device: Device) -> Count:
             return dict.fromkeys(labels, f"its traced build failed, {build.detail}")
         found = tracing.trace(device, builder.judge(), build.worker, labels, wanted=wanted, seed=seed)
         cases = {case.label: case for case in card.cases}
-        told: dict[str, CallCounts | str] = {}
+        counts: dict[str, CallCounts | str] = {}
         for label, one in zip(labels, found, strict=True):
             if isinstance(one, tracing.NoTrace):
-                told[label] = one.reason
+                counts[label] = one.reason
             else:
                 least = card.floor_of(cases[label], precision)
-                told[label] = left_out(one, least["bytes_read"], least["bytes_written"]) or one
-        return told
+                counts[label] = left_out(one, least["bytes_read"], least["bytes_written"]) or one
+        return counts
 
     return count

@@ -96,13 +96,13 @@ def left_out(sampling: Sampling, models: Mapping[Role, Model]) -> tuple[str, ...
     """
     if sampling == Sampling():
         return ()
-    told = []
+    notes = []
     for model in dict.fromkeys(models.values()):
         options = model.left_out() if isinstance(model, LiteLLMModel) else ()
-        told += [f"{model.name} takes no {option.replace('_', ' ')}: it is left out." for option in options]
+        notes += [f"{model.name} takes no {option.replace('_', ' ')}: it is left out." for option in options]
         if isinstance(model, PlaybookModel):
-            told.append("The playbook is not a model: temperature and reasoning effort have no effect on it.")
-    return tuple(told)
+            notes.append("The playbook is not a model: temperature and reasoning effort have no effect on it.")
+    return tuple(notes)
 
 
 def unpriced(models: Mapping[Role, Model]) -> tuple[str, ...]:

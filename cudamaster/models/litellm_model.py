@@ -75,7 +75,7 @@ _CUT_BY = {
 _LONGEST_PAUSE_S = 120.0
 _NO_LIMIT_S = 1e6  # of a socket: LiteLLM takes none for ten minutes, and a system's clocks do not count much further
 _MOST_BYTES = 128 << 20  # of a reply, hundreds of times what a model writes
-_MOST_TOKENS = 10**12  # of a call; what a server tells beyond that is no number of tokens
+_MOST_TOKENS = 10**12  # of a call; a larger figure of a server is no number of tokens
 # Where Claude is served. It keeps what a prompt marks, and nothing else; others do it by themselves, or not at all.
 _MARKED_BY = {"anthropic", "bedrock", "bedrock_converse", "vertex_ai", "openrouter"}
 
@@ -344,14 +344,14 @@ def _countable(usage: object) -> dict[str, object]:
     if not isinstance(usage, dict):
         return {}
     return {
-        name: _whole(told) if name.endswith("_tokens") else _countable(told) if isinstance(told, dict) else told
-        for name, told in usage.items()
+        name: _whole(value) if name.endswith("_tokens") else _countable(value) if isinstance(value, dict) else value
+        for name, value in usage.items()
     }
 
 
-def _whole(told: Any) -> int | None:
+def _whole(value: Any) -> int | None:
     try:
-        return int(told) if float(told).is_integer() else None
+        return int(value) if float(value).is_integer() else None
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -397,12 +397,12 @@ def _retry_after_s(error: Exception) -> float | None:
     headers = getattr(error, "litellm_response_headers", None) or getattr(
         getattr(error, "response", None), "headers", None
     )
-    told = {str(name).lower(): str(value) for name, value in dict(headers or {}).items()}.get("retry-after", "")
+    header = {str(name).lower(): str(value) for name, value in dict(headers or {}).items()}.get("retry-after", "")
     try:
-        seconds = float(told)
+        seconds = float(header)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
         except (ValueError, OverflowError):
             return None
     return seconds if 0 < seconds < float("inf") else None
@@ -433,9 +433,9 @@ def _tokens(response: Any) -> tuple[int | None, int | None]:
     return prompt, completion if _is_count(completion) and (completion or not _text(response)) else None
 
 
-def _is_count(told: object) -> TypeGuard[int]:
+def _is_count(value: object) -> TypeGuard[int]:
     """Whether a server's number can be a token count: a negative one would refund a budget."""
-    return isinstance(told, int) and 0 <= told < _MOST_TOKENS
+    return isinstance(value, int) and 0 <= value < _MOST_TOKENS
 
 
 def _cached_tokens(response: Any, prompt: int | None) -> int | None:
@@ -572,8 +572,8 @@ def _said(error: Exception) -> str:
     """An error's message, without keys; its cause's message if LiteLLM's does not say the cause."""
     said = str(error)
     if _WORDLESS.search(said):
-        told = [str(getattr(each, "message", None) or each).strip() for each in _chain(error)]
-        said = next((text for text in reversed(told) if text), said)
+        messages = [str(getattr(each, "message", None) or each).strip() for each in _chain(error)]
+        said = next((text for text in reversed(messages) if text), said)
     return message_without_keys(said)
 
 

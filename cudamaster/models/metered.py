@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from cudamaster.core.values import Role
-from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Meter:
 
     def model(self, inner: Model) -> Model:
         """The same model, counted, and announced before each call."""
-        return _Metered(inner, self)
+        return AnsweredBy(inner.name, partial(self.ask, inner))
 
     def ask(self, inner: Model, request: Request) -> Reply:
         """Ask, and count what it cost."""
@@ -42,29 +46,12 @@ class Meter:
             calls=before.calls + 1,
             prompt_tokens=_sum(before.prompt_tokens, cost.prompt_tokens),
             completion_tokens=_sum(before.completion_tokens, cost.completion_tokens),
-            dollars=_sum_dollars(before.dollars, cost.dollars),
+            dollars=_sum(before.dollars, cost.dollars),
             seconds=before.seconds + cost.seconds,
             cached_tokens=_sum(before.cached_tokens, cost.cached_tokens),
         )
         return reply
 
 
-class _Metered:
-    def __init__(self, inner: Model, meter: Meter) -> None:
-        self._inner = inner
-        self._meter = meter
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def ask(self, request: Request) -> Reply:
-        return self._meter.ask(self._inner, request)
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _sum_dollars(a: float | None, b: float | None) -> float | None:
+def _sum(a: _Number | None, b: _Number | None) -> _Number | None:
     return None if a is None or b is None else a + b

@@ -90,6 +90,18 @@ class Model(Protocol):
         ...
 
 
+class AnsweredBy:
+    """A model of that name, whose requests a function answers."""
+
+    def __init__(self, name: str, answer: Callable[[Request], Reply]) -> None:
+        self.name = name
+        self._answer = answer
+
+    def ask(self, request: Request) -> Reply:
+        """The function's reply; raises what it raises."""
+        return self._answer(request)
+
+
 @runtime_checkable
 class TriesAgain(Protocol):
     """A model that waits for a server, and repeats a failing call after a pause.

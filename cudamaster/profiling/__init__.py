@@ -3,5 +3,5 @@
     ncu.profile --> Profile --> filter.findings --> Findings
 
 A profile that cannot be had is a `NoProfile` with its reason, and becomes Findings that say so: data, no exception. On
-a GPU they hold what can be told without counters (without_counters.py).
+a GPU they hold what is known without counters (without_counters.py).
 """

@@ -104,12 +104,12 @@ def limits(points: Sequence[Point]) -> Limits:
 
 def classes(points: Sequence[Point], thresholds: Thresholds) -> Mapping[str, Bottleneck | None]:
     """Class of every point by its name."""
-    told = {}
+    found = {}
     for one in points:
         values = {name: getattr(one, axis) for axis, name in thresholds.throughputs.items()}
         metrics = {name: value for name, value in values.items() if value is not None}
-        told[one.name] = classify(metrics, thresholds)
-    return told
+        found[one.name] = classify(metrics, thresholds)
+    return found
 
 
 def moves(

@@ -29,7 +29,7 @@ METRICS = (*_LIMITS.values(), _BLOCKS, _THREADS, _REGISTERS, _STATIC, _DYNAMIC, 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One kernel's longest launch. What this chip or ncu does not tell is None.
+    """One kernel's longest launch. What this chip or ncu does not report is None.
 
     Occupancies are in percent of the warps that an SM holds: what the launch leaves room for, and what was resident on
     average. `limited_by` names what lets no further block onto an SM. Spills are bytes that the code of a thread stores

@@ -20,7 +20,7 @@ from cudamaster.profiling.thresholds import DURATION, Thresholds
 
 
 def classify(metrics: Mapping[str, float], thresholds: Thresholds) -> Bottleneck | None:
-    """Class of a kernel from its throughputs, keyed by Nsight Compute's names; None where they do not tell."""
+    """Class of a kernel from its throughputs, keyed by Nsight Compute's names; None if they are not enough."""
     axes, limits = thresholds.axes, thresholds.thresholds
     compute = _high(metrics, thresholds, axes.compute, limits.compute)
     memory = (

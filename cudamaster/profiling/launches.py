@@ -2,22 +2,23 @@
 
 A candidate's worker makes one call at one case and prints its launches (bench/include/mskb/launches.h). Occupancy is
 calculated from them as NVIDIA's own calculator does it for compute capability 7.0 and later, and held against what the
-runtime says. Left out is what the launches do not tell: clusters, which can leave SMs unused, and named barriers.
+runtime says. It leaves out what the launches do not show: clusters, which can leave SMs unused, and named barriers.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cudamaster.devices.protocol import Ran, worker_words
+from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.protocol import Ran
 
 _PREFIX = "launch "
 # Registers are given to whole warps in units of this many, in each of the four partitions of an SM by itself.
@@ -127,23 +128,18 @@ class Occupancy:
         return self.blocks != self.calculated_blocks
 
 
-def harness_options(case: str) -> tuple[str, ...]:
-    """Options that make a judge have one call's launches printed by its candidate, at one case."""
-    return ("--cases", "none", "--case", case, "--launches")
-
-
 def record(
-    run: Callable[[Sequence[str], Path, float], Ran],
-    judge: Sequence[str],
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     case: str,
     limit_s: float = 120.0,
 ) -> CallLaunches | NoLaunches:
-    """The launches of a call at one case; `judge` is the judge's command without a candidate, `run` the device's."""
+    """The launches of a call at one case; `judge` names the judge and the baseline's worker, `run` is the device's."""
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
-        command = [*judge, *worker_words("candidate", [str(worker)]), *harness_options(case)]
-        ran = run(command, Path(folder) / "report.jsonl", limit_s)
+        asked = replace(judge, candidate=(str(worker),), cases="none", labels=(case,), launches=True)
+        ran = run(asked, Path(folder) / "report.jsonl", limit_s)
     if ran.expired:
         return NoLaunches(f"the call was stopped after {limit_s:g} s")
     if ran.exit_code != 0:

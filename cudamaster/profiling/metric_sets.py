@@ -1,9 +1,9 @@
 """Named sets of Nsight Compute metrics, and what a chip has of them.
 
 A set is a YAML file: under `metrics` each metric's name with a list of stand-ins, the names to try on a chip that does
-not list the metric itself; under `meanings`, if there is any, words for people. What a chip has is told by the text of
+not list the metric itself; under `meanings`, if there is any, words for people. What a chip has is in the text of
 `ncu --query-metrics --chip CHIP`, which lists base names: `dram__bytes_read` stands for `dram__bytes_read.sum` too.
-Whether a base name takes a certain suffix is not told there, and is seen when it is measured.
+It does not say whether a base name takes a certain suffix; only measuring shows that.
 
 A metric that a chip lacks is absent. It is never zero, and nothing else goes under its name: a stand-in is shown under
 its own.

@@ -1,11 +1,11 @@
-"""What is told of a candidate where the GPU's counters cannot be read: what needs none, marked as such.
+"""Findings of a candidate if the GPU's counters cannot be read: what needs no counters, marked as such.
 
     time on the device against the floor     measured, from the verdict
     launches and theoretical occupancy       asked of the runtime, and calculated (launches.py)
     registers, spills, stack                 from the compile log (ptxas.py)
     instruction mix                          from the machine code, static (sass.py)
 
-No class is told: that is the counters' alone. What cannot be had is left out and named.
+There is no class, since only counters give one. What is missing is left out and named.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cudamaster.core.values import CaseVerdict, Findings, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import architecture_for, is_of_harness, plain_name
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
@@ -32,7 +33,7 @@ _SHOWN = 4  # kernels, those that launch the most threads first
 
 @dataclass(frozen=True)
 class Sources:
-    """What there is to tell, or why there is not. `usages` and `mixes` may hold kernels of several architectures."""
+    """Sources of findings, or why one is missing. `usages` and `mixes` may hold kernels of several architectures."""
 
     launches: CallLaunches | NoLaunches
     mixes: tuple[InstructionMix, ...] | NoMix
@@ -51,16 +52,16 @@ class _Kernel:
 
 
 def look(
-    run: Callable[[Sequence[str], Path, float], Ran],
-    judge: Sequence[str],
+    run: Callable[[JudgeRequest, Path, float], Ran],
+    judge: JudgeRequest,
     worker: Path,
     *,
     case: str,
     compile_log: str,
     compute_capability: str | None,
 ) -> Sources:
-    """Ask and disassemble a candidate's worker. `judge` is the judge's command without a candidate, `run` the device's,
-    `compute_capability` the GPU's, e.g. "9.0"."""
+    """Ask and disassemble a candidate's worker. `judge` names the judge and the baseline's worker, `run` is the
+    device's, `compute_capability` the GPU's, e.g. "9.0"."""
     return Sources(
         launches=launches.record(run, judge, worker, case=case),
         mixes=sass.disassembled(worker),
@@ -72,7 +73,7 @@ def look(
 def usages(compile_log: str, compute_capability: str | None) -> Mapping[str, Usage]:
     """What ptxas says of each kernel that the GPU runs, by plain name: profiles know kernels by that alone.
 
-    Of a template's kernels it is the one that spills most. Empty where the log, or the GPU, does not tell.
+    Of a template's kernels it is the one that spills most. Empty if the log or the GPU does not say.
     """
     fitting = _fitting(ptxas.parse(compile_log), _capability(compute_capability))
     return {plain_name(each.symbol): each for each in sorted(fitting.values(), key=_spilled)}
@@ -181,8 +182,8 @@ def _notes(sources: Sources, kernels: Sequence[_Kernel]) -> Iterator[str]:
             yield f"The runtime says that an SM holds {held.blocks} of its blocks, not {held.calculated_blocks}."
     if isinstance(sources.launches, NoLaunches):
         yield f"No launches: {sources.launches.reason}."
-    elif (told := sum(launch.count for launch in sources.launches.launches)) < sources.launches.total:
-        yield f"Of {sources.launches.total} launches only {told} are told."
+    elif (listed := sum(launch.count for launch in sources.launches.launches)) < sources.launches.total:
+        yield f"Of {sources.launches.total} launches only {listed} are told."
     if isinstance(sources.mixes, NoMix):
         yield f"No instruction mix: {sources.mixes.reason}."
     elif any(kernel.mix is not None for kernel in kernels):

@@ -3,7 +3,7 @@
     times*.csv, baselines.json    times for the GPU model, and of the baselines alone
     report.json, vendor.json      times beside a kernel's or a library's, in turn with it
 
-A kernel is told by its text, the baseline by its task, and times of two GPUs are not compared. How far two times may be
+The text identifies a kernel, the task a baseline, and times of two GPUs are not compared. How far two times may be
 apart is by results/h200/timing.md:
 
 - ACROSS_RUNS of the time. S of one kernel differed by up to 3.3 % between runs that were started separately; in S, the
@@ -87,7 +87,7 @@ def of_folder(folder: Path) -> tuple[Disagreement, ...]:
         found += _of_report(folder / saved.FILE_NAME, texts)
         found += _of_vendor(folder / authorities.FILE_NAME, texts)
     except CudaMasterError:
-        pass  # told where it is read for what it says
+        pass  # loading the file for its content reports this
     return disagreements(found, texts)
 
 
@@ -133,13 +133,13 @@ def _of_report(path: Path, texts: _Texts) -> Iterator[Committed]:
 
 def _of_vendor(path: Path, texts: _Texts) -> Iterator[Committed]:
     """Our kernels, and the baseline beside them and beside the libraries."""
-    told = read_vendor(path) if path.is_file() else None
-    for record in told.records if told is not None and not told.emulated else ():
-        assert told is not None
+    report = read_vendor(path) if path.is_file() else None
+    for record in report.records if report is not None and not report.emulated else ():
+        assert report is not None
         kernel = None if record.kernel is None else texts.kernels.get(record.kernel, record.kernel)
         for side, contest in (("library", record.vendor), ("ours", record.ours)):
             for case in contest.cases if contest else ():
-                about = (f"{path.name}, {side}", told.about.get("device", ""), case.empty_us)
+                about = (f"{path.name}, {side}", report.about.get("device", ""), case.empty_us)
                 if case.against_us is not None:
                     yield Committed(record.task, record.precision, BASELINE, case.label, case.against_us, *about)
                 if side == "ours" and case.own_us is not None and kernel is not None:
@@ -158,23 +158,23 @@ def disagreements(found: Sequence[Committed], texts: _Texts | None = None) -> tu
     by_kernel: dict[tuple[str, str, str], dict[str, list[Committed]]] = defaultdict(lambda: defaultdict(list))
     for time in found:
         by_kernel[time.task, time.precision, time.kernel][time.case].append(time)
-    told = []
+    kernels = []
     for kernel, cases in by_kernel.items():
         apart = _apart(cases, known)
         if apart:
-            told.append(_disagreement(kernel, apart, known))
-    return tuple(sorted(told, key=lambda one: (-one.ratio, one.task, one.precision.value, one.kernel)))
+            kernels.append(_disagreement(kernel, apart, known))
+    return tuple(sorted(kernels, key=lambda one: (-one.ratio, one.task, one.precision.value, one.kernel)))
 
 
 def _apart(cases: Mapping[str, Sequence[Committed]], texts: _Texts) -> list[tuple[Committed, Committed]]:
     """For each case whose times disagree, the two that are furthest apart, the shorter first."""
-    told = []
+    found = []
     for times in cases.values():
         pairs = [sorted(pair, key=lambda time: time.us) for pair in combinations(times, 2)]
         far = [(low, high) for low, high in pairs if high.us - low.us > _may_differ_us(low, high, texts)]
         if far:
-            told.append(max(far, key=lambda pair: pair[1].us / pair[0].us))
-    return told
+            found.append(max(far, key=lambda pair: pair[1].us / pair[0].us))
+    return found
 
 
 def _may_differ_us(low: Committed, high: Committed, texts: _Texts) -> float:

@@ -47,10 +47,10 @@ def _cases(record: VendorRecord) -> tuple[AuthorityCase, ...]:
     if library is None:
         return ()
     ours = {case.label: case for case in kernel.cases} if kernel else {}
-    told = []
+    found = []
     for case in library.cases:
         own = ours.get(case.label)
-        told.append(
+        found.append(
             AuthorityCase(
                 label=case.label,
                 weight=case.weight,
@@ -63,4 +63,4 @@ def _cases(record: VendorRecord) -> tuple[AuthorityCase, ...]:
                 ours_speedup=own.speed.speedup if own and own.speed else None,
             )
         )
-    return tuple(told)
+    return tuple(found)

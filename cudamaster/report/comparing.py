@@ -108,9 +108,9 @@ def _one_search(report: Report) -> tuple[TaskResult, ...]:
     results = report.measured or report.emulated
     searches = {(run.hardware.name, run.model, run.configuration.described) for run in results}
     if len(searches) > 1:
-        told = "; ".join(sorted(" ".join(search) for search in searches))
+        names = "; ".join(sorted(" ".join(search) for search in searches))
         raise UsageError(
-            f"{_named(report)} holds results of {len(searches)} searches: {told}.",
+            f"{_named(report)} holds results of {len(searches)} searches: {names}.",
             "Give each side the results of one GPU, one model and one configuration.",
         )
     return results
@@ -133,11 +133,11 @@ def _step(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> Step:
         ratio = other.score / one.score
         interval = _of_ratio(one, other)
         change = _change(ratio, interval, _margin(run, run_after))
-        told = (
+        detail = (
             "" if run.card_hash == run_after.card_hash else "another task card",
             _said(one, other),
         )
-        why = "; ".join(part for part in told if part)
+        why = "; ".join(part for part in detail if part)
     return Step(run.task, run.precision, one, other, ratio, interval, change, why)
 
 
@@ -249,7 +249,7 @@ def _said(first: Held, second: Held) -> str:
 
 
 def _notes(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> tuple[str, ...]:
-    told = []
+    notes = []
     for what, one, other in (
         ("Model", first[0].model, second[0].model),
         ("Configuration", first[0].configuration.described, second[0].configuration.described),
@@ -260,8 +260,8 @@ def _notes(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> tuple[s
         ),
     ):
         if one != other:
-            told.append(f"{what}: {one or 'unknown'} in A, {other or 'unknown'} in B.")
-    return tuple(told)
+            notes.append(f"{what}: {one or 'unknown'} in A, {other or 'unknown'} in B.")
+    return tuple(notes)
 
 
 def _named(report: Report) -> str:

@@ -1,6 +1,6 @@
 """What a report knows: results of tasks as they were read, and what was wrong with what could not be read.
 
-Numbers made of several results are in `numbers`. What a folder does not tell is None; an unknown cost is never 0.
+Numbers made of several results are in `numbers`. What a folder does not hold is None; an unknown cost is never 0.
 Results of the CPU device are `emulated`: they say whether a kernel is correct, and no GPU measured their times, which
 may be `modelled` (then P has its mark and the model's known error beside it) or say nothing about a GPU at all, so they
 stand apart from measured ones in everything that is made of this.
@@ -88,7 +88,7 @@ class ClassLimits:
 
 @dataclass(frozen=True)
 class HardwareView:
-    """What a profile said of one kernel, the baseline or the best: its class and what that was told by.
+    """What a profile said of one kernel, the baseline or the best: its class and what that follows from.
 
     `metrics` is everything measured of the dominating CUDA kernel, by the paper's names and in their units; `units` are
     those. Without a profile `bottleneck` is None and `note` says why. `modelled`: it is a model's, of the CPU device.
@@ -293,7 +293,7 @@ class Authority:
 class Missing:
     """A task that is expected and has no result: of a suite that did not get to it, or damaged.
 
-    `emulated` says on which kind of device it is expected, None where nothing tells.
+    `emulated` says on which kind of device it is expected, None if that is unknown.
     """
 
     task: str
@@ -312,7 +312,7 @@ class Missing:
 class Problem:
     """Something that could not be read or has to be known: which path, what is wrong with it, what to do.
 
-    `serious` ones left a result out; the others are told beside results that are there.
+    `serious` ones left a result out; the others are shown beside the results.
     """
 
     path: str

@@ -1,6 +1,6 @@
 """How figures look: colours, sizes, axes, legends. On paper as in a page.
 
-Colours are near those of Okabe and Ito, which people tell apart however they see colour; whatever has a colour has a
+Colours are near those of Okabe and Ito, which people distinguish however they see colour; whatever has a colour has a
 marker, a line style or a name of its own too. A figure is as wide as a column of a paper, which is as wide as a phone.
 """
 
@@ -51,7 +51,7 @@ def style() -> Iterator[None]:
         }
     )  # fmt: skip
     with settings, warnings.catch_warnings():
-        # A name in a script that the font lacks is told by a box on paper; an SVG's reader has other fonts.
+        # On paper, a name in a script that the font lacks shows as boxes; an SVG's reader has other fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

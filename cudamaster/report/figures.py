@@ -117,10 +117,10 @@ def _of_setting(setting: Group, halves: Sequence[Group], name: str, suffix: str,
         yield Picture(f"over_floor{suffix}", "Time over the floor", caption, name, figure)
     if figure := class_figures.plane(results):
         limits = [view.limits for one in results for view in (one.before, one.after) if view and view.limits]
-        told = "; ".join(dict.fromkeys(limit.source for limit in limits))
+        sources = "; ".join(dict.fromkeys(limit.source for limit in limits))
         caption = (
             "The dominating kernel of each task, before and after, in percent of the unit's peak. The dashed lines are "
-            f"the limits of the classes ({told})."
+            f"the limits of the classes ({sources})."
         )
         yield Picture(f"bottlenecks{suffix}", "Bottlenecks and their limits", caption, name, figure)
     if figure := class_figures.by_category(setting):

@@ -32,12 +32,16 @@ from cudamaster.runs import digest
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import RunRecord, Settings, read_manifest
 from cudamaster.runs.spending import spent
-from cudamaster.runs.summary import AttemptAccount, Judgement, RoundAccount, RunAccount, State
+from cudamaster.runs.summary import AttemptSummary, RoundSummary, RunState, RunSummary, VerdictSummary
 from cudamaster.strategies import registry
 
-_PROGRESS = {State.FINISHED: Progress.FINISHED, State.RUNNING: Progress.RUNNING, State.STOPPED: Progress.STOPPED}
+_PROGRESS = {
+    RunState.FINISHED: Progress.FINISHED,
+    RunState.RUNNING: Progress.RUNNING,
+    RunState.STOPPED: Progress.STOPPED,
+}
 # What makes two runs of a strategy different searches; seeds make them repetitions.
-_TOLD = ("thresholds", "jump_factor", "jump_above", "sampling")
+_IN_NAME = ("thresholds", "jump_factor", "jump_above", "sampling")
 
 
 def result(path: Path, source: str) -> TaskResult | Missing:
@@ -45,13 +49,13 @@ def result(path: Path, source: str) -> TaskResult | Missing:
 
     `source` says how the folder was come by (TaskResult.source). Raises RunFolderError where the folder is damaged.
     """
-    account = read(path)
-    if account.best is None or (account.state is not State.FINISHED and not any(_judged(account))):
-        doing = f" ({account.stopped_at})" if account.stopped_at else ""
-        verb = "has not" if account.state is State.RUNNING else "was stopped before it had"
+    summary = read(path)
+    if summary.best is None or (summary.state is not RunState.FINISHED and not any(_judged(summary))):
+        doing = f" ({summary.stopped_at})" if summary.stopped_at else ""
+        verb = "has not" if summary.state is RunState.RUNNING else "was stopped before it had"
         why = f"{path} {verb} judged a kernel{doing}"
-        return Missing(account.task, account.precision, category(account.task), why, account.hardware.emulated)
-    return _Told(account, RunRecord(path, read_manifest(path)), source).result()
+        return Missing(summary.task, summary.precision, category(summary.task), why, summary.hardware.emulated)
+    return _FromSummary(summary, RunRecord(path, read_manifest(path)), source).result()
 
 
 def category(task: str) -> str:
@@ -86,7 +90,7 @@ def configuration(settings: Settings) -> Configuration:
     """How a run searched, in words and figures."""
     differing: dict[str, str] = {}
     for one in dataclasses.fields(Settings):
-        if one.name in _TOLD:
+        if one.name in _IN_NAME:
             default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
             if (value := getattr(settings, one.name)) != default:
                 differing[one.name] = str(digest.sampling(settings) if one.name == "sampling" else value)
@@ -137,92 +141,92 @@ def sizes(label: str) -> Mapping[str, float]:
     return found
 
 
-def _judged(account: RunAccount) -> Iterator[tuple[RoundAccount, AttemptAccount, Judgement]]:
+def _judged(summary: RunSummary) -> Iterator[tuple[RoundSummary, AttemptSummary, VerdictSummary]]:
     """The run's own kernels with their verdicts, in order. The baseline, returned as it is, does not count."""
-    for told in account.rounds:
-        for attempt in told.attempts:
-            if attempt.judgement is not None and attempt.candidate != account.baseline:
-                yield told, attempt, attempt.judgement
+    for done in summary.rounds:
+        for attempt in done.attempts:
+            if attempt.judgement is not None and attempt.candidate != summary.baseline:
+                yield done, attempt, attempt.judgement
 
 
-class _Told:
-    """Tells one run."""
+class _FromSummary:
+    """Makes the result of one run."""
 
-    def __init__(self, account: RunAccount, record: RunRecord, source: str) -> None:
-        self._account = account
+    def __init__(self, summary: RunSummary, record: RunRecord, source: str) -> None:
+        self._summary = summary
         self._record = record
         self._source = source
         self._thresholds: Thresholds = load_thresholds()
 
     def result(self) -> TaskResult:
-        account = self._account
+        summary = self._summary
         chosen = self._best()
-        said = about(account.task, self._record.manifest.card_hash)
-        last = next(reversed([judgement.status for _, _, judgement in _judged(account)]), None)
+        said = about(summary.task, self._record.manifest.card_hash)
+        last = next(reversed([judgement.status for _, _, judgement in _judged(summary)]), None)
         common = TaskResult(
             origin=str(self._record.path),
             source=self._source,
-            task=account.task,
+            task=summary.task,
             title=said.title,
             category=said.category,
-            precision=account.precision,
+            precision=summary.precision,
             # Without a modelled time of the baseline, P is by emulated times.
-            hardware=changed(account.hardware, modelled=account.modelled),
-            versions=account.versions,
-            started=account.started,
-            models=account.settings.models,
-            configuration=configuration(account.settings),
-            progress=_PROGRESS[account.state],
+            hardware=changed(summary.hardware, modelled=summary.modelled),
+            versions=summary.versions,
+            started=summary.started,
+            models=summary.settings.models,
+            configuration=configuration(summary.settings),
+            progress=_PROGRESS[summary.state],
             correct=False,
             improved=False,
             status=last,
             score=None,
             speed=None,
-            complete=account.baseline_judgement.complete if account.baseline_judgement else True,
+            complete=summary.baseline_judgement.complete if summary.baseline_judgement else True,
             cases=(),
             cost=self._cost(),
-            rounds=tuple(_round(told) for told in account.rounds),
-            stopped_at=account.stopped_at,
-            ended_early=account.note,
-            baseline=self._kernel(account.baseline),
-            before=self._view(account.baseline),
+            rounds=tuple(_round(done) for done in summary.rounds),
+            stopped_at=summary.stopped_at,
+            ended_early=summary.note,
+            baseline=self._kernel(summary.baseline),
+            before=self._view(summary.baseline),
             remarks=(*said.remarks, *self._remarks()),
             card_hash=self._record.manifest.card_hash,
         )
         return common if chosen is None else self._with_best(common, *chosen)
 
-    def _best(self) -> tuple[RoundAccount, AttemptAccount, Judgement] | None:
+    def _best(self) -> tuple[RoundSummary, AttemptSummary, VerdictSummary] | None:
         """The best correct kernel of the run's own: the one that the run holds for its best, where that is one."""
-        correct = [one for one in _judged(self._account) if one[2].status is Status.CORRECT]
-        best = self._account.best
+        correct = [one for one in _judged(self._summary) if one[2].status is Status.CORRECT]
+        best = self._summary.best
         if best is not None and best.improved:
             correct = [one for one in correct if one[1].candidate == best.candidate] or correct
 
-        def worth(one: tuple[RoundAccount, AttemptAccount, Judgement]) -> float:
+        def worth(one: tuple[RoundSummary, AttemptSummary, VerdictSummary]) -> float:
             return -math.inf if one[2].score is None else one[2].score
 
         return max(correct, key=worth, default=None)
 
     def _with_best(
-        self, common: TaskResult, told: RoundAccount, attempt: AttemptAccount, judgement: Judgement
+        self, common: TaskResult, done: RoundSummary, attempt: AttemptSummary, judgement: VerdictSummary
     ) -> TaskResult:
         best, baseline = self._kernel(attempt.candidate), common.baseline
         verdict = self._verdict(attempt.candidate, judgement.score)
-        authors = dict.fromkeys(call.model for call in told.calls if call.role in (Role.CODER, Role.DEBUG))
+        authors = dict.fromkeys(call.model for call in done.calls if call.role in (Role.CODER, Role.DEBUG))
         # Runs from before a P that lacks a case of the candidate's counted for none.
         whole = verdict is None or not verdict.lacking
         added, removed = digest.flags(baseline.command, attempt.command) if baseline else ((), ())
         return changed(
             common,
             correct=True,
-            improved=whole and self._account.best is not None and self._account.best.candidate == attempt.candidate,
+            improved=whole and self._summary.best is not None and self._summary.best.candidate == attempt.candidate,
             status=judgement.status,
             score=judgement.score if whole else None,
             speed=judgement.speed if whole else None,
             complete=judgement.complete,
             cases=tuple(case(one) for one in verdict.cases if one.sweep) if verdict else (),
-            idea=told.plan.idea if told.plan else None,
-            round=told.number,
+            idea=done.plan.idea if done.plan else None,
+            round=done.number,
             author=", ".join(authors) or None,
             best=best,
             diff=digest.difference(baseline.code, best.code) if baseline and best else "",
@@ -235,7 +239,7 @@ class _Told:
         )
 
     def _verdict(self, candidate: str, score: float | None) -> Verdict | None:
-        """The verdict that counts: the second one where scrutiny took its score."""
+        """The verdict that counts: the second one if the check of a jump took its score."""
         verdict, again = self._record.verdict(candidate), self._record.confirmation(candidate)
         return again if again is not None and again.score == score else verdict
 
@@ -248,12 +252,12 @@ class _Told:
         return None if findings is None else hardware_views.view(findings, self._thresholds)
 
     def _changes(self, candidate: str) -> tuple[MetricChange, ...]:
-        before, after = self._record.findings(self._account.baseline), self._record.findings(candidate)
+        before, after = self._record.findings(self._summary.baseline), self._record.findings(candidate)
         return () if before is None or after is None else hardware_views.changes(before, after, self._thresholds)
 
     def _cost(self) -> Cost:
         total, known = spent(self._record), bool(self._record.sessions)
-        usage = self._account.usage
+        usage = self._summary.usage
         return Cost(
             calls=total.calls,
             prompt_tokens=usage.prompt_tokens,
@@ -265,20 +269,20 @@ class _Told:
         )
 
     def _remarks(self) -> Iterator[str]:
-        account = self._account
-        if origin := digest.origin(account.settings):
+        summary = self._summary
+        if origin := digest.origin(summary.settings):
             yield f"replay: {origin}"
-        version = account.versions.get("cudamaster", "an unknown version")
+        version = summary.versions.get("cudamaster", "an unknown version")
         if version != cudamaster.__version__:
             yield f"other version: made by cudamaster {version}, read by {cudamaster.__version__}"
 
 
-def _round(told: RoundAccount) -> RoundResult:
+def _round(done: RoundSummary) -> RoundResult:
     return RoundResult(
-        number=told.number,
-        idea=told.plan.idea if told.plan else None,
-        status=told.status,
-        score=told.score,
-        accepted=bool(told.accepted),
-        best_score=told.best_score,
+        number=done.number,
+        idea=done.plan.idea if done.plan else None,
+        status=done.status,
+        score=done.score,
+        accepted=bool(done.accepted),
+        best_score=done.best_score,
     )

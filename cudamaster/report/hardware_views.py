@@ -14,7 +14,7 @@ _LIMITS = re.compile(r"compute ([\d.]+) %, DRAM ([\d.]+) %, memory ([\d.]+) % \(
 
 
 def view(findings: Findings, thresholds: Thresholds) -> HardwareView:
-    """The findings of one kernel; `thresholds` tell which metrics the throughputs are, and the metrics' units."""
+    """The findings of one kernel; `thresholds` say which metrics the throughputs are, and the metrics' units."""
     measured = {**findings.metrics, **findings.measured}
     axes = thresholds.axes
     throughputs = [measured.get(name) for name in (axes.compute, axes.dram, axes.memory)]

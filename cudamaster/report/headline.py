@@ -12,26 +12,26 @@ def headline(report: Report) -> tuple[str, ...]:
     """A sentence or two for each group, measured ones first."""
     order = list(Precision)
     found = sorted(groups(report), key=lambda group: (group.emulated, order.index(group.results[0].precision)))
-    told = [_measured(group) if not group.emulated else _emulated(group) for group in found]
-    if not told:
+    sentences = [_measured(group) if not group.emulated else _emulated(group) for group in found]
+    if not sentences:
         return (nothing(report),)
-    told += _without_results(report)
+    sentences += _without_results(report)
     if any("playbook" in result.models.values() for result in report.results):
-        told.append("The playbook is a library of hand-written kernels; it is no language model.")
-    return tuple(told)
+        sentences.append("The playbook is a library of hand-written kernels; it is no language model.")
+    return tuple(sentences)
 
 
 def _without_results(report: Report) -> list[str]:
     """A sentence for each precision of which a search lacks every task: no group's sentence counts those."""
-    told: dict[str, None] = {}
+    found: dict[str, None] = {}
     for group in groups(report, pooled=True):
         there = {run.precision for run in group.results}
         for precision in Precision:
             lost = sum(one.precision is precision for one in group.missing)
             if lost and precision not in there:
                 tasks = "1 task is" if lost == 1 else f"{lost} tasks are"
-                told[f"In {precision.value.upper()} {tasks} missing, and there is no result."] = None
-    return list(told)
+                found[f"In {precision.value.upper()} {tasks} missing, and there is no result."] = None
+    return list(found)
 
 
 def nothing(report: Report) -> str:
@@ -79,7 +79,7 @@ def _emulated(group: Group) -> str:
 def _why_no_speedups(group: Group) -> str:
     model = group.hardware.modelled
     if model is None:
-        return "Times are emulated there and say nothing about a GPU: there are no speedups to tell."
+        return "Times are emulated there and say nothing about a GPU: there are no speedups."
     return f"No GPU timed them: P is modelled ({model.described})."
 
 
@@ -90,23 +90,23 @@ def _of(number: int, group: Group) -> str:
 
 def _also(group: Group) -> str:
     """What qualifies a group's numbers."""
-    told = []
+    more = []
     wrong = sum(not typical(runs).correct for runs in by_task(group.results).values())
     if wrong and not group.emulated:
-        told.append(f"{wrong} without a correct kernel")
+        more.append(f"{wrong} without a correct kernel")
     if group.missing:
-        told.append(f"{len(group.missing)} missing")
+        more.append(f"{len(group.missing)} missing")
     elif group.tasks < group.of_benchmark:
-        told.append(f"the benchmark has {group.of_benchmark}")
+        more.append(f"the benchmark has {group.of_benchmark}")
     if group.partial:
-        told.append(f"{group.partial} partial")
+        more.append(f"{group.partial} partial")
     if group.incomplete:
-        told.append(f"{group.incomplete} without all sizes")
+        more.append(f"{group.incomplete} without all sizes")
     if group.repetitions > 1:
-        told.append(f"up to {group.repetitions} runs a task")
-    if not told:
+        more.append(f"up to {group.repetitions} runs a task")
+    if not more:
         return ""
-    text = ", ".join(told)
+    text = ", ".join(more)
     return f" {text[0].upper()}{text[1:]}."
 
 

@@ -1,6 +1,6 @@
 """Code and differences with syntax colours, as lines of HTML that a style sheet colours.
 
-Colours stand in one-letter elements, and only where they tell something: a report holds a hundred kernels.
+Colours stand in one-letter elements, and only where they help: a report holds a hundred kernels.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def difference(diff: str, before: str, after: str) -> Markup:
     Lines that are not what the texts have there, or are of no hunk, stay without colours.
     """
     old, new = _Text(before), _Text(after)
-    told: list[Markup] = []
+    coloured: list[Markup] = []
     for line in shown(diff).split("\n"):
         if hunk := _HUNK.match(line):
             old.at, new.at = int(hunk[1]) - 1, int(hunk[2]) - 1
-            told.append(Markup('<b class="at">{}</b>').format(line))
+            coloured.append(Markup('<b class="at">{}</b>').format(line))
         elif line.startswith("-"):
-            told.append(Markup('<b class="del">-{}</b>').format(old.next(line[1:])))
+            coloured.append(Markup('<b class="del">-{}</b>').format(old.next(line[1:])))
         elif line.startswith("+"):
-            told.append(Markup('<b class="add">+{}</b>').format(new.next(line[1:])))
+            coloured.append(Markup('<b class="add">+{}</b>').format(new.next(line[1:])))
         else:
             old.next(line[1:])
-            told.append(Markup("<b>{}{}</b>").format(line[:1], new.next(line[1:])))
-    return Markup().join(told)
+            coloured.append(Markup("<b>{}{}</b>").format(line[:1], new.next(line[1:])))
+    return Markup().join(coloured)
 
 
 def shown(text: str) -> str:
@@ -57,14 +57,14 @@ def lines(text: str) -> list[Markup]:
     plain = shown(text)
     if len(plain) > _LONGEST:
         return [escape(line) for line in plain.split("\n")]
-    told: list[list[Markup]] = [[]]
+    found: list[list[Markup]] = [[]]
     for kind, value in _tokens(plain):
         for number, part in enumerate(value.split("\n")):
             if number:
-                told.append([])
+                found.append([])
             if part:
-                told[-1].append(Markup("<i class={}>{}</i>").format(kind, part) if kind else escape(part))
-    return [Markup().join(line) for line in told]
+                found[-1].append(Markup("<i class={}>{}</i>").format(kind, part) if kind else escape(part))
+    return [Markup().join(line) for line in found]
 
 
 class _Text:
@@ -105,7 +105,7 @@ def _lexer() -> Lexer:
 
 
 def _class(token: str) -> str:
-    """One letter for what a reader tells apart: comments, directives, words of the language, types, numbers, texts."""
+    """One letter for each kind of token: comments, directives, words of the language, types, numbers, texts."""
     kinds = {
         "Token.Comment.Preproc": "p",
         "Token.Comment": "c",

@@ -47,7 +47,7 @@ def inline(figure: Figure, name: str, described: str) -> Markup:
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _XLINK)
     text = ElementTree.tostring(root, encoding="unicode")
-    # HTML knows SVG without being told its address.
+    # HTML knows SVG without its address.
     text = (
         text.replace(f' xmlns="{_SVG}"', "").replace(f' xmlns:xlink="{_XLINK}"', "").replace(" xlink:href=", " href=")
     )

@@ -159,7 +159,7 @@ def result(path: Path, source: str) -> TaskResult:
         started=run.started,
         models=settings.models,
         configuration=_configuration(settings),
-        # Only a finished run was kept on purpose; of a run folder nothing else tells in any format.
+        # Only finished runs were kept on purpose, and nothing else in a run folder shows that in every format.
         progress=Progress.FINISHED if source == "kept" or (path / "summary.json").exists() else Progress.STOPPED,
         correct=own,
         improved=own and whole,

@@ -36,7 +36,7 @@ class _Bound:
     """What bounds a kernel, or that it was not profiled; the throughputs that decided it, and their source."""
 
     kernel: str
-    told: str
+    by: str
     source: str
     shares: tuple[tuple[str, float], ...] = ()
 
@@ -163,15 +163,15 @@ def _bound(kernel: str, view: HardwareView | None) -> _Bound:
     return _Bound(kernel, view.bottleneck.value, share + plain(view.note) + by, tuple(shares))
 
 
-def begun(told: RoundResult) -> bool:
+def begun(done: RoundResult) -> bool:
     """Whether a round has an idea or a kernel: where a model has no further idea, the search ends in one without."""
-    return told.idea is not None or told.status is not None
+    return done.idea is not None or done.status is not None
 
 
-def _step(told: RoundResult, why: str) -> _Step:
-    status = "not judged" if told.status is None else told.status.value.replace("_", " ")
-    taken = "the new best" if told.accepted else "not kept"
-    return _Step(told, f"P = {figure(told.score)}, {taken}" if told.score is not None else f"{status}, {taken}", why)
+def _step(done: RoundResult, why: str) -> _Step:
+    status = "not judged" if done.status is None else done.status.value.replace("_", " ")
+    taken = "the new best" if done.accepted else "not kept"
+    return _Step(done, f"P = {figure(done.score)}, {taken}" if done.score is not None else f"{status}, {taken}", why)
 
 
 class _Whys:
@@ -180,7 +180,7 @@ class _Whys:
     def __init__(self) -> None:
         self._known: dict[tuple[str, Precision], dict[str, str]] = {}
 
-    def of(self, result: TaskResult, told: RoundResult) -> str:
+    def of(self, result: TaskResult, done: RoundResult) -> str:
         """Why a round's idea should help; empty if the idea is not from the playbook, or no longer in it."""
         key = (result.task, result.precision)
         if PLAYBOOK not in result.models.values():
@@ -191,7 +191,7 @@ class _Whys:
             except CudaMasterError:  # a task that it has nothing for
                 steps = ()
             self._known[key] = {step.idea: step.why for step in steps}
-        return self._known[key].get(told.idea or "", "")
+        return self._known[key].get(done.idea or "", "")
 
 
 def plain(text: str) -> str:

@@ -120,7 +120,7 @@ class _Reading:
     def _single(self, path: Path, source: str) -> TaskResult | None:
         """A run folder, or one that is kept on purpose; None where it has no result."""
         try:
-            told = _read(path, source)
+            result = _read(path, source)
         except CudaMasterError as error:
             self.problem(path, error.reason, error.fix)
             return None
@@ -128,23 +128,23 @@ class _Reading:
             # A record with right hashes that makes no sense, e.g. written by a program of somebody else's.
             self.problem(path, f"{path} makes no sense: {error}.", "Restore it from a copy, or leave it out.")
             return None
-        if isinstance(told, Missing):
-            self.missing.append(told)
-            self.problem(path, f"{told.why}.", f"Wait where it still goes on; else optimize --resume {path}")
+        if isinstance(result, Missing):
+            self.missing.append(result)
+            self.problem(path, f"{result.why}.", f"Wait where it still goes on; else optimize --resume {path}")
             return None
-        if told.progress is not Progress.FINISHED:
-            doing = f" while {told.stopped_at}" if told.stopped_at else ""
-            how = "still goes on" if told.progress is Progress.RUNNING else f"was stopped{doing}"
+        if result.progress is not Progress.FINISHED:
+            doing = f" while {result.stopped_at}" if result.stopped_at else ""
+            how = "still goes on" if result.progress is Progress.RUNNING else f"was stopped{doing}"
             self.problem(
                 path,
                 f"{path} is partial: it {how}; it counts with what it has so far.",
-                "Wait for it." if told.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
+                "Wait for it." if result.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
-        if told.task not in self._benchmark:
-            told = _told_apart(told)
-        self._keep(told, live=told.source != "kept")
-        return told
+        if result.task not in self._benchmark:
+            result = _marked_apart(result)
+        self._keep(result, live=result.source != "kept")
+        return result
 
     def _keep(self, result: TaskResult, *, live: bool) -> None:
         """A result, unless it is there already: a report, kept folders and the runs that made both hold the same.
@@ -167,13 +167,13 @@ class _Reading:
             if saved.is_report(path):
                 self._saved(saved.read(path))
                 return
-            told = authorities.load(path)
+            vendors = authorities.load(path)
         except CudaMasterError as error:
             self.problem(path, error.reason, error.fix)
             return
-        if not told:
+        if not vendors:
             self.problem(path, f"{path} is emulated or empty, so it says nothing about a library.", "", serious=False)
-        self._measured(told)
+        self._measured(vendors)
 
     def _tables(self, path: Path) -> None:
         """Tables of times beside each other in a folder, where they disagree."""
@@ -216,14 +216,14 @@ class _Reading:
                 continue
             self._seen.add(folder.resolve())
             before, problems = len(self.missing), len(self.problems)
-            told = self._single(folder, "suite") if folder.is_dir() else None
-            if told is None and len(self.missing) == before:
+            single = self._single(folder, "suite") if folder.is_dir() else None
+            if single is None and len(self.missing) == before:
                 self.missing.append(_not_there(path, entry, emulated, begun=folder.is_dir()))
             if entry.state is State.FAILED:
                 if len(self.missing) > before:  # that it had no kernel yet goes without saying
                     del self.problems[problems:]
                 what = f"{folder} failed: {' '.join((entry.error or 'no reason is kept').split())}"
-                self.problem(folder, what, f"Try it again: suite --resume {path}", serious=told is None)
+                self.problem(folder, what, f"Try it again: suite --resume {path}", serious=single is None)
 
 
 def _which(result: TaskResult) -> tuple[str, str, str, str]:
@@ -263,15 +263,15 @@ def _not_there(path: Path, entry: Entry, emulated: bool | None, *, begun: bool) 
 def _still_missing(missing: Sequence[Missing], results: Sequence[TaskResult]) -> tuple[Missing, ...]:
     """Each task once, unless another folder has it."""
     there = {(result.name, result.emulated) for result in results}
-    told: dict[tuple[str, bool | None], Missing] = {}
+    left: dict[tuple[str, bool | None], Missing] = {}
     for one in missing:
         kinds = (True, False) if one.emulated is None else (one.emulated,)
         if not any((one.name, kind) in there for kind in kinds):
-            told.setdefault((one.name, one.emulated), one)
-    return tuple(sorted(told.values(), key=lambda one: one.name))
+            left.setdefault((one.name, one.emulated), one)
+    return tuple(sorted(left.values(), key=lambda one: one.name))
 
 
-def _told_apart(result: TaskResult) -> TaskResult:
+def _marked_apart(result: TaskResult) -> TaskResult:
     """The result of a user's own task as one of another configuration: it has no part in the benchmark's numbers."""
     described = f"{result.configuration.described}, tasks of one's own"
     return changed(result, configuration=changed(result.configuration, described=described))
@@ -283,12 +283,12 @@ def _unusual(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
     for result in results:
         for remark in result.remarks:
             folders.setdefault(remark, []).append(result.origin)
-    told = []
+    found = []
     for remark, origins in folders.items():
         others = f" and {len(origins) - _NAMED} more" if len(origins) > _NAMED else ""
         what = f"{remark[:1].upper()}{remark[1:]}: {', '.join(origins[:_NAMED])}{others}."
-        told.append(Problem(origins[0], what, "", serious=False))
-    return tuple(told)
+        found.append(Problem(origins[0], what, "", serious=False))
+    return tuple(found)
 
 
 def _numbered(results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:
@@ -306,19 +306,19 @@ def _numbered(results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:
 
 def _mixed(results: Sequence[TaskResult]) -> tuple[Problem, ...]:
     """What has to be known of results that do not belong together."""
-    told = []
+    found = []
     gpus = Counter(result.hardware.name for result in results if not result.emulated)
     if len(gpus) > 1:
         names = ", ".join(f"{count} on {name}" for name, count in gpus.items())
-        told.append(Problem("", f"Results of {len(gpus)} GPUs: {names}. Each has its own numbers.", "", serious=False))
+        found.append(Problem("", f"Results of {len(gpus)} GPUs: {names}. Each has its own numbers.", "", serious=False))
     emulated = sum(result.emulated for result in results)
     if emulated and emulated < len(results):
         what = f"{emulated} of {len(results)} results are of the CPU device, emulated or modelled: they stand apart."
-        told.append(Problem("", what, "", serious=False))
+        found.append(Problem("", what, "", serious=False))
     for name in gpus:
         for figure in ("driver", "CUDA toolkit"):
             had = {result.hardware.figures.get(figure, "unknown") for result in results if result.hardware.name == name}
             if len(had) > 1:
                 what = f"Results on {name} are of several versions of {figure}: {', '.join(sorted(had))}."
-                told.append(Problem("", what, "", serious=False))
-    return tuple(told)
+                found.append(Problem("", what, "", serious=False))
+    return tuple(found)

@@ -164,10 +164,10 @@ def typical(runs: Sequence[TaskResult]) -> TaskResult:
 
 def by_task(results: Sequence[TaskResult]) -> dict[str, tuple[TaskResult, ...]]:
     """Runs of each task and precision, by its name."""
-    told: dict[str, list[TaskResult]] = {}
+    found: dict[str, list[TaskResult]] = {}
     for result in results:
-        told.setdefault(result.name, []).append(result)
-    return {name: tuple(sorted(runs, key=lambda run: run.repetition)) for name, runs in told.items()}
+        found.setdefault(result.name, []).append(result)
+    return {name: tuple(sorted(runs, key=lambda run: run.repetition)) for name, runs in found.items()}
 
 
 def exceeds(result: TaskResult, tau: float) -> bool:
@@ -327,5 +327,5 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
 
 
 def _is_own(report: Report, task: str) -> bool:
-    """Whether a task is a user's own. A report without a benchmark cannot tell."""
+    """Whether a task is a user's own. A report without a benchmark does not know."""
     return bool(report.benchmark) and task not in report.benchmark

@@ -208,8 +208,8 @@ def _searches(drawn: Sequence[figures.Picture], part: _Part, shown: size_plots.R
 
 def _scores(results: Sequence[TaskResult]) -> tuple[tuple[str, str], ...]:
     """P of a task in each precision; of repeated runs the typical one's."""
-    told = {runs[0].precision: tables.score(typical(runs)) for runs in by_task(results).values()}
-    return tuple((precision.value.upper(), told[precision]) for precision in Precision if precision in told)
+    scores = {runs[0].precision: tables.score(typical(runs)) for runs in by_task(results).values()}
+    return tuple((precision.value.upper(), scores[precision]) for precision in Precision if precision in scores)
 
 
 def _part(report: Report, shown: size_plots.Reach) -> _Part:
@@ -224,12 +224,12 @@ def _part(report: Report, shown: size_plots.Reach) -> _Part:
         ),
     )  # fmt: skip
     # Of repeated runs the typical one shows its kernel: ten runs of everything would be 30 MB of code.
-    told = {id(typical(runs)) for group in pooled for runs in by_task(group.results).values()}
+    typicals = {id(typical(runs)) for group in pooled for runs in by_task(group.results).values()}
     entries = []
     for number, result in enumerate(ordered, 1):
         key = (result.hardware.name, result.model, result.configuration.described)
         repeated = repetitions[key] > 1
-        entries.append(_entry(result, number, names[key], shown, repeated=repeated, with_code=id(result) in told))
+        entries.append(_entry(result, number, names[key], shown, repeated=repeated, with_code=id(result) in typicals))
     # Of several searches each says what it lacks, which another one may have.
     if len(pooled) > 1:
         missing = [_Lost(one, names[settings.key(group)]) for group in pooled for one in group.missing]

@@ -12,8 +12,8 @@ from cudamaster.report.numbers import Group, by_task, groups
 def names(settings: Sequence[Group]) -> list[str]:
     """Each group's model, configuration and GPU, as far as these differ; empty if nothing differs."""
     parts = [(group.model, group.configuration.described, group.hardware.name) for group in settings]
-    telling = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
-    return [", ".join(part for part, tells in zip(one, telling, strict=True) if tells) for one in parts]
+    differ = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
+    return [", ".join(part for part, differs in zip(one, differ, strict=True) if differs) for one in parts]
 
 
 def key(group: Group) -> tuple[str, str, str]:
@@ -23,11 +23,11 @@ def key(group: Group) -> tuple[str, str, str]:
 
 def halves(report: Report) -> list[list[Group]]:
     """The measured groups of each precision, by setting; FP32 first."""
-    told: dict[tuple[str, str, str], list[Group]] = {}
+    found: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups(report):
         if not group.emulated:
-            told.setdefault(key(group), []).append(group)
-    return [sorted(setting, key=lambda group: str(group.precision), reverse=True) for setting in told.values()]
+            found.setdefault(key(group), []).append(group)
+    return [sorted(setting, key=lambda group: str(group.precision), reverse=True) for setting in found.values()]
 
 
 def title(report: Report) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cudamaster.core.values import Precision
 from cudamaster.report.data import CaseResult, TaskResult
 
-FEWEST_TICKS = 3  # of an axis that tells how far apart two heights are
+FEWEST_TICKS = 3  # of an axis that shows how far apart two heights are
 _OUTERMOST = 0.02  # of all speedups, on either side
 
 
@@ -41,7 +41,7 @@ class Dot:
     y: float
     low: float | None
     high: float | None
-    told: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ def _plot(
     def dot(case: CaseResult) -> Dot:
         assert case.speedup is not None
         known = case.interval is not None and case.interval.low > 0 and math.isfinite(case.interval.high)
-        told = f"{case.label}: {case.speedup:.2f}"
+        label = f"{case.label}: {case.speedup:.2f}"
         if case.interval is None or not known:
-            return Dot(x(case), y(case.speedup), None, None, told)
-        told += f" ({case.interval.low:.2f} to {case.interval.high:.2f})"
-        return Dot(x(case), y(case.speedup), y(case.interval.low), y(case.interval.high), told)
+            return Dot(x(case), y(case.speedup), None, None, label)
+        label += f" ({case.interval.low:.2f} to {case.interval.high:.2f})"
+        return Dot(x(case), y(case.speedup), y(case.interval.low), y(case.interval.high), label)
 
     lines = tuple(Line(result.precision, tuple(dot(case) for case in timed)) for result, timed in drawn)
     _, heaviest = drawn[0]

@@ -218,13 +218,13 @@ def _contest(panel: Axes, one: Authority) -> list[float]:
         "library": [case.speedup for case in cases],
         "floor": [case.baseline_us / case.floor_us if case.baseline_us and case.floor_us else None for case in cases],
     }
-    told = []
+    drawn = []
     for (name, speedups), (colour, marker, dash) in zip(reached.items(), _CONTENDERS.values(), strict=True):
         known = [(case.weight, value) for case, value in zip(cases, speedups, strict=True) if value is not None]
         weights, values = [weight for weight, _ in known], [value for _, value in known]
         panel.plot(weights, values, color=colour, marker=marker, markersize=3, linestyle=dash, linewidth=1, label=name)
-        told += values
-    return told
+        drawn += values
+    return drawn
 
 
 def _precisions(results: Sequence[TaskResult]) -> list[tuple[str, str, str]]:

@@ -17,7 +17,7 @@ from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
 from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
-from cudamaster.runs.summary import TOLD_IN_PERCENT, change
+from cudamaster.runs.summary import SHOWN_IN_PERCENT, change
 
 UNKNOWN = "unknown"
 NONE = "-"
@@ -39,14 +39,14 @@ def overview(report: Report) -> tuple[Table, ...]:
 
     A modelled P is in no threshold and no spread either: those are of measured times alone.
     """
-    told: list[Table] = []
+    made: list[Table] = []
     for hardware, here in _by_hardware(report):
         emulated = here[0].emulated
-        told.append(_success(hardware, here, emulated=emulated))
+        made.append(_success(hardware, here, emulated=emulated))
         if not emulated:
-            told.append(_spreads(hardware, here))
-        told.append(_costs(hardware, here, emulated=emulated))
-    return tuple(told)
+            made.append(_spreads(hardware, here))
+        made.append(_costs(hardware, here, emulated=emulated))
+    return tuple(made)
 
 
 def classes(report: Report) -> tuple[Table, ...]:
@@ -54,17 +54,17 @@ def classes(report: Report) -> tuple[Table, ...]:
 
     Modelled classes are left out.
     """
-    told: list[Table] = []
+    made: list[Table] = []
     for group in groups(report, pooled=True):
         if group.emulated:
             continue
         if group.classes.by_category:
-            told.append(_by_category(group))
+            made.append(_by_category(group))
         if group.classes.migrations:
-            told.append(_migrations(group))
+            made.append(_migrations(group))
         if group.classes.metrics:
-            told.append(_metrics(group))
-    return tuple(told)
+            made.append(_metrics(group))
+    return tuple(made)
 
 
 def tasks(report: Report) -> tuple[Table, ...]:
@@ -87,8 +87,8 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     columns = ["task", p, "interval", "status", "best idea", "class", "of floor", *(["made by"] if several else [])]
     rows = []
     for run in in_order:
-        told = run.name if counted[id(run)] == 1 else f"{run.name} ({counted[id(run)]} runs)"
-        row = [told, score(run), _interval(run.speed.interval if run.speed else None), _status(run), run.idea or NONE]
+        name = run.name if counted[id(run)] == 1 else f"{run.name} ({counted[id(run)]} runs)"
+        row = [name, score(run), _interval(run.speed.interval if run.speed else None), _status(run), run.idea or NONE]
         row += [_class(run.before, run.before if run.kept_baseline else run.after), _over_floor(run)]
         rows.append((*row, *([f"{run.model}; {run.configuration.described}"] if several else [])))
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
@@ -140,7 +140,7 @@ def authorities(report: Report) -> Table | None:
     return Table("Against the authorities", note, columns, tuple(rows), ("P of the library", "P of ours", "interval"))
 
 
-def steps(told: Steps) -> Table:
+def steps(compared: Steps) -> Table:
     """A comparison, task by task: what got worse first."""
     order = ["slower", "faster", "unsure", "same"]
     rows = [
@@ -153,7 +153,9 @@ def steps(told: Steps) -> Table:
             _interval(step.interval),
             step.why,
         )
-        for step in sorted(told.steps, key=lambda step: (order.index(step.change.value), step.ratio or 1.0, step.task))
+        for step in sorted(
+            compared.steps, key=lambda step: (order.index(step.change.value), step.ratio or 1.0, step.task)
+        )
     ]
     columns = ("task", "B is", "P of A", "P of B", "B/A", "interval", "")
     return Table("Tasks", "", columns, tuple(rows), ("P of A", "P of B", "B/A", "interval"))
@@ -190,13 +192,13 @@ def _searches(results: Sequence[TaskResult]) -> list[list[TaskResult]]:
 
 
 class _Lines:
-    """What the lines of a table begin with: model and configuration where they differ, else they are told once."""
+    """What the lines of a table begin with: model and configuration if they differ; otherwise they are shown once."""
 
     def __init__(self, here: Sequence[Group]) -> None:
         self._models = len({group.model for group in here}) > 1
         self._configurations = len({group.configuration.described for group in here}) > 1
-        told = (("model", self._models), ("configuration", self._configurations), ("precision", True))
-        self.columns = tuple(name for name, differs in told if differs)
+        differing = (("model", self._models), ("configuration", self._configurations), ("precision", True))
+        self.columns = tuple(name for name, differs in differing if differs)
         same = [] if self._models else [here[0].model]
         same += [] if self._configurations else [here[0].configuration.described]
         self.note = f"{'; '.join(same)}. " if same else ""
@@ -298,16 +300,16 @@ def _migrations(group: Group) -> Table:
 
 def _metrics(group: Group) -> Table:
     rows = []
-    for told in sorted(group.classes.metrics, key=lambda told: (told.bottleneck.value, -told.mean)):
+    for metric in sorted(group.classes.metrics, key=lambda metric: (metric.bottleneck.value, -metric.mean)):
         # A spread of what is beyond any percentage is none either.
-        wide = told.deviation is None or told.mean > TOLD_IN_PERCENT or told.deviation > TOLD_IN_PERCENT
-        deviation = NONE if wide else f"{told.deviation:.0%}"
-        quartiles = f"{change(told.lower_quartile)} to {change(told.upper_quartile)}"
-        row = (told.bottleneck.value, told.metric, str(told.tasks), change(told.mean), deviation)
-        rows.append((*row, change(told.median), quartiles))
+        wide = metric.deviation is None or metric.mean > SHOWN_IN_PERCENT or metric.deviation > SHOWN_IN_PERCENT
+        deviation = NONE if wide else f"{metric.deviation:.0%}"
+        quartiles = f"{change(metric.lower_quartile)} to {change(metric.upper_quartile)}"
+        row = (metric.bottleneck.value, metric.metric, str(metric.tasks), change(metric.mean), deviation)
+        rows.append((*row, change(metric.median), quartiles))
     columns = ("class before", "metric", "tasks", "mean", "deviation", "median", "quartiles")
     title = f"Relative changes of metrics, {_described(group)}"
-    beyond = any(told.mean > TOLD_IN_PERCENT for told in group.classes.metrics)
+    beyond = any(metric.mean > SHOWN_IN_PERCENT for metric in group.classes.metrics)
     note = "Above tenfold, the value before was close to nothing, so no percentage is given" if beyond else ""
     return Table(title, note, columns, tuple(rows), columns[2:])
 
@@ -323,21 +325,21 @@ def _share(point: Point) -> str:
 
 
 def _incomplete(group: Group) -> str:
-    told = []
+    parts = []
     if group.missing:
-        told.append(f"{len(group.missing)} missing")
+        parts.append(f"{len(group.missing)} missing")
     if group.partial:
-        told.append(f"{group.partial} partial")
+        parts.append(f"{group.partial} partial")
     if group.incomplete:
-        told.append(f"{group.incomplete} without all sizes")
-    return ", ".join(told) or NONE
+        parts.append(f"{group.incomplete} without all sizes")
+    return ", ".join(parts) or NONE
 
 
 def _average(cost: Average, digits: int) -> str:
     if cost.mean is None:
         return UNKNOWN
-    told = f"{cost.mean:,.{digits}f}"
-    return told if cost.known == cost.of else f"{told} (of {cost.known}, {UNKNOWN} of {cost.of - cost.known})"
+    mean = f"{cost.mean:,.{digits}f}"
+    return mean if cost.known == cost.of else f"{mean} (of {cost.known}, {UNKNOWN} of {cost.of - cost.known})"
 
 
 def _interval(interval: Interval | None) -> str:
@@ -349,13 +351,13 @@ def _interval(interval: Interval | None) -> str:
 def _status(run: TaskResult) -> str:
     if run.status is None:
         return "no kernel"
-    told = run.status.value.replace("_", " ")
+    status = run.status.value.replace("_", " ")
     if run.correct and not run.improved and run.progress.value == "finished":
-        told += ", baseline kept"
+        status += ", baseline kept"
     if not run.complete:
-        told += ", incomplete"
-    told = ", ".join([told, *(remark.partition(":")[0] for remark in run.remarks)])
-    return told if run.progress.value == "finished" else f"{told}, {run.progress.value}"
+        status += ", incomplete"
+    status = ", ".join([status, *(remark.partition(":")[0] for remark in run.remarks)])
+    return status if run.progress.value == "finished" else f"{status}, {run.progress.value}"
 
 
 def _class(before: HardwareView | None, after: HardwareView | None) -> str:

@@ -11,20 +11,19 @@ from cudamaster.models import choose
 from cudamaster.models.protocol import Model
 from cudamaster.runs import replaying
 from cudamaster.runs.budget import Limits
-from cudamaster.runs.record import Replay, RunRecord, Settings, read_manifest, read_record
+from cudamaster.runs.record import Replay, RunRecord, Settings, read_record
 from cudamaster.strategies.protocol import Workbench
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench import evaluation
 
 
-def replayed_settings(record: Path, *, device: str, seed: int | None, models_only: bool, real_time: bool) -> Settings:
-    """Settings of a run that replays `record`: those of the record.
+def replayed_settings(recorded: Settings, replay: Replay, *, device: str, seed: int | None) -> Settings:
+    """Settings of a run that replays one with the settings `recorded`: the same.
 
     `device` and `seed` of the inputs apply if only the models are replayed and kernels are measured again.
     """
-    replay = Replay(str(record.resolve()), models_only, real_time)
-    settings = changed(read_manifest(record).settings, replay=replay)
-    return changed(settings, device=device, seed=seed) if models_only else settings
+    settings = changed(recorded, replay=replay)
+    return changed(settings, device=device, seed=seed) if replay.models_only else settings
 
 
 def record_of(settings: Settings) -> RunRecord | None:
@@ -44,7 +43,7 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
     """
     record = whole_record_of(settings)
     if record is not None:
-        return replaying.ReplayedWorkbench(record, card)
+        return replaying.workbench(record, card)
     return evaluation.Workbench(
         card,
         precision,

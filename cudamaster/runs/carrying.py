@@ -69,7 +69,7 @@ def as_in_suite(run: Path, settings: Settings) -> More:
 
 def _ended(run: Path) -> int:
     """How many rounds of a run are over."""
-    return sum(told.status is not None for told in reading.read(run).rounds)
+    return sum(done.status is not None for done in reading.read(run).rounds)
 
 
 def raised(settings: Settings, more: More, of: str) -> Settings:

@@ -13,9 +13,16 @@ from cudamaster.core.numerals import plain
 from cudamaster.core.values import CaseVerdict, Findings, Verdict
 from cudamaster.models.metered import RoleUsage
 from cudamaster.runs.record import Settings
-from cudamaster.runs.summary import AttemptAccount, CallAccount, CaseAccount, Judgement, MetricAccount, ProfileAccount
+from cudamaster.runs.summary import (
+    AttemptSummary,
+    CallSummary,
+    CaseSummary,
+    MetricSummary,
+    ProfileSummary,
+    VerdictSummary,
+)
 
-TELLING_LINES = 12
+LOG_LINES = 12
 _ALONE = " alone"  # at the end of the name of a part (modelling.model.breakdown)
 
 
@@ -26,11 +33,11 @@ def difference(before: str, after: str) -> str:
     return "\n".join(list(lines)[2:])
 
 
-def telling_part(log: str) -> str:
-    """At most TELLING_LINES of a log: from the first error, or from the start if it names none."""
+def main_part(log: str) -> str:
+    """At most LOG_LINES of a log: from the first error, or from the start if it names none."""
     lines = log.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
-    return "\n".join(lines[start : start + TELLING_LINES]).rstrip()
+    return "\n".join(lines[start : start + LOG_LINES]).rstrip()
 
 
 def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
@@ -42,9 +49,9 @@ def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
     return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
 
 
-def judgement(verdict: Verdict) -> Judgement:
+def judgement(verdict: Verdict) -> VerdictSummary:
     """A verdict without its samples."""
-    return Judgement(
+    return VerdictSummary(
         status=verdict.status,
         detail=verdict.detail,
         score=verdict.score,
@@ -53,7 +60,7 @@ def judgement(verdict: Verdict) -> Judgement:
         modelled=verdict.modelled,
         complete=verdict.complete,
         log=verdict.log,
-        telling=telling_part(verdict.log),
+        telling=main_part(verdict.log),
         notes=verdict.notes,
         sanitizers=verdict.sanitizers,
         cases=tuple(_case(case) for case in verdict.cases),
@@ -61,7 +68,7 @@ def judgement(verdict: Verdict) -> Judgement:
     )
 
 
-def seconds(attempt: AttemptAccount) -> float:
+def seconds(attempt: AttemptSummary) -> float:
     """Seconds in which an attempt was built and run; 0 if its verdict already existed."""
     if attempt.judgement is None or attempt.judged_before:
         return 0.0
@@ -69,10 +76,10 @@ def seconds(attempt: AttemptAccount) -> float:
     return spent.total
 
 
-def _case(case: CaseVerdict) -> CaseAccount:
+def _case(case: CaseVerdict) -> CaseSummary:
     baseline_us, candidate_us = case.times_us or (None, None)
     parts = [output.worst_error / output.bound for output in case.outputs if output.bound]
-    return CaseAccount(
+    return CaseSummary(
         label=case.label,
         sweep=case.sweep,
         weight=case.weight,
@@ -89,11 +96,11 @@ def _case(case: CaseVerdict) -> CaseAccount:
     )
 
 
-def profile(before: Findings | None, after: Findings) -> ProfileAccount:
+def profile(before: Findings | None, after: Findings) -> ProfileSummary:
     """Every metric that either side was shown for, from all that was measured."""
     names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
     units = {**(before.units if before else {}), **after.units}
-    return ProfileAccount(
+    return ProfileSummary(
         note=after.note,
         kernel=after.kernel,
         time_share=after.time_share,
@@ -109,9 +116,9 @@ def _value(findings: Findings | None, name: str) -> float | None:
     return None if findings is None else findings.measured.get(name, findings.metrics.get(name))
 
 
-def _metric(name: str, before: float | None, after: float | None, unit: str | None) -> MetricAccount:
+def _metric(name: str, before: float | None, after: float | None, unit: str | None) -> MetricSummary:
     relative = (after - before) / before if before and after is not None else None
-    return MetricAccount(name, before, after, relative, unit)
+    return MetricSummary(name, before, after, relative, unit)
 
 
 def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -127,7 +134,7 @@ def _words(command: str) -> list[str]:
         return command.split()
 
 
-def usage(calls: Sequence[CallAccount]) -> RoleUsage:
+def usage(calls: Sequence[CallSummary]) -> RoleUsage:
     """Sum over calls; a sum with an unknown part is None, as everywhere."""
     prompt = [call.usage.prompt_tokens for call in calls]
     completion = [call.usage.completion_tokens for call in calls]
@@ -159,9 +166,9 @@ def origin(settings: Settings) -> str | None:
 def sampling(settings: Settings) -> str | None:
     """The sampling options of the models; None if they were left to the provider."""
     chosen = settings.sampling
-    told = [] if chosen.temperature is None else [f"temperature {chosen.temperature:g}"]
-    told += [] if chosen.reasoning_effort is None else [f"reasoning effort {chosen.reasoning_effort}"]
-    return ", ".join(told) or None
+    parts = [] if chosen.temperature is None else [f"temperature {chosen.temperature:g}"]
+    parts += [] if chosen.reasoning_effort is None else [f"reasoning effort {chosen.reasoning_effort}"]
+    return ", ".join(parts) or None
 
 
 def without_secrets(url: str | None) -> str | None:

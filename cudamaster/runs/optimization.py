@@ -10,7 +10,6 @@ from pathlib import Path
 import cudamaster
 from cudamaster.core.errors import BudgetSpent, ModelError, RunFolderError
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
-from cudamaster.models.metered import Meter, RoleUsage
 from cudamaster.models.protocol import Model
 from cudamaster.profiling.migration import Migration, migration
 from cudamaster.profiling.thresholds import load as load_thresholds
@@ -22,9 +21,8 @@ from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.runs.recording import RecordedWorkbench, Recorder
 from cudamaster.runs.spending import Spending
 from cudamaster.strategies import registry
-from cudamaster.strategies.frame import Best
-from cudamaster.strategies.protocol import Observer, Silent, Workbench
-from cudamaster.strategies.result import Result, Round
+from cudamaster.strategies.protocol import Observer, Workbench
+from cudamaster.strategies.result import Result
 
 
 def optimize(
@@ -43,7 +41,7 @@ def optimize(
     registry.find(settings.strategy)
     manifest = _manifest(workbench, settings)
     with RunFolder.create(path, manifest) as folder:
-        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+        return _search(folder, workbench, models, observer or Observer(), budget or Budget())
 
 
 def resume(
@@ -65,7 +63,7 @@ def resume(
         settings = carrying.settings_with(path, more or More())
         if settings != folder.manifest.settings:
             folder.carry_on(settings)
-        return _search(folder, workbench, models, observer or Silent(), budget or Budget())
+        return _search(folder, workbench, models, observer or Observer(), budget or Budget())
 
 
 def must_make_sense(path: Path, result: Result) -> None:
@@ -81,25 +79,20 @@ def _search(
     folder: RunFolder, workbench: Workbench, models: Mapping[Role, Model], observer: Observer, budget: Budget
 ) -> Result:
     with Spending(folder, budget) as spending:
-        meter = Meter(lambda role, model: None, tuple(models))
         run = folder.manifest
         examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
         recorded = worked_examples.shown(Recorder(folder, spending, observer).models(models), examples)
-        seen = _KeepsBest(folder, observer)
+        workbench = RecordedWorkbench(workbench, folder, spending)
+        frame = registry.begin(workbench, recorded, run.settings, _SavesBest(folder, observer))
         try:
-            result = registry.run(
-                RecordedWorkbench(workbench, folder, spending),
-                {role: meter.model(model) for role, model in recorded.items()},
-                folder.manifest.settings,
-                seen,
-            )
+            result = registry.run(frame, run.settings)
         except BudgetSpent as spent:
-            stopped = seen.result(f"{spent.reason} {spent.fix}", meter.usage)
-            if stopped is None:
+            if not frame.has_begun:
                 raise
             spending.end(spent.reason)
-            observer.stopped(str(stopped.note))
-            return stopped
+            result = frame.result(f"{spent.reason} {spent.fix}", stopped=True)
+            observer.stopped(str(result.note))
+            return result
         _save_summary(folder, result)
     return result
 
@@ -168,54 +161,19 @@ def _must_belong(folder: RunFolder, workbench: Workbench, models: Mapping[Role, 
             )
 
 
-class _KeepsBest:
-    """Passes every event on, keeps the best so far in the folder, and knows the result of a stopped search."""
+class _SavesBest(Observer):
+    """Passes every event on, and keeps the best so far in the folder."""
 
     def __init__(self, folder: RunFolder, inner: Observer) -> None:
         self._folder = folder
-        self.asking = inner.asking
-        self.trying_again = inner.trying_again
-        self.evaluating = inner.evaluating
-        self.round_started = inner.round_started
-        self.planned = inner.planned
-        self.without_command = inner.without_command
-        self.written = inner.written
-        self.judged = inner.judged
-        self.diagnosed = inner.diagnosed
-        self.stopped = inner.stopped
         self._inner = inner
-        self._baseline: Best | None = None
-        self._best: Best | None = None
-        self._rounds: list[Round] = []
-
-    def result(self, note: str, usage: Mapping[Role, RoleUsage]) -> Result | None:
-        """The best so far and the finished rounds; None before the baseline was judged."""
-        if self._baseline is None or self._best is None:
-            return None
-        baseline, best = self._baseline, self._best
-        return Result(
-            baseline.candidate,
-            baseline.verdict,
-            best.candidate,
-            best.verdict,
-            best.findings,
-            best.score,
-            tuple(self._rounds),
-            dict(usage),
-            note,
-            stopped=True,
-        )
-
-    def round_ended(self, finished: Round) -> None:
-        self._rounds.append(finished)
-        self._inner.round_ended(finished)
+        others = {name for name in vars(Observer) if not name.startswith("_")} - {"baseline", "improved"}
+        vars(self).update({name: getattr(inner, name) for name in others})
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
-        self._baseline = self._best = Best(candidate, verdict, findings, 1.0)
         self._folder.save_best(candidate, verdict, 1.0)
         self._inner.baseline(candidate, verdict, findings)
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
-        self._best = Best(candidate, verdict, findings, score)
         self._folder.save_best(candidate, verdict, score)
         self._inner.improved(candidate, verdict, findings, score)

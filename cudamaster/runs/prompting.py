@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from cudamaster.agents import compiler, debug, judge, planner, reviewer
 from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
-from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
 from cudamaster.runs import replaying, worked_examples
 from cudamaster.runs.record import RunRecord
 from cudamaster.strategies import other_agents, registry
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.tasks.cards import TaskCard
 
 CHARACTERS_PER_TOKEN = 4  # of code and English, roughly; tokenizers differ by a fifth
@@ -62,7 +63,7 @@ def of_kernel(
         ask_coder = registry.find(strategy).coder
         if ask_coder is None:
             raise UsageError(
-                f"What the strategy {strategy} asks its Coder cannot be told of a kernel alone.",
+                f"What the strategy {strategy} asks its Coder depends on more than a kernel.",
                 "Take a run of it with --run RUN.",
             )
         return _overhear(lambda model: ask_coder(model, brief, baseline, candidate, verdict))
@@ -78,7 +79,7 @@ def of_kernel(
         return _overhear(lambda model: judge.correct(model, brief, baseline.code, candidate, verdict))
     if role is not Role.REVIEWER:
         raise UsageError(
-            f"What the {role.value} agent is asked cannot be told of a kernel alone.", "Take a run with --run RUN."
+            f"What the {role.value} agent is asked depends on more than a kernel.", "Take a run with --run RUN."
         )
     if not verdict.correct or verdict.score is None:
         raise UsageError(
@@ -95,19 +96,20 @@ def of_run(record: RunRecord, card: TaskCard) -> tuple[list[Overheard], str | No
     Raises RunFolderError when the task card or the baseline are not those of the run.
     """
     listener = _Listener()
-    bench = replaying.ReplayedWorkbench(record, card)
+    bench = replaying.workbench(record, card)
     models = replaying.models(record, same_requests=False)
-    overheard = {role: _Passing(model, listener) for role, model in models.items()}
+    overheard = {role: AnsweredBy(model.name, partial(listener.hear, model)) for role, model in models.items()}
     run = record.manifest
     examples = worked_examples.choose(run.task, run.precision, run.settings.examples)
     try:
-        registry.run(bench, worked_examples.shown(overheard, examples), run.settings, listener)
+        shown = worked_examples.shown(overheard, examples)
+        registry.run(registry.begin(bench, shown, run.settings, listener), run.settings)
     except (RunFolderError, BudgetSpent) as end:
         return listener.heard, end.reason
     return listener.heard, None
 
 
-class _Listener(Silent):
+class _Listener(Observer):
     def __init__(self) -> None:
         self.heard: list[Overheard] = []
         self._round = 1
@@ -116,25 +118,10 @@ class _Listener(Silent):
         """Requests from here on are of this round."""
         self._round = number
 
-    def hear(self, request: Request) -> None:
-        """Keep a request."""
+    def hear(self, model: Model, request: Request) -> Reply:
+        """Keep a request, and have the model answer it."""
         self.heard.append(Overheard(self._round, len(self.heard) + 1, request))
-
-
-class _Passing:
-    """A model whose requests are heard before they are answered."""
-
-    def __init__(self, inner: Model, listener: _Listener) -> None:
-        self._inner = inner
-        self._listener = listener
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def ask(self, request: Request) -> Reply:
-        self._listener.hear(request)
-        return self._inner.ask(request)
+        return model.ask(request)
 
 
 class _Heard(Exception):
@@ -145,16 +132,12 @@ class _Heard(Exception):
         self.request = request
 
 
-class _Ear:
-    name = "none"
-
-    def ask(self, request: Request) -> Reply:
+def _overhear(agent: Callable[[Model], object]) -> Request:
+    def hear(request: Request) -> Reply:
         raise _Heard(request)
 
-
-def _overhear(agent: Callable[[Model], object]) -> Request:
     try:
-        agent(_Ear())
+        agent(AnsweredBy("none", hear))
     except _Heard as heard:
         return heard.request
     raise AssertionError("the agent asked nobody")

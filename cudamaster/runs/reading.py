@@ -1,7 +1,7 @@
 """Reads a run folder for a person: the search runs again on what is stored, and each step is written down.
 
 Nothing is asked, judged or changed. As with resume, strategies do the same given the same replies and verdicts, so
-that an account cannot tell anything else than what happened; where record and program part ways, that is an error.
+that a summary cannot say anything else than what happened; where record and program part ways, that is an error.
 Prompts are not compared: a run stays readable when their wording changes.
 """
 
@@ -9,40 +9,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
-from cudamaster.core.values import Candidate, Findings, Hardware, Plan, Precision, Role, Status, Verdict
-from cudamaster.models.protocol import Reply, Request
+from cudamaster.core.values import Candidate, Findings, Plan, Precision, Role, Status, Verdict
+from cudamaster.models.protocol import AnsweredBy, Reply, Request
 from cudamaster.runs import digest
 from cudamaster.runs.record import RunRecord, read_record
+from cudamaster.runs.stored import StoredWorkbench
 from cudamaster.runs.summary import (
-    AttemptAccount,
-    BestAccount,
-    CallAccount,
-    Judgement,
-    ProfileAccount,
-    RoundAccount,
-    RunAccount,
-    State,
+    AttemptSummary,
+    BestSummary,
+    CallSummary,
+    ProfileSummary,
+    RoundSummary,
+    RunState,
+    RunSummary,
 )
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result, Round
 
 _REPLY_LIMIT = 4000  # characters of a refused reply
 _OTHERWISE = "Restore the folder from a copy, or read it with the version that wrote it (run.json names that)."
 
 
-def read(path: Path) -> RunAccount:
-    """The account of a run, finished or not. Raises RunFolderError if there is no run or it is damaged."""
+def read(path: Path) -> RunSummary:
+    """The summary of a run, finished or not. Raises RunFolderError if there is no run or it is damaged."""
     record = read_record(path)
     strategy = record.manifest.settings.strategy
     if strategy not in registry.STRATEGIES:
         raise RunFolderError(f"{path} is a run of the strategy {strategy}, which is not known here.", _OTHERWISE)
-    return _Replay(record).account()
+    return _Replay(record).summary()
 
 
 class _RecordEnds(Exception):
@@ -56,20 +57,20 @@ class _RecordEnds(Exception):
 
 @dataclass
 class _OpenRound:
-    """A round while it is told."""
+    """A round while it is read."""
 
     number: int
     best: str
     plan: Plan | None = None
-    attempts: list[AttemptAccount] = field(default_factory=list)
-    calls: list[CallAccount] = field(default_factory=list)
+    attempts: list[AttemptSummary] = field(default_factory=list)
+    calls: list[CallSummary] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
-    profile: ProfileAccount | None = None
+    profile: ProfileSummary | None = None
     ended: Round | None = None
     gave_up: bool = False
 
 
-class _Replay(Silent):
+class _Replay(Observer):
     """Observes the search, and gives it what the record holds."""
 
     def __init__(self, record: RunRecord) -> None:
@@ -82,12 +83,11 @@ class _Replay(Silent):
         self._seen: dict[str, Candidate] = {}
         self._judged: set[str] = set()
         self._best: tuple[Candidate, Findings | None, float] | None = None
-        self._baseline_judgement: Judgement | None = None
-        self._baseline_profile: ProfileAccount | None = None
+        self._baseline_profile: ProfileSummary | None = None
         self._note: str | None = None
         self._last_reply = ""
 
-    def account(self) -> RunAccount:
+    def summary(self) -> RunSummary:
         run = self.record.manifest
         doing: str | None = None
         result: Result | None = None
@@ -104,9 +104,10 @@ class _Replay(Silent):
         else:
             self._must_agree(result)
             doing = None if self.record.finished else "writing the summary"
-        return RunAccount(
+        judged = self.record.verdict(run.baseline)
+        return RunSummary(
             path=str(self.record.path),
-            state=State.FINISHED if doing is None else State.RUNNING if self.record.in_use else State.STOPPED,
+            state=RunState.FINISHED if doing is None else RunState.RUNNING if self.record.in_use else RunState.STOPPED,
             stopped_at=doing and self._with_why(doing),
             note=self._note,
             task=run.task,
@@ -117,11 +118,11 @@ class _Replay(Silent):
             started=run.started,
             versions=run.versions,
             baseline=run.baseline,
-            baseline_judgement=self._baseline_judgement,
+            baseline_judgement=None if judged is None else digest.judgement(judged),
             baseline_profile=self._baseline_profile,
-            rounds=tuple(self._told()),
-            best=self._best_account(),
-            usage=digest.usage([call for told in self._rounds for call in told.calls]),
+            rounds=tuple(self._summaries()),
+            best=self._best_summary(),
+            usage=digest.usage([call for done in self._rounds for call in done.calls]),
         )
 
     def _search(self) -> Result:
@@ -130,9 +131,10 @@ class _Replay(Silent):
         if baseline is None:
             raise _RecordEnds(f"candidates/{run.baseline}.cu", "preparing the baseline")
         self._seen[baseline.id] = baseline
-        bench = _StoredBench(self, baseline, run.hardware)
-        models = {role: _StoredModel(self, name) for role, name in run.settings.models.items()}
-        return registry.run(bench, models, run.settings, self)
+        card = _StoredCard(baseline.task)
+        bench = StoredWorkbench(self.record, card, baseline, lambda gap: _RecordEnds(gap.file, gap.doing))
+        models = {role: AnsweredBy(name, partial(self.answer, name)) for role, name in run.settings.models.items()}
+        return registry.run(registry.begin(bench, models, run.settings, self), run.settings)
 
     def _with_why(self, doing: str) -> str:
         """What it was doing, and why the last session ended before the run did; no reason if it was killed."""
@@ -156,7 +158,7 @@ class _Replay(Silent):
 
     # ---- what the search asks for
 
-    def answer(self, request: Request, name: str) -> Reply:
+    def answer(self, name: str, request: Request) -> Reply:
         """The stored reply to the next request."""
         self._asked += 1
         number, role = self._asked, request.role
@@ -175,35 +177,10 @@ class _Replay(Silent):
         if "misfit" in request.facts:
             calls[-1] = changed(calls[-1], refused=str(request.facts["misfit"]), reply=self._last_reply)
         self._last_reply = stored.reply.text[:_REPLY_LIMIT]
-        calls.append(CallAccount(number, role, stored.reply.model, stored.reply.usage))
+        calls.append(CallSummary(number, role, stored.reply.model, stored.reply.usage))
         return stored.reply
 
-    def judge(self, candidate: Candidate) -> Verdict:
-        """The stored verdict."""
-        verdict = self.record.verdict(candidate.id)
-        if verdict is None:
-            raise _RecordEnds(
-                f"verdicts/{candidate.id}.json", f"building, checking and timing the candidate {candidate.id}"
-            )
-        if not self._rounds:
-            self._baseline_judgement = digest.judgement(verdict)
-        return verdict
-
-    def judge_again(self, candidate: Candidate) -> Verdict:
-        """The stored second verdict."""
-        verdict = self.record.confirmation(candidate.id)
-        if verdict is None:
-            raise _RecordEnds(f"confirmations/{candidate.id}.json", f"measuring the candidate {candidate.id} again")
-        return verdict
-
-    def profile(self, candidate: Candidate) -> Findings:
-        """The stored findings."""
-        findings = self.record.findings(candidate.id)
-        if findings is None:
-            raise _RecordEnds(f"findings/{candidate.id}.json", f"profiling the candidate {candidate.id}")
-        return findings
-
-    # ---- what the search tells
+    # ---- events of the search
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         self._best = (candidate, findings, 1.0)
@@ -226,16 +203,16 @@ class _Replay(Silent):
         calls[-1] = changed(calls[-1], refused=refused, reply=self._last_reply)
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
-        told = self._rounds[-1]
+        current = self._rounds[-1]
         self._seen[candidate.id] = candidate
-        before = self._seen[source or (told.attempts[-1].candidate if debug_try else told.best)]
+        before = self._seen[source or (current.attempts[-1].candidate if debug_try else current.best)]
         added, removed = digest.flags(before.command, candidate.command)
         diff = digest.difference(before.code, candidate.code)
         signs = [line[:1] for line in diff.split("\n")]
-        told.attempts.append(
-            AttemptAccount(
+        current.attempts.append(
+            AttemptSummary(
                 debug_try=debug_try,
-                diagnosis=told.diagnosis if debug_try else None,
+                diagnosis=current.diagnosis if debug_try else None,
                 candidate=candidate.id,
                 written_from=before.id,
                 diff=diff,
@@ -260,61 +237,61 @@ class _Replay(Silent):
         self._best = (candidate, findings, score)
 
     def round_ended(self, finished: Round) -> None:
-        told = self._rounds[-1]
-        told.ended = finished
-        last = told.attempts[-1].judgement if told.attempts else None
+        current = self._rounds[-1]
+        current.ended = finished
+        last = current.attempts[-1].judgement if current.attempts else None
         misfit = finished.outcome.status is Status.REJECTED and (last is None or finished.outcome.detail != last.detail)
         if misfit:
             reason = finished.outcome.detail.rpartition("in no usable form: ")[2]
-            told.calls[-1] = changed(told.calls[-1], refused=reason, reply=self._last_reply)
-        told.gave_up = not misfit and told.calls[-1].role is Role.DEBUG
+            current.calls[-1] = changed(current.calls[-1], refused=reason, reply=self._last_reply)
+        current.gave_up = not misfit and current.calls[-1].role is Role.DEBUG
 
     def stopped(self, note: str) -> None:
         self._note = note
 
-    # ---- what is told
+    # ---- the summary
 
-    def _title(self, told: _OpenRound) -> str:
+    def _title(self, done: _OpenRound) -> str:
         """The idea; where there is none, why not."""
-        if told.plan is not None:
-            return told.plan.idea
-        if told.ended is not None:
-            return f"(no usable reply from the {told.calls[-1].role.value})"
-        return "(no idea yet)" if self._note is None else f"(no further idea from the {told.calls[-1].role.value})"
+        if done.plan is not None:
+            return done.plan.idea
+        if done.ended is not None:
+            return f"(no usable reply from the {done.calls[-1].role.value})"
+        return "(no idea yet)" if self._note is None else f"(no further idea from the {done.calls[-1].role.value})"
 
-    def _told(self) -> list[RoundAccount]:
+    def _summaries(self) -> list[RoundSummary]:
         rounds = []
         best_score, best = 1.0, self.record.manifest.baseline
-        for told in self._rounds:
-            if told.ended is not None:
-                best_score, best = told.ended.best_score, told.ended.best
-            outcome = told.ended.outcome if told.ended else None
+        for done in self._rounds:
+            if done.ended is not None:
+                best_score, best = done.ended.best_score, done.ended.best
+            outcome = done.ended.outcome if done.ended else None
             rounds.append(
-                RoundAccount(
-                    number=told.number,
-                    title=self._title(told),
-                    plan=told.plan,
-                    attempts=tuple(told.attempts),
+                RoundSummary(
+                    number=done.number,
+                    title=self._title(done),
+                    plan=done.plan,
+                    attempts=tuple(done.attempts),
                     status=outcome.status if outcome else None,
                     score=outcome.score if outcome else None,
                     accepted=outcome.accepted if outcome else None,
                     why=outcome.detail if outcome else None,
-                    gave_up=told.gave_up,
-                    profile=told.profile,
+                    gave_up=done.gave_up,
+                    profile=done.profile,
                     best_score=best_score,
                     best=best,
-                    calls=tuple(told.calls),
-                    usage=digest.usage(told.calls),
-                    judging_s=sum(digest.seconds(attempt) for attempt in told.attempts),
+                    calls=tuple(done.calls),
+                    usage=digest.usage(done.calls),
+                    judging_s=sum(digest.seconds(attempt) for attempt in done.attempts),
                 )
             )
         return rounds
 
-    def _best_account(self) -> BestAccount | None:
+    def _best_summary(self) -> BestSummary | None:
         if self._best is None:
             return None
         best, baseline = self._best[0], self._seen[self.record.manifest.baseline]
-        return BestAccount(
+        return BestSummary(
             candidate=best.id,
             command=best.command,
             code=best.code,
@@ -322,17 +299,6 @@ class _Replay(Silent):
             improved=best.id != baseline.id,
             diff=digest.difference(baseline.code, best.code),
         )
-
-
-class _StoredModel:
-    """A model that answers from the record."""
-
-    def __init__(self, replay: _Replay, name: str) -> None:
-        self.name = name
-        self._replay = replay
-
-    def ask(self, request: Request) -> Reply:
-        return self._replay.answer(request, self.name)
 
 
 class _StoredCard:
@@ -352,23 +318,3 @@ class _StoredCard:
 
     def describe(self, precision: Precision) -> str:
         return ""
-
-
-class _StoredBench:
-    """A workbench whose verdicts and findings are those of the record."""
-
-    def __init__(self, replay: _Replay, baseline: Candidate, hardware: Hardware) -> None:
-        self.card = _StoredCard(baseline.task)
-        self.precision = baseline.precision
-        self.baseline = baseline
-        self.hardware = hardware
-        self._replay = replay
-
-    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        return self._replay.judge(candidate)
-
-    def measure_again(self, candidate: Candidate) -> Verdict:
-        return self._replay.judge_again(candidate)
-
-    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        return self._replay.profile(candidate)

@@ -13,7 +13,7 @@ from functools import partial
 
 from cudamaster.core.errors import RunFolderError
 from cudamaster.core.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
-from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, Model, Reply, Request, TriesAgain
+from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, AnsweredBy, Model, Reply, Request, TriesAgain
 from cudamaster.runs.folder import RunFolder
 from cudamaster.runs.record import Exchange, request_hash
 from cudamaster.runs.spending import Spending
@@ -32,7 +32,7 @@ class Recorder:
 
     def models(self, models: Mapping[Role, Model]) -> dict[Role, Model]:
         """The models, each answering from the record if it can, and waiting no longer than the budget lasts."""
-        return {role: RecordedModel(model, self) for role, model in models.items()}
+        return {role: AnsweredBy(model.name, partial(self.ask, model)) for role, model in models.items()}
 
     def ask(self, inner: Model, request: Request) -> Reply:
         """Answer the next request of the run, from the record or by `inner`.
@@ -64,23 +64,6 @@ class Recorder:
     def _pausing(self, role: Role, pause_s: float, why: str) -> None:
         self._spending.allow_pause(pause_s)
         self._observer.trying_again(role, pause_s, why)
-
-
-class RecordedModel:
-    """A model that answers from the run folder what was answered before."""
-
-    def __init__(self, inner: Model, recorder: Recorder) -> None:
-        self._inner = inner
-        self._recorder = recorder
-
-    @property
-    def name(self) -> str:
-        """Name of the model behind it."""
-        return self._inner.name
-
-    def ask(self, request: Request) -> Reply:
-        """Answer from the record, or ask and record. Raises RunFolderError and ModelError."""
-        return self._recorder.ask(self._inner, request)
 
 
 class RecordedWorkbench:

@@ -13,13 +13,15 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from cudamaster.core.errors import BudgetSpent, RunFolderError, UsageError
-from cudamaster.core.values import Candidate, Findings, Hardware, Precision, Role, Verdict
-from cudamaster.models.protocol import Model, Reply, Request
+from cudamaster.core.values import Candidate, Precision, Role
+from cudamaster.models.protocol import AnsweredBy, Model, Reply, Request
 from cudamaster.runs.record import Exchange, RunRecord, request_hash
 from cudamaster.runs.recording import difference
+from cudamaster.runs.stored import Gap, StoredWorkbench
 from cudamaster.strategies.result import Result
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.tasks.harness import baseline_region
@@ -75,7 +77,7 @@ def models(
     as it took then, by `sleep`.
     """
     replies = _Replies(record, done or {}, same_requests=same_requests, sleep=sleep if real_time else None)
-    return {role: _ReplayedModel(name, replies) for role, name in record.manifest.settings.models.items()}
+    return {role: AnsweredBy(name, replies.next) for role, name in record.manifest.settings.models.items()}
 
 
 def _exchanges(run: RunRecord) -> list[Exchange]:
@@ -107,7 +109,11 @@ class _Replies:
         self._sleep = sleep
 
     def next(self, request: Request) -> Reply:
-        """The next reply of the role that is asked."""
+        """The next reply of the role that is asked.
+
+        Raises RunFolderError if the search asks something else than it did then. Raises BudgetSpent, which ends it with
+        the best so far, where the recorded run stopped, or if only replies are replayed and the role has none left.
+        """
         left = self._left[request.role]
         if not left:
             if self._same_requests and not any(self._left.values()):
@@ -130,89 +136,31 @@ class _Replies:
         return stored.reply
 
 
-class _ReplayedModel:
-    def __init__(self, name: str, replies: _Replies) -> None:
-        self.name = name
-        self._replies = replies
+def workbench(record: RunRecord, card: TaskCard) -> StoredWorkbench:
+    """The workbench of a record.
 
-    def ask(self, request: Request) -> Reply:
-        """The next reply of the role.
+    Raises RunFolderError when card or baseline are not those of the record. The workbench raises BudgetSpent where the
+    recorded run stopped, and RunFolderError for what it never did.
+    """
+    run = record.manifest
+    if card.name != run.task or card.hash != run.card_hash:
+        raise _differs(record, "task card", f"{run.task} {run.card_hash}", f"{card.name} {card.hash}")
+    stored = record.candidate(run.baseline)
+    if stored is None:
+        raise RunFolderError(f"The record {record.path} holds no baseline: it ended before that.", _OTHER)
+    # The default command is that of the recorded device; the text is today's.
+    baseline = Candidate(card.name, run.precision, baseline_region(card, run.precision), stored.command)
+    if baseline.id != stored.id:
+        raise _differs(record, "baseline kernel", stored.id, baseline.id)
+    return StoredWorkbench(record, card, baseline, partial(_lacks, record))
 
-        Raises RunFolderError if the search asks something else than it did then. Raises BudgetSpent, which ends it with
-        the best so far, where the recorded run stopped, or if only replies are replayed and the role has none left.
-        """
-        return self._replies.next(request)
 
-
-class ReplayedWorkbench:
-    """The workbench of a record: its verdicts, findings and build logs, on the recorded device."""
-
-    def __init__(self, record: RunRecord, card: TaskCard) -> None:
-        """Raises RunFolderError when card or baseline are not those of the record."""
-        run = record.manifest
-        if card.name != run.task or card.hash != run.card_hash:
-            raise _differs(record, "task card", f"{run.task} {run.card_hash}", f"{card.name} {card.hash}")
-        stored = record.candidate(run.baseline)
-        if stored is None:
-            raise RunFolderError(f"The record {record.path} holds no baseline: it ended before that.", _OTHER)
-        # The default command is that of the recorded device; the text is today's.
-        baseline = Candidate(card.name, run.precision, baseline_region(card, run.precision), stored.command)
-        if baseline.id != stored.id:
-            raise _differs(record, "baseline kernel", stored.id, baseline.id)
-        self.card = card
-        self.baseline = baseline
-        self.precision = run.precision
-        # Called with each build log, so that the replay's own run folder holds it too.
-        self.on_build: Callable[[str, str], None] | None = None
-        self._record = record
-
-    @property
-    def hardware(self) -> Hardware:
-        """The device of the record."""
-        return self._record.manifest.hardware
-
-    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """The recorded verdict.
-
-        Raises RunFolderError if the candidate was not judged then, and BudgetSpent if the run stopped at it.
-        """
-        verdict = self._record.verdict(candidate.id)
-        if verdict is None:
-            if self._record.candidate(candidate.id) is not None:
-                _must_be_finished(self._record)
-            raise self._lacks(f"verdict on the candidate {candidate.id}")
-        log = self._record.build_log(candidate.id)
-        if self.on_build is not None and log is not None:
-            self.on_build(candidate.id, log)
-        return verdict
-
-    def measure_again(self, candidate: Candidate) -> Verdict:
-        """The recorded second verdict.
-
-        Raises RunFolderError for a candidate that was judged once, and BudgetSpent where the run stopped at it.
-        """
-        verdict = self._record.confirmation(candidate.id)
-        if verdict is None:
-            _must_be_finished(self._record)
-            raise self._lacks(f"second verdict on the candidate {candidate.id}")
-        return verdict
-
-    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """The recorded findings.
-
-        Raises RunFolderError for a candidate that was not profiled then, and BudgetSpent where the run stopped at it.
-        """
-        findings = self._record.findings(candidate.id)
-        if findings is None:
-            _must_be_finished(self._record)
-            raise self._lacks(f"findings on the candidate {candidate.id}")
-        return findings
-
-    def _lacks(self, what: str) -> RunFolderError:
-        return RunFolderError(
-            f"The record {self._record.path} holds no {what}.",
-            "The search goes on where the recorded one did not; " + _OTHER,
-        )
+def _lacks(record: RunRecord, gap: Gap) -> RunFolderError:
+    if record.candidate(gap.candidate) is not None:
+        _must_be_finished(record)
+    return RunFolderError(
+        f"The record {record.path} holds no {gap.what}.", f"The search goes on where the recorded one did not; {_OTHER}"
+    )
 
 
 def must_agree(record: RunRecord, result: Result) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cudamaster.models.protocol import Model
 from cudamaster.runs import backends, carrying, optimization, replaying
 from cudamaster.runs.budget import Budget, Limits
 from cudamaster.runs.carrying import More
-from cudamaster.runs.record import RunRecord, Settings, read_manifest, read_record
+from cudamaster.runs.record import Replay, RunRecord, Settings, read_manifest, read_record
 from cudamaster.runs.spending import last_unit
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
@@ -82,13 +83,26 @@ def resumed(path: Path, more: More, task: str | None = None) -> Search:
     return Search(path, manifest.task, manifest.precision, settings, more=more)
 
 
-def record_for(source: Path, task: str | None, precision: Precision) -> Path:
-    """The record in `source` that a replay is of. Raises UsageError where it is one of another task."""
-    record = replaying.find(source, task, precision)
-    recorded = read_manifest(record).task
-    if task not in (None, recorded):
-        raise UsageError(f"{record} is a record of {recorded}, not of {task}.", "Leave TASK out.")
-    return record
+def replayed(
+    replay: Replay,
+    task: str | None,
+    precision: Precision,
+    path_of: Callable[[str, Precision], Path],
+    *,
+    device: str,
+    seed: int | None,
+) -> Search:
+    """The search that replays a record: the run folder that `replay` names, or that of the task among its folders.
+
+    `path_of` gives the path of a task's own run folder. Raises UsageError where the record is one of another task.
+    """
+    record = replaying.find(Path(replay.record), task, precision)
+    run = read_manifest(record)
+    if task not in (None, run.task):
+        raise UsageError(f"{record} is a record of {run.task}, not of {task}.", "Leave TASK out.")
+    replay = changed(replay, record=str(record.resolve()))
+    settings = backends.replayed_settings(run.settings, replay, device=device, seed=seed)
+    return Search(path_of(run.task, run.precision), run.task, run.precision, settings)
 
 
 def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str) -> Search:
@@ -98,11 +112,5 @@ def of_suite(path: Path, task: str, precision: Precision, settings: Settings, un
         return Search(path, task, precision, own, unit, more)
     if settings.replay is None:
         return Search(path, task, precision, settings, unit)
-    own = backends.replayed_settings(
-        replaying.find(Path(settings.replay.record), task, precision),
-        device=settings.device,
-        seed=settings.seed,
-        models_only=settings.replay.models_only,
-        real_time=settings.replay.real_time,
-    )
-    return Search(path, task, precision, own, unit)
+    again = replayed(settings.replay, task, precision, lambda *_: path, device=settings.device, seed=settings.seed)
+    return changed(again, unit=unit)

@@ -1,4 +1,4 @@
-"""What a reader is told of a run: values that `reading` fills from a run folder, and pages and terminals show.
+"""Summary of a run: values that `reading` takes from a run folder, and that pages and terminals show.
 
 What the folder does not hold is None. Raw samples, prompts and whole logs stay in the folder, where candidate ids and
 numbers of exchanges lead.
@@ -18,10 +18,10 @@ from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
 from cudamaster.runs.record import Settings
 
-TOLD_IN_PERCENT = 9.0  # relative changes up to this: tenfold
+SHOWN_IN_PERCENT = 9.0  # relative changes up to this: tenfold
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """How far a run is. The list is closed."""
 
     FINISHED = "finished"
@@ -30,7 +30,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class CallAccount:
+class CallSummary:
     """One call of a model. `refused` says why its reply could not be used; then `reply` is the beginning of it."""
 
     number: int
@@ -42,7 +42,7 @@ class CallAccount:
 
 
 @dataclass(frozen=True)
-class CaseAccount:
+class CaseSummary:
     """One case of a verdict: median times of whole calls in microseconds, and the speedup with its interval.
 
     `of_floor` is the candidate's time as a multiple of the least possible, `of_bound` the worst error as a part of
@@ -66,8 +66,8 @@ class CaseAccount:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the part of it that says most."""
+class VerdictSummary:
+    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the most informative part of it."""
 
     status: Status
     detail: str
@@ -79,7 +79,7 @@ class Judgement:
     telling: str
     notes: tuple[str, ...]
     sanitizers: Mapping[str, str]
-    cases: tuple[CaseAccount, ...]
+    cases: tuple[CaseSummary, ...]
     seconds: Seconds
     modelled: GpuModel | None = None
 
@@ -90,7 +90,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class AttemptAccount:
+class AttemptSummary:
     """One candidate: what it was written from and what changed, and what became of it.
 
     `diff` is a unified diff, empty where the code stayed; `judged_before` says that the very same candidate had its
@@ -108,7 +108,7 @@ class AttemptAccount:
     flags_added: tuple[str, ...]
     flags_removed: tuple[str, ...]
     judged_before: bool
-    judgement: Judgement | None
+    judgement: VerdictSummary | None
 
 
 def change(relative: float | None, unknown: str = "–") -> str:
@@ -118,14 +118,14 @@ def change(relative: float | None, unknown: str = "–") -> str:
     """
     if relative is None or math.isnan(relative):
         return unknown
-    return f"{relative:+.0%}" if relative <= TOLD_IN_PERCENT else "> 10 x"
+    return f"{relative:+.0%}" if relative <= SHOWN_IN_PERCENT else "> 10 x"
 
 
 @dataclass(frozen=True)
-class MetricAccount:
+class MetricSummary:
     """One metric before and after. `relative` is (after - before) / before, where that is a number.
 
-    `unit` is None where the metric's name tells it.
+    `unit` is None if the metric's name says it.
     """
 
     name: str
@@ -136,7 +136,7 @@ class MetricAccount:
 
 
 @dataclass(frozen=True)
-class ProfileAccount:
+class ProfileSummary:
     """What the hardware said of a new best, beside what it said of the best before it (of the baseline: nothing).
 
     Where it was a model that said it, `modelled` is that, and `breakdown` where the time of a call goes (µs).
@@ -147,13 +147,13 @@ class ProfileAccount:
     time_share: float | None
     bottleneck: Bottleneck | None
     bottleneck_before: Bottleneck | None
-    metrics: tuple[MetricAccount, ...]
+    metrics: tuple[MetricSummary, ...]
     modelled: GpuModel | None = None
     breakdown: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RoundAccount:
+class RoundSummary:
     """One round. `accepted` and `why` are None where the run stopped within it or had no further idea.
 
     `title` is the idea, or why there is none; `gave_up` says that the Debug agent had no fix to offer; `best_score` and
@@ -164,22 +164,22 @@ class RoundAccount:
     number: int
     title: str
     plan: Plan | None
-    attempts: tuple[AttemptAccount, ...]
+    attempts: tuple[AttemptSummary, ...]
     status: Status | None
     score: float | None
     accepted: bool | None
     why: str | None
     gave_up: bool
-    profile: ProfileAccount | None
+    profile: ProfileSummary | None
     best_score: float
     best: str
-    calls: tuple[CallAccount, ...]
+    calls: tuple[CallSummary, ...]
     usage: RoleUsage
     judging_s: float
 
 
 @dataclass(frozen=True)
-class BestAccount:
+class BestSummary:
     """The best candidate so far, the baseline at first, with its difference from the baseline."""
 
     candidate: str
@@ -191,7 +191,7 @@ class BestAccount:
 
 
 @dataclass(frozen=True)
-class RunAccount:
+class RunSummary:
     """A run as far as it got. `stopped_at` says what an unfinished one was doing, `note` why one ended early.
 
     `settings` are those of the run, the server's address without what may be a secret in it; `search` is the strategy
@@ -199,7 +199,7 @@ class RunAccount:
     """
 
     path: str
-    state: State
+    state: RunState
     stopped_at: str | None
     note: str | None
     task: str
@@ -210,10 +210,10 @@ class RunAccount:
     started: str
     versions: Mapping[str, str]
     baseline: str
-    baseline_judgement: Judgement | None
-    baseline_profile: ProfileAccount | None
-    rounds: tuple[RoundAccount, ...]
-    best: BestAccount | None
+    baseline_judgement: VerdictSummary | None
+    baseline_profile: ProfileSummary | None
+    rounds: tuple[RoundSummary, ...]
+    best: BestSummary | None
     usage: RoleUsage
 
     @property
@@ -221,7 +221,7 @@ class RunAccount:
         """P of the best kernel with its interval; None of the baseline, or where it is not known."""
         if self.best is None:
             return None
-        attempts = [attempt for told in self.rounds for attempt in told.attempts]
+        attempts = [attempt for done in self.rounds for attempt in done.attempts]
         judged = [one.judgement for one in attempts if one.candidate == self.best.candidate and one.judgement]
         return next((one.speed for one in reversed(judged) if one.score == self.best.score), None)
 

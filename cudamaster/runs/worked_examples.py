@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from functools import partial
 
 from cudamaster.agents import prompts
 from cudamaster.core.values import Precision, Role
 from cudamaster.models.playbook import PlaybookModel
-from cudamaster.models.protocol import Message, Model, Reply, Request
+from cudamaster.models.protocol import AnsweredBy, Message, Model, Reply, Request
 from cudamaster.tasks import cards
 
 
@@ -30,13 +31,13 @@ class WorkedExample:
 def choose(task: str, precision: Precision, count: int) -> tuple[WorkedExample, ...]:
     """Up to `count` examples for a task, those of its own category first, else in the order of the benchmark.
 
-    Of each task it is the last step, which stands on the ones before it. A task that is none of the benchmark's has no
-    category there.
+    Of each task it is the last step, which stands on the ones before it.
     """
     if count == 0:
         return ()
     known = [cards.load(name) for name in cards.names()]
-    category = next((card.category for card in known if card.name == task), None)
+    every = [*known, *map(cards.load, cards.own_names())]
+    category = next((card.category for card in every if card.name == task), None)
     others = sorted((card for card in known if card.name != task), key=lambda card: card.category != category)
     playbook = PlaybookModel()
     return tuple(
@@ -47,22 +48,17 @@ def choose(task: str, precision: Precision, count: int) -> tuple[WorkedExample, 
 
 def shown(models: Mapping[Role, Model], examples: tuple[WorkedExample, ...]) -> dict[Role, Model]:
     """The models, the Coder's with `examples` before each task."""
+    if not examples:
+        return dict(models)
+    text = prompts.render("worked_examples.md.j2", examples=examples)
     return {
-        role: _Shown(model, examples) if role is Role.CODER and examples else model for role, model in models.items()
+        role: AnsweredBy(model.name, partial(_ask, model, text)) if role is Role.CODER else model
+        for role, model in models.items()
     }
 
 
-class _Shown:
-    def __init__(self, inner: Model, examples: tuple[WorkedExample, ...]) -> None:
-        self._inner = inner
-        self._text = prompts.render("worked_examples.md.j2", examples=examples)
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def ask(self, request: Request) -> Reply:
-        messages = list(request.messages)
-        first = next(place for place, message in enumerate(messages) if message.role == "user")
-        messages[first] = Message("user", f"{self._text}\n{messages[first].content}")
-        return self._inner.ask(changed(request, messages=tuple(messages)))
+def _ask(model: Model, before: str, request: Request) -> Reply:
+    messages = list(request.messages)
+    first = next(place for place, message in enumerate(messages) if message.role == "user")
+    messages[first] = Message("user", f"{before}\n{messages[first].content}")
+    return model.ask(changed(request, messages=tuple(messages)))

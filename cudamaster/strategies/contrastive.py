@@ -10,7 +10,7 @@ optimization" (section 2.4), and "evolve" in its measurements (section 4.4). A r
 
 What the paper leaves open is decided here:
 - The exemplars start with the baseline, whose score is 1 by definition; the first round sees it alone.
-- What fails joins nothing: there is no debugging, and no later prompt tells of it. Its status and its log stay in the
+- What fails joins nothing: there is no debugging, and no later prompt mentions it. Its status and its log stay in the
   round's record. The same goes for a reply that does not fit its form when it is asked again either.
 - The Compiler chooses the command, as in algorithm 1: the paper builds every kernel in one way.
 - Scores are P of our harness, whose turns and intervals stand in for the paper's own against noise (section 2.4.4): its
@@ -20,7 +20,6 @@ What the paper leaves open is decided here:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -32,9 +31,8 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies.exemplars import Islands, Pool, Selection
-from cudamaster.strategies.frame import Frame, must_have_rounds
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.frame import Frame
+from cudamaster.strategies.result import Attempt
 from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "contrastive"
@@ -70,27 +68,11 @@ class Options:
         return Selection(self.exemplars, self.temperature, self.bucket_ratio)
 
 
-def optimize(
-    workbench: Workbench,
-    models: Mapping[Role, Model],
-    rounds: int,
-    options: Options | None = None,
-    seed: int = 0,
-    observer: Observer | None = None,
-    *,
-    tie: float = 0.0,
-) -> Result:
-    """Write one kernel in each of `rounds`; `seed` is for the draws, and is unrelated to the inputs' seed.
-
-    Raises UsageError for fewer than one round, DeviceError when the baseline itself does not pass, and ModelError when
-    a model cannot be reached. Given the same replies and verdicts it does the same, its draws included, which is what
-    resume rests on.
-    """
-    must_have_rounds(rounds)
-    options = options or Options()
-    random = Random(seed)
-    frame = Frame(workbench, models, ROLES, observer, tie=tie)
-    baseline = frame.measure_baseline()
+def search(frame: Frame, settings: SearchSettings) -> str | None:
+    """Write one kernel in each round. The seed of the draws is unrelated to that of the inputs."""
+    rounds, options = settings.rounds, options_of(STRATEGY, settings.options)
+    random = Random(settings.search_seed)
+    baseline = frame.baseline
     first = Exemplar(baseline.candidate, baseline.verdict, baseline.score, is_baseline=True)
     islands = Islands(first, options.islands, options.migration_interval)
     for number in range(1, rounds + 1):
@@ -102,11 +84,9 @@ def optimize(
         try:
             improvement = contrast.improve(frame.models[Role.CODER], frame.brief, exemplars, tried)
             if improvement is None:
-                note = f"The model has no further idea after {len(frame.rounds)} of {rounds} rounds."
-                frame.observer.stopped(note)
-                return frame.result(note)
+                return f"The model has no further idea after {len(frame.rounds)} of {rounds} rounds."
             plan = improvement.plan
-            # A reader is told why the model does it too; no other agent is.
+            # A reader of the run also sees why the model does it; no other agent does.
             frame.observer.planned(number, Plan(plan.idea, f"{improvement.analysis}\n\n{plan.text}"))
             command = frame.compile_command(number, plan, improvement.code)
         except ReplyMisfit as misfit:
@@ -114,7 +94,7 @@ def optimize(
         else:
             _try(frame, number, improvement, command, exemplars[-1], island)
         islands.end_round(number, random)
-    return frame.result()
+    return None
 
 
 def _try(
@@ -133,11 +113,6 @@ def _senseless(name: str, value: float, wanted: str) -> UsageError:
     return UsageError(f"{name} is {value}, which makes no contrastive search.", f"Make it {wanted}.")
 
 
-def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    options = options_of(STRATEGY, settings.options)
-    return optimize(workbench, models, settings.rounds, options, settings.search_seed, observer, tie=settings.tie)
-
-
 def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> object:
     shown = [Exemplar(baseline, verdict, 1.0, is_baseline=True)]
     if candidate.id != baseline.id:
@@ -151,7 +126,7 @@ STRATEGY = Strategy(
     NAME,
     "CUDA-L1 with fixed weights: R kernels, each written from earlier ones and their scores",
     ROLES,
-    _run,
+    search,
     rounds=10,
     shows_profile=lambda options: False,
     options=Options,

@@ -20,7 +20,6 @@ Here a Judge may say that nothing is left to gain, which ends the search, as an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.agents import judge, lone_coder
@@ -30,9 +29,8 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, Plan, ProfileMode, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies import other_agents
-from cudamaster.strategies.frame import Frame, must_have_rounds
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.frame import Frame
+from cudamaster.strategies.result import Attempt
 from cudamaster.strategies.strategy import SearchSettings, Strategy, options_of
 
 NAME = "cudaforge"
@@ -62,23 +60,10 @@ class _Latest:
     verdict: Verdict
 
 
-def optimize(
-    workbench: Workbench,
-    models: Mapping[Role, Model],
-    rounds: int,
-    options: Options,
-    observer: Observer | None = None,
-    *,
-    tie: float = 0.0,
-) -> Result:
-    """Run CudaForge with N = `rounds`, the first kernel included.
-
-    Raises UsageError for N < 1, DeviceError when the baseline itself does not pass, and ModelError when a model cannot
-    be reached.
-    """
-    must_have_rounds(rounds)
-    frame = Frame(workbench, models, ROLES, observer, tie=tie)
-    baseline = frame.measure_baseline().candidate
+def search(frame: Frame, settings: SearchSettings) -> str | None:
+    """Run CudaForge with N = R of the settings, the first kernel included."""
+    rounds, options = settings.rounds, options_of(STRATEGY, settings.options)
+    baseline = frame.baseline.candidate
     latest: _Latest | None = None
     for number in range(1, rounds + 1):
         frame.observer.round_started(number, rounds)
@@ -91,14 +76,12 @@ def optimize(
             frame.lost(number, advised.plan, attempts, str(misfit))
             continue
         if code is None:
-            note = f"The judge sees nothing left to gain after {len(frame.rounds)} of {rounds} rounds."
-            frame.observer.stopped(note)
-            return frame.result(note)
+            return f"The judge sees nothing left to gain after {len(frame.rounds)} of {rounds} rounds."
         candidate = frame.candidate(code)
         verdict = frame.judge(number, candidate, attempts, source=latest.candidate if latest else baseline)
         frame.settle(number, advised.plan, attempts, candidate, verdict)
         latest = _Latest(candidate, verdict)
-    return frame.result()
+    return None
 
 
 class _Advised:
@@ -152,11 +135,6 @@ class _Advised:
         self._frame.observer.planned(self._number, plan)
 
 
-def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    options = options_of(STRATEGY, settings.options)
-    return optimize(workbench, models, settings.rounds, options, observer, tie=settings.tie)
-
-
 def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
     if candidate.id == baseline.id:
         return lone_coder.write(model, brief, baseline.code)
@@ -169,7 +147,7 @@ STRATEGY = Strategy(
     NAME,
     "CudaForge: Coder and Judge over R rounds, with 24 metrics",
     ROLES,
-    _run,
+    search,
     rounds=10,
     profile=ProfileMode.CUDAFORGE24,
     shows_profile=lambda options: options.judge != CORRECTION,

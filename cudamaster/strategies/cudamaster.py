@@ -10,8 +10,6 @@ A role that twice gives no usable reply costs the round, except the Compiler: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from cudamaster.agents import coder, debug, planner
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.brief import Brief
@@ -21,8 +19,7 @@ from cudamaster.core.values import Candidate, Plan, Role, Verdict
 from cudamaster.models.protocol import Model
 from cudamaster.strategies import other_agents
 from cudamaster.strategies.frame import Frame
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.result import Attempt
 from cudamaster.strategies.strategy import SearchSettings, Strategy
 
 NAME = "cudamaster"
@@ -30,29 +27,14 @@ ROLES = (Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG)
 NO_PLAN = Plan("(no plan)", "The Planner gave no usable reply.")
 
 
-def optimize(
-    workbench: Workbench,
-    models: Mapping[Role, Model],
-    rounds: int,
-    debug_tries: int | Callable[[int], int],
-    observer: Observer | None = None,
-    *,
-    tie: float = 0.0,
-) -> Result:
-    """Run algorithm 1 with R = `rounds` and D = `debug_tries`, one model per role. D may be another in each round.
+def search(frame: Frame, settings: SearchSettings) -> str | None:
+    """Run algorithm 1 with R and D of the settings. Raises UsageError for D < 0.
 
-    Raises UsageError for R < 1 or D < 0, DeviceError when the baseline itself does not pass, and ModelError
-    when a model cannot be reached. Given the same replies and verdicts it does the same, which is what resume
-    rests on.
+    Lines 1 and 2 are done: C*, S*, pi* and P* = 1.
     """
-    tries_in = debug_tries if callable(debug_tries) else lambda number: debug_tries
-    if rounds < 1 or tries_in(rounds) < 0:
-        raise UsageError(
-            f"R = {rounds} and D = {tries_in(rounds)} make no search.",
-            "Give at least one round, and no fewer than 0 debug tries.",
-        )
-    frame = Frame(workbench, models, ROLES, observer, tie=tie)
-    frame.measure_baseline()  # lines 1 and 2: C*, S*, pi* and P* = 1
+    rounds = settings.rounds
+    if settings.debug_tries < 0:
+        raise UsageError(f"D = {settings.debug_tries} makes no search.", "Give no fewer than 0 debug tries.")
     for number in range(1, rounds + 1):  # line 3
         frame.observer.round_started(number, rounds)
         best = frame.best
@@ -63,18 +45,16 @@ def optimize(
                 frame.models[Role.PLANNER], frame.brief, best.candidate, best.verdict, best.findings, frame.history
             )
             if proposed is None:
-                note = f"The planner has no further idea after {len(frame.rounds)} of {rounds} rounds."
-                frame.observer.stopped(note)
-                return frame.result(note)
+                return f"The planner has no further idea after {len(frame.rounds)} of {rounds} rounds."
             plan = proposed
             frame.observer.planned(number, plan)
-            candidate, verdict = _write_and_debug(frame, number, plan, tries_in(number), attempts)
+            candidate, verdict = _write_and_debug(frame, number, plan, settings.tries_in(number), attempts)
         except ReplyMisfit as misfit:
             frame.lost(number, plan, attempts, str(misfit))
         else:
             # Lines 20 to 25: a scheme that was not accepted stays in the history as failed, where the Planner sees it.
             frame.settle(number, plan, attempts, candidate, verdict)
-    return frame.result()  # line 27
+    return None  # line 27
 
 
 def _write_and_debug(
@@ -99,10 +79,6 @@ def _write_and_debug(
     return candidate, verdict
 
 
-def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    return optimize(workbench, models, settings.rounds, settings.tries_in, observer, tie=settings.tie)
-
-
 def _ask_coder(model: Model, brief: Brief, baseline: Candidate, candidate: Candidate, verdict: Verdict) -> str:
     if verdict.correct:
         return coder.implement(model, brief, other_agents.PLAN, candidate.code)
@@ -113,7 +89,7 @@ STRATEGY = Strategy(
     NAME,
     "algorithm 1: Planner, Coder, Compiler and Debug, R rounds of up to D debug tries",
     ROLES,
-    _run,
+    search,
     rounds=3,
     debug_tries=3,
     coder=_ask_coder,

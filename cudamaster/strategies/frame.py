@@ -13,11 +13,12 @@ from cudamaster.agents import compiler
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.brief import Brief
 from cudamaster.agents.debug import Diagnosis
-from cudamaster.core.errors import DeviceError, UsageError
+from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Findings, Outcome, Plan, Role, Status, Verdict
 from cudamaster.models.metered import Meter
 from cudamaster.models.protocol import Model
-from cudamaster.strategies.protocol import Observer, Silent, Workbench
+from cudamaster.strategies.large_gains import JumpCheck, JumpRule, RemeasuringWorkbench
+from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Attempt, Result, Round
 
 
@@ -36,26 +37,34 @@ class Frame:
 
     def __init__(
         self,
-        workbench: Workbench,
+        workbench: RemeasuringWorkbench,
         models: Mapping[Role, Model],
         roles: Sequence[Role],
-        observer: Observer | None = None,
+        observer: Observer,
         *,
+        rule: JumpRule,
         tie: float = 0.0,
     ) -> None:
-        """`roles` are those that the strategy asks; `models` has to name a model for each.
+        """`roles` are those that are asked, a reviewer among them if there is one; `models` has a model for each.
 
-        A modelled score that exceeds the best so far by at most the fraction `tie` is no new best.
+        A score that `rule` finds too good is checked again. A modelled score that exceeds the best so far by at most
+        the fraction `tie` is no new best.
         """
-        self.workbench = workbench
-        self.observer: Observer = observer or Silent()
-        self._meter = Meter(self.observer.asking, roles)
+        self.workbench: Workbench = workbench
+        self.observer = observer
+        self._meter = Meter(observer.asking, roles)
         self.models = {role: self._meter.model(models[role]) for role in roles}
         self.brief = brief_of(workbench)
         self.rounds: list[Round] = []
+        self._jumps = JumpCheck(workbench, rule, self.models.get(Role.REVIEWER), self.brief, observer)
         self._tie = tie
         self._baseline: Best | None = None
         self._best: Best | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the baseline is measured, so that there is a result."""
+        return self._baseline is not None
 
     @property
     def baseline(self) -> Best:
@@ -78,7 +87,7 @@ class Frame:
         """Judge the baseline, which is the best so far with P = 1. Raises DeviceError if it does not pass."""
         candidate = self.workbench.baseline
         self.observer.evaluating(candidate)
-        verdict = self.workbench.evaluate(candidate)
+        verdict = self._jumps.evaluate(candidate)
         if not verdict.correct:
             raise DeviceError(
                 f"The baseline of {candidate.task} ({candidate.precision}) does not pass on "
@@ -122,7 +131,7 @@ class Frame:
         """
         self.observer.written(number, debug_try, candidate, source.id if source else None)
         self.observer.evaluating(candidate)
-        verdict = self.workbench.evaluate(candidate, to_beat=self.best.score)
+        verdict = self._jumps.evaluate(candidate, self.best.score)
         attempts.append(Attempt(debug_try, candidate.id, verdict.status, verdict.score, verdict.detail, diagnosis))
         self.observer.judged(number, debug_try, candidate, verdict)
         return verdict
@@ -156,8 +165,8 @@ class Frame:
         self.rounds.append(Round(outcome, tuple(attempts), self.best.score, self.best.candidate.id))
         self.observer.round_ended(self.rounds[-1])
 
-    def result(self, note: str | None = None) -> Result:
-        """The search's result; `note` says why it ended before its last round."""
+    def result(self, note: str | None = None, *, stopped: bool = False) -> Result:
+        """The search's result; `note` says why it ended before its last round, `stopped` that a budget ended it."""
         return Result(
             self.baseline.candidate,
             self.baseline.verdict,
@@ -168,6 +177,7 @@ class Frame:
             tuple(self.rounds),
             dict(self._meter.usage),
             note,
+            stopped,
         )
 
 
@@ -184,9 +194,3 @@ def brief_of(workbench: Workbench) -> Brief:
         default_command=workbench.baseline.command,
         hardware=workbench.hardware,
     )
-
-
-def must_have_rounds(rounds: int) -> None:
-    """Raises UsageError for fewer than one round."""
-    if rounds < 1:
-        raise UsageError(f"{rounds} rounds make no search.", "Give at least one with -R.")

@@ -13,19 +13,17 @@ Measurements and opinions are kept either way; a kernel is checked once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Protocol
 
 from cudamaster.agents import reviewer
 from cudamaster.agents.asking import ReplyMisfit
+from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Findings, Hardware, Precision, Role, Status, Verdict
-from cudamaster.models.metered import Meter, RoleUsage
+from cudamaster.core.values import Candidate, Status, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.strategies.frame import brief_of
-from cudamaster.strategies.protocol import Card, MeasuresAgain, Observer, Workbench
+from cudamaster.strategies.protocol import MeasuresAgain, Observer, Workbench
 
 # Two measurements that differ by less than this agree whatever their intervals say: these know nothing of what differs
 # from one process to the next. That is 0.5 µs of a call of 10 (core/speed.py), and more where calls ask the driver for
@@ -61,77 +59,47 @@ class JumpRule:
         return None
 
 
-class Scrutiny:
-    """A workbench that checks every jump. `usage` is what its reviewer cost."""
+class JumpCheck:
+    """Judges candidates for a search, and checks every jump."""
 
-    def __init__(self, inner: RemeasuringWorkbench, rule: JumpRule, model: Model | None, observer: Observer) -> None:
-        """`model` is the reviewer, None for no review."""
-        self._inner = inner
+    def __init__(
+        self, workbench: RemeasuringWorkbench, rule: JumpRule, reviewer: Model | None, brief: Brief, observer: Observer
+    ) -> None:
+        """Without a `reviewer` there is no review."""
+        self._workbench = workbench
         self._rule = rule
+        self._reviewer = reviewer
+        self._brief = brief
         self._observer = observer
-        self._meter = Meter(observer.asking, () if model is None else (Role.REVIEWER,))
-        self._reviewer = None if model is None else self._meter.model(model)
-        self._best = 1.0
-        self._told: dict[str, Verdict] = {}
+        self._verdicts: dict[str, Verdict] = {}
 
-    @property
-    def usage(self) -> Mapping[Role, RoleUsage]:
-        """What the reviewer cost; empty without one."""
-        return dict(self._meter.usage)
+    def evaluate(self, candidate: Candidate, best: float | None = None) -> Verdict:
+        """The verdict that counts: the workbench's own, or the one after the check of a jump above the `best` so far.
 
-    @property
-    def card(self) -> Card:
-        """The task."""
-        return self._inner.card
+        Without a best, as for the baseline, there is no jump.
+        """
+        if candidate.id not in self._verdicts:
+            verdict = self._workbench.evaluate(candidate, to_beat=best)
+            self._verdicts[candidate.id] = verdict if best is None else self._checked(candidate, verdict, best)
+        return self._verdicts[candidate.id]
 
-    @property
-    def precision(self) -> Precision:
-        """Element type of the run."""
-        return self._inner.precision
-
-    @property
-    def baseline(self) -> Candidate:
-        """The baseline as a candidate."""
-        return self._inner.baseline
-
-    @property
-    def hardware(self) -> Hardware:
-        """The device in words and figures."""
-        return self._inner.hardware
-
-    def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
-        """What the profile filter says about a correct candidate."""
-        return self._inner.findings(candidate, verdict)
-
-    def evaluate(self, candidate: Candidate, *, to_beat: float | None = None) -> Verdict:
-        """The verdict that counts: the workbench's own, or the one after the check of a jump."""
-        if candidate.id not in self._told:
-            verdict = self._inner.evaluate(candidate, to_beat=to_beat)
-            if candidate.id != self._inner.baseline.id:
-                verdict = self._scrutinised(candidate, verdict)
-                if verdict.correct and verdict.score is not None and verdict.score > self._best:
-                    self._best = verdict.score
-            self._told[candidate.id] = verdict
-        return self._told[candidate.id]
-
-    def _scrutinised(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        jump = self._jump(verdict)
+    def _checked(self, candidate: Candidate, verdict: Verdict, best: float) -> Verdict:
+        jump = self._jump(verdict, best)
         if jump is not None and not verdict.emulated:
             self._observer.evaluating(candidate)
-            verdict = agreed(verdict, self._inner.measure_again(candidate), jump)
-        if self._reviewer is not None and self._jump(verdict) is not None:
-            verdict = self._reviewed(self._reviewer, candidate, verdict)
+            verdict = agreed(verdict, self._workbench.measure_again(candidate), jump)
+        if self._reviewer is not None and self._jump(verdict, best) is not None:
+            verdict = self._reviewed(self._reviewer, candidate, verdict, best)
         return verdict
 
-    def _jump(self, verdict: Verdict) -> str | None:
+    def _jump(self, verdict: Verdict, best: float) -> str | None:
         if not verdict.correct or verdict.score is None:
             return None
-        return self._rule.broken(verdict.score, self._best)
+        return self._rule.broken(verdict.score, best)
 
-    def _reviewed(self, model: Model, candidate: Candidate, verdict: Verdict) -> Verdict:
-        brief, baseline = brief_of(self._inner), self._inner.baseline.code
+    def _reviewed(self, model: Model, candidate: Candidate, verdict: Verdict, best: float) -> Verdict:
         try:
-            said = reviewer.review(model, brief, baseline, candidate, verdict, self._best)
+            said = reviewer.review(model, self._brief, self._workbench.baseline.code, candidate, verdict, best)
         except ReplyMisfit as misfit:
             return changed(verdict, notes=(*verdict.notes, f"no review: {misfit}"))
         if not said.hack:

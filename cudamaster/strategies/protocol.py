@@ -103,36 +103,29 @@ class ReportsHolds(Protocol):
     on_hold: Callable[[Hold], None] | None
 
 
-class Observer(Protocol):
-    """Gets each step as it happens. Inherit from `Silent`."""
+class Observer:
+    """Gets each step of a search as it happens, and does nothing with it. Inherit from it to do more."""
 
     def asking(self, role: Role, model: str) -> None:
         """A model is about to be asked."""
-        ...
 
     def trying_again(self, role: Role, pause_s: float, why: str) -> None:
         """A role's call failed, or its reply cannot be used; it is asked again after a pause."""
-        ...
 
     def evaluating(self, candidate: Candidate) -> None:
         """A candidate is about to be built, checked and timed."""
-        ...
 
     def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
         """The baseline was measured."""
-        ...
 
     def round_started(self, number: int, rounds: int) -> None:
         """Round `number` of `rounds` begins."""
-        ...
 
     def planned(self, number: int, plan: Plan) -> None:
         """The Planner proposed a scheme."""
-        ...
 
     def without_command(self, number: int, misfit: ReplyMisfit) -> None:
         """The Compiler gave no usable reply; the default command builds the code that is written next."""
-        ...
 
     def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
         """A candidate with code and command exists; `debug_try` is 0 for the round's first.
@@ -140,70 +133,21 @@ class Observer(Protocol):
         `source` is the id of the candidate that it was written from: by default the best so far, or in a debug try
         the attempt before it.
         """
-        ...
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         """A candidate's verdict is known."""
-        ...
 
     def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
         """The Debug agent said how to fix the failing candidate."""
-        ...
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
         """A candidate is the new best."""
-        ...
 
     def round_ended(self, finished: Round) -> None:
         """A round is over, accepted or refused."""
-        ...
 
     def stopped(self, note: str) -> None:
         """The search ends before its last round, and why."""
-        ...
-
-
-class Silent:
-    """An observer that does nothing."""
-
-    def asking(self, role: Role, model: str) -> None:
-        """Ignore it."""
-
-    def trying_again(self, role: Role, pause_s: float, why: str) -> None:
-        """Ignore it."""
-
-    def evaluating(self, candidate: Candidate) -> None:
-        """Ignore it."""
-
-    def baseline(self, candidate: Candidate, verdict: Verdict, findings: Findings) -> None:
-        """Ignore it."""
-
-    def round_started(self, number: int, rounds: int) -> None:
-        """Ignore it."""
-
-    def planned(self, number: int, plan: Plan) -> None:
-        """Ignore it."""
-
-    def without_command(self, number: int, misfit: ReplyMisfit) -> None:
-        """Ignore it."""
-
-    def written(self, number: int, debug_try: int, candidate: Candidate, source: str | None = None) -> None:
-        """Ignore it."""
-
-    def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
-        """Ignore it."""
-
-    def diagnosed(self, number: int, debug_try: int, diagnosis: Diagnosis) -> None:
-        """Ignore it."""
-
-    def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
-        """Ignore it."""
-
-    def round_ended(self, finished: Round) -> None:
-        """Ignore it."""
-
-    def stopped(self, note: str) -> None:
-        """Ignore it."""
 
 
 def asked_again(role: Role, pause_s: float, why: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace as changed
 from importlib import import_module
 
 from cudamaster.core.errors import UsageError, nearest
 from cudamaster.core.values import ProfileMode, Role
 from cudamaster.models.protocol import Model
-from cudamaster.strategies.large_gains import JumpRule, RemeasuringWorkbench, Scrutiny
+from cudamaster.strategies.frame import Frame
+from cudamaster.strategies.large_gains import JumpRule, RemeasuringWorkbench
 from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result
 from cudamaster.strategies.strategy import Option, SearchSettings, Strategy, options_of, unknown_option
@@ -36,21 +36,36 @@ def find(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-def run(
+def begin(
     workbench: RemeasuringWorkbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer
-) -> Result:
-    """Search with the strategy of the settings, which takes no jump in the score on trust.
+) -> Frame:
+    """The frame of a search with the settings' strategy, which takes no jump in the score on trust.
 
-    Raises what the strategies raise, UsageError for an unknown one.
+    Raises UsageError for settings that make no search.
+    """
+    roles = find(settings.strategy).roles
+    if settings.rounds < 1:
+        raise UsageError(f"{settings.rounds} rounds make no search.", "Give at least one with -R.")
+    if Role.REVIEWER in settings.models:
+        roles = (*roles, Role.REVIEWER)
+    rule = JumpRule(settings.jump_factor, settings.jump_above)
+    return Frame(workbench, models, roles, observer, rule=rule, tie=settings.tie)
+
+
+def run(frame: Frame, settings: SearchSettings) -> Result:
+    """Search in a frame that has just begun.
+
+    Raises UsageError, DeviceError if the baseline itself does not pass, and ModelError if a model cannot be reached.
+    BudgetSpent may end it at any time; then `frame.result` is that of a search that was stopped.
 
     Given the same replies and verdicts every strategy does the same, which is what resume and replay rest on: random
     draws come from `search_seed` alone.
     """
-    rule = JumpRule(settings.jump_factor, settings.jump_above)
-    reviewer = models[Role.REVIEWER] if Role.REVIEWER in settings.models else None
-    trusted = Scrutiny(workbench, rule, reviewer, observer)
-    result = find(settings.strategy).run(trusted, models, settings, observer)
-    return changed(result, usage={**result.usage, **trusted.usage})
+    frame.measure_baseline()
+    note = find(settings.strategy).search(frame, settings)
+    if note is not None:
+        frame.observer.stopped(note)
+    return frame.result(note)
 
 
 def described(settings: SearchSettings) -> str:

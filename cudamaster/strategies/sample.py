@@ -7,33 +7,20 @@ is what the model draws; one that always answers the same gives one kernel, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cudamaster.agents import lone_coder
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.core.values import Plan, Role
-from cudamaster.models.protocol import Model
-from cudamaster.strategies.frame import Frame, must_have_rounds
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.frame import Frame
+from cudamaster.strategies.result import Attempt
 from cudamaster.strategies.strategy import SearchSettings, Strategy
 
 NAME = "sample"
 ROLES = (Role.CODER,)
 
 
-def optimize(
-    workbench: Workbench,
-    models: Mapping[Role, Model],
-    samples: int,
-    observer: Observer | None = None,
-    *,
-    tie: float = 0.0,
-) -> Result:
-    """Ask for a kernel `samples` times. Raises UsageError for fewer than one, DeviceError and ModelError."""
-    must_have_rounds(samples)
-    frame = Frame(workbench, models, ROLES, observer, tie=tie)
-    baseline = frame.measure_baseline().candidate
+def search(frame: Frame, settings: SearchSettings) -> None:
+    """Ask for as many kernels as the settings have rounds."""
+    samples, baseline = settings.rounds, frame.baseline.candidate
     for number in range(1, samples + 1):
         frame.observer.round_started(number, samples)
         plan = Plan(f"Shot {number}", "A kernel from the task alone.")
@@ -47,18 +34,13 @@ def optimize(
         candidate = frame.candidate(code)
         verdict = frame.judge(number, candidate, attempts, source=baseline)
         frame.settle(number, plan, attempts, candidate, verdict)
-    return frame.result()
-
-
-def _run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
-    return optimize(workbench, models, settings.rounds, observer, tie=settings.tie)
 
 
 STRATEGY = Strategy(
     NAME,
     "R independent single shots of the Coder, without any feedback",
     ROLES,
-    _run,
+    search,
     rounds=10,
     shows_profile=lambda options: False,
     coder=lambda model, brief, baseline, candidate, verdict: lone_coder.write(model, brief, baseline.code),

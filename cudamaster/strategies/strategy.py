@@ -11,14 +11,13 @@ from cudamaster.agents.brief import Brief
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, ProfileMode, Role, Verdict
 from cudamaster.models.protocol import Model
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Result
+from cudamaster.strategies.frame import Frame
 
 Option = str | bool | int | float
 
 
 class EarlierStage(Protocol):
-    """The part of a stage of a run that is told (runrecord.Stage)."""
+    """The part of a stage of a run that is described (record.Stage)."""
 
     @property
     def rounds(self) -> int:
@@ -94,7 +93,8 @@ class SearchSettings(Protocol):
         ...
 
 
-Run = Callable[[Workbench, Mapping[Role, Model], SearchSettings, Observer], Result]
+# Searches in a frame whose baseline is measured. Returns why it ended before its last round, if it did.
+Search = Callable[[Frame, SearchSettings], str | None]
 # Asks the Coder about a candidate alone, given the baseline too: the first after the baseline, or that itself.
 AskCoder = Callable[[Model, Brief, Candidate, Candidate, Verdict], object]
 
@@ -106,18 +106,18 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Strategy:
-    """One strategy: the roles that it asks, its defaults, and how it is run with a run's settings.
+    """One strategy: the roles that it asks, its defaults, and how it searches with a run's settings.
 
     `options` is a frozen dataclass whose fields, text, numbers or truth values, all have defaults; it raises UsageError
     for values that make no sense. `debug_tries` is None where a strategy has none. `profile` is what is asked of the
-    hardware, and `shows_profile` whether with its options an agent is told of it; else it is for readers of the run.
-    `coder` is for `cudamaster prompt`; None where what the Coder is asked cannot be told of a kernel alone.
+    hardware, and `shows_profile` whether an agent sees it with these options; otherwise it is for readers of the run.
+    `coder` is for `cudamaster prompt`; None if what the Coder is asked depends on more than a kernel.
     """
 
     name: str
     summary: str
     roles: tuple[Role, ...]
-    run: Run
+    search: Search
     rounds: int
     debug_tries: int | None = None
     profile: ProfileMode = ProfileMode.FILTERED

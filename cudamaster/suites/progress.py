@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cudamaster.core.values import Candidate, Findings, GpuModel, Hold, Role, Verdict, mark
 from cudamaster.runs.budget import Limits, Spent
-from cudamaster.strategies.protocol import Silent, asked_again
+from cudamaster.strategies.protocol import Observer, asked_again
 from cudamaster.strategies.result import Round
 from cudamaster.suites.folder import Entry, State, UnitUse
 
@@ -38,9 +38,9 @@ class Running:
 
 @dataclass(frozen=True)
 class Board:
-    """How far a suite is. `left_s` is None while nothing tells how long a step takes.
+    """How far a suite is. `left_s` is None while it is unknown how long a step takes.
 
-    `again` tells of each time that a model was asked again, with the reason, since the suite was begun or resumed.
+    `again` has a line for each time that a model was asked again, with the reason, since the suite began or resumed.
     """
 
     entries: tuple[Entry, ...]
@@ -57,7 +57,7 @@ class Board:
         return sum(entry.state is state for entry in self.entries)
 
 
-class Watch(Silent):
+class Watch(Observer):
     """Keeps the view of a running task up to date."""
 
     def __init__(self, view: Running, again: list[str]) -> None:

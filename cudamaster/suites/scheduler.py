@@ -78,9 +78,9 @@ def run(
     budget: Budget,
     units: Sequence[str],
     jobs: int,
-    tell: Callable[[Board], None] = lambda board: None,
+    show: Callable[[Board], None] = lambda board: None,
 ) -> Suite:
-    """Carry a suite to its end, `jobs` tasks at once, or until the budget is spent; `tell` hears often how it stands.
+    """Carry a suite to its end, `jobs` tasks at once, or until the budget is spent; `show` often gets how it stands.
 
     What is done is not done again, what failed is tried again. An error of a task is kept with its entry and stops no
     other. KeyboardInterrupt stops all of them, and is raised when what they did is written down.
@@ -95,12 +95,12 @@ def run(
         for worker in workers:
             worker.start()
         while busy := [end for end in ends if not end.is_set()]:
-            tell(running.board())
+            show(running.board())
             busy[0].wait(_LOOKED_AT_EVERY_S)
             if time.monotonic() - saved > _SAVED_EVERY_S:
                 running.save()
                 saved = time.monotonic()
-        tell(running.board())
+        show(running.board())
         unfinished = running.unfinished
         return running.save(ended=budget.why_stopped or unfinished if unfinished else "finished")
     except BaseException as error:

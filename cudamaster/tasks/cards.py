@@ -27,7 +27,7 @@ from cudamaster.tasks.held_out import Block, check_blocks
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
 _T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster, where it is there
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, if it is installed, is ten times faster
 _T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
 _LONGEST_FILE = 16 * 1024
@@ -106,8 +106,8 @@ class Case(_Strict):
 class TaskCard(_Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
-    `id` is its place in lists. `held_out` and `held_out_large` are how further cases are drawn for every evaluation:
-    small ones, and such as are near the largest timed one. tasks/held_out.py says how they are written.
+    `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
+    small ones, and ones near the largest timed case. tasks/held_out.py describes their form.
     """
 
     id: int = Field(ge=1)
@@ -135,7 +135,7 @@ class TaskCard(_Strict):
         filled = [name for generator in self.inputs for name in self._filled_by(generator)]
         wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
         if sorted(filled) != sorted(wanted):
-            raise ValueError(f"inputs fill {filled}, and what has to be filled once each is {wanted}")
+            raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
         scalars = [p.name for p in self.parameters if p.role == "scalar"]
         if missing := [name for name in scalars if name not in self.sizes]:
             raise ValueError(f"scalar parameters {missing} have no entry in sizes")
@@ -152,7 +152,7 @@ class TaskCard(_Strict):
         return self
 
     def _check_written(self) -> None:
-        """What the harness holds as C can be written as C, those defaults included that no case takes."""
+        """All values that the harness holds as C can be written as C, unused defaults included."""
         for position, default in enumerate(self.sizes.values()):
             if default is not None:
                 to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
@@ -357,7 +357,7 @@ def _names_in(folder: Path) -> list[str]:
 def _id(name: str) -> float:
     try:
         return load(name).id
-    except CardError:  # whoever loads it is told
+    except CardError:  # loading it raises the error
         return math.inf
 
 
@@ -437,7 +437,7 @@ def _one_line(said: object, longest: int = 600) -> str:
 
 
 def _content(text: str) -> Any:
-    """What YAML text says. Raises YAMLError, also for what a card has no use for and a mistake or an attack has."""
+    """The content of YAML text. Raises YAMLError, also for forms that only mistakes and attacks have."""
     if len(text) > _LONGEST_FILE:
         raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
     loader = _LOADER(text)
@@ -453,7 +453,7 @@ def _content(text: str) -> Any:
 
 
 def _check_plain(root: yaml.Node | None) -> None:
-    """No aliases, a few of which stand for millions of values, and no key twice, of which one would be lost."""
+    """Refuses aliases, a few of which can stand for millions of values, and repeated keys: one would be lost."""
     seen: set[int] = set()
     left = [root] if root is not None else []
     while left:

@@ -107,7 +107,7 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
 def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
     """What a vendor's file defines: the baseline's wrapper, and what is called with a case's shape before its calls.
 
-    The shape are the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars.
+    The shape is the sizes that a caller of a library knows: those of the buffers and of the wrapper's scalars.
     """
     sizes = ", ".join(f"{_size_type(card, name)} {name}" for name in _shape(card))
     prepare = f'extern "C" void {card.wrapper(precision)}_prepare({sizes});'

@@ -1,7 +1,7 @@
 """Sizes that no one can prepare for: cases drawn afresh for every evaluation, in the ranges that a task card gives.
 
-A card's `held_out` and `held_out_large` are lists of blocks. A block says of some sizes how they are drawn; the others
-take their default. Rules are taken in the order of the card's sizes, and their bounds are expressions over the sizes
+A card's `held_out` and `held_out_large` are lists of blocks. A block says how some sizes are drawn; the others take
+their default. Rules are taken in the order of the card's sizes, and their bounds are expressions over the sizes
 before them:
 
     [low, high]               a whole number, with bounds included; a float where a bound is one (1.0, not 1)
@@ -11,7 +11,7 @@ before them:
     7 or 2 * N                this
 
 Whole numbers are spread evenly over the orders of magnitude, so that tiny ones come up as often as large ones, and in
-some cases all of them are multiples of a power of two, which kernels tend to have a path of their own for. Floats are
+some cases all of them are multiples of a power of two, for which kernels tend to have a separate path. Floats are
 spread in the same way where both bounds are positive and far apart, else evenly.
 """
 
@@ -33,7 +33,7 @@ Block = Mapping[str, Rule]
 
 SMALL, LARGE = 4, 2  # cases of an evaluation
 _LABEL = "held out: "
-_TRIES = 8  # to draw what is no case of the card
+_TRIES = 8  # to draw a case that the card does not list
 _GRAINS = (1, 1, 1, 8, 16, 64)  # of which the whole numbers of a case are multiples
 _FAR_APART = 10  # times: floats between such bounds are spread over the orders of magnitude
 _BITS = 31  # of a size that is passed as an int
@@ -41,7 +41,7 @@ _DIGITS = 4  # significant ones of a float, so that its label says it exactly
 
 
 def draw(card: TaskCard, seed: int, *, largest: bool = False, count: int | None = None) -> tuple[Case, ...]:
-    """Cases for an evaluation with this seed, none of them timed: small ones, or such as are near the largest timed.
+    """Cases for an evaluation with this seed, none of them timed: small ones, or ones near the largest timed case.
 
     The same seed gives the same cases. Every block comes up where `count` is at least the number of blocks; sizes
     that the card lists, or that were drawn before, are left out, unless a range holds hardly any others. Raises
@@ -89,7 +89,7 @@ def check_blocks(card: TaskCard, samples: int = 12) -> None:
             if unknown := [name for name in block if name not in card.sizes]:
                 raise ValueError(f"{field}, block {index + 1} names {unknown}; sizes are {list(card.sizes)}")
             if fixed := [name for name in block if name in card.fixed]:
-                raise ValueError(f"{field}, block {index + 1} varies {fixed}, which the wrapper is never told")
+                raise ValueError(f"{field}, block {index + 1} varies {fixed}, which is never passed to the wrapper")
         cases = draw(card, 0, largest=field == "held_out_large", count=max(samples, 2 * len(blocks)))
         for case in cases:
             _check_case(card, field, case)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Build, Builder
-from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import (
     Candidate,
     Findings,
@@ -26,8 +26,9 @@ from cudamaster.core.values import (
     Verdict,
     content_hash,
 )
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Device, MeasuringProtocol, worker_words
+from cudamaster.devices.protocol import Device, MeasuringProtocol
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
 from cudamaster.judging.judge_process import Trial, Trials
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from cudamaster.modelling.verdicts import Modeller
 
 _RUN_LIMIT_S = 1200.0
-_VENDOR_CALL_LIMIT = ["--call-limit", "30"]  # seconds: the first call may load a library's kernels from a disk
-_BRIEFLY = ("--pairs", "1", "--calls", "10", "--extra-seconds", "0")
+_VENDOR_CALL_LIMIT_S = 30.0  # the first call may load a library's kernels from a disk
+_BRIEFLY = JudgeRequest(pairs=1, calls=10, extra_seconds=0.0)
 
 
 class Workbench:
@@ -140,13 +141,12 @@ class Workbench:
         """
         began = monotonic()
         seed = self._trials.draw_seed()
-        stop = ["--first-failure"] if first_failure else []
-        first = self._first_trial(candidate, seed, stop, check_only=check_only)
+        first = self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
         with self._builder.using(candidate), self._trials.ahead() as start:
             build = self._builder.build(candidate, check_only=check_only, on_compile=lambda: start(first))
             if self.on_build is not None:
                 self.on_build(candidate.id, _build_log(build))
-            verdict = self._of_build(candidate, build, seed, stop, check_only=check_only)
+            verdict = self._of_build(candidate, build, seed, check_only=check_only, first_failure=first_failure)
             if to_beat is not None and build.status is None:
                 if verdict.score is not None and verdict.score > to_beat:
                     verdict = self._faults.sanitized(verdict, candidate)
@@ -166,7 +166,6 @@ class Workbench:
         # A device with a debug build runs differently, and its processes start quickly.
         if self.device.has_debug_build or self._trials.seed_is_fixed:
             return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
-        stop = ["--first-failure"] if first_failure else []
         with ExitStack() as block:
             built, trials = [], []
             for candidate in candidates:
@@ -174,46 +173,51 @@ class Workbench:
                 block.enter_context(self._builder.using(candidate))
                 built.append((candidate, self._builder.build(candidate, check_only=check_only), seed))
                 if built[-1][1].status is None:
-                    trials.append(self._first_trial(candidate, seed, stop, check_only=check_only))
+                    trials.append(
+                        self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
+                    )
             if trials:
                 block.enter_context(self._trials.together(trials))
-            return [self._of_build(*one, stop, check_only=check_only) for one in built]
+            return [self._of_build(*one, check_only=check_only, first_failure=first_failure) for one in built]
 
     def _of_build(
-        self, candidate: Candidate, build: Build, seed: int, stop: Sequence[str], *, check_only: bool
+        self, candidate: Candidate, build: Build, seed: int, *, check_only: bool, first_failure: bool
     ) -> Verdict:
         """The verdict on a candidate whose build has ended, well or not."""
         verdict = self._begun(candidate.id, build, seed)
         if build.status is None:
-            verdict = self._judged(verdict, candidate, build, seed, stop, check_only=check_only)
+            verdict = self._judged(verdict, candidate, build, seed, check_only=check_only, first_failure=first_failure)
         if self._modeller is not None and verdict.score is not None:
             verdict = self._modeller.verdict(verdict, candidate, self.baseline)
         return verdict
 
-    def _first_trial(self, candidate: Candidate, seed: int, stop: Sequence[str], *, check_only: bool) -> Trial:
+    def _first_trial(self, candidate: Candidate, seed: int, *, check_only: bool, first_failure: bool) -> Trial:
         """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""
         if self.device.has_debug_build:
-            return self._memory_trial(candidate, seed, stop)
-        worker = [str(self._builder.executable(candidate))]
+            return self._memory_trial(candidate, seed, first_failure=first_failure)
         if check_only:
-            return self._trials.verifying(worker, seed, stop)
-        return self._timed_trial(candidate, seed, stop)
+            worker = [str(self._builder.executable(candidate))]
+            return self._trials.verifying(worker, seed, first_failure=first_failure)
+        return self._timed_trial(candidate, seed, first_failure=first_failure)
 
-    def _memory_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+    def _memory_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
         """Verification cases under the memory checker and in reversed thread order."""
         worker = [str(self._builder.executable(candidate, debug=True)), "--exact"]
-        return self._trials.verifying(worker, seed, stop, reversed_threads=True)
+        return self._trials.verifying(worker, seed, first_failure=first_failure, reversed_threads=True)
 
-    def _timed_trial(self, candidate: Candidate, seed: int, stop: Sequence[str]) -> Trial:
+    def _timed_trial(self, candidate: Candidate, seed: int, *, first_failure: bool) -> Trial:
         """All cases that this device can run, checked and timed."""
-        brief = _BRIEFLY if self._brief_baseline and candidate.id == self.baseline.id else ()
-        return Trial(
-            [str(self._builder.executable(candidate))],
-            [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)],
-            ["--cases", "all", *stop, *brief],
-            seed,
-            _RUN_LIMIT_S,
+        is_baseline = candidate.id == self.baseline.id
+        request = replace(
+            _BRIEFLY if self._brief_baseline and is_baseline else JudgeRequest(),
+            candidate=(str(self._builder.executable(candidate)),),
+            seed=seed,
+            first_failure=first_failure,
         )
+        return Trial(request, self._all_cases(seed), _RUN_LIMIT_S, trusted=is_baseline)
+
+    def _all_cases(self, seed: int) -> list[Case]:
+        return [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
 
     def _begun(self, candidate: str, build: Build, seed: int) -> Verdict:
         """A verdict as far as the build goes."""
@@ -235,19 +239,22 @@ class Workbench:
         candidate: Candidate,
         build: Build,
         seed: int,
-        stop: Sequence[str],
         *,
         check_only: bool,
+        first_failure: bool,
     ) -> Verdict:
         """The verdict on a candidate that was built, filled in."""
         with threads(1) as pool:
             looks = self.device.has_debug_build
+            look = partial(self._faults.look, candidate, seed, first_failure=first_failure)
             # Whoever asks for only the first failure gets no more than that.
-            looking = pool.submit(self._faults.look, candidate, seed, stop) if looks and not stop else None
-            checked = None if build.debug is None else self._trials.run_trial(self._memory_trial(candidate, seed, stop))
+            looking = pool.submit(look) if looks and not first_failure else None
+            checked = None
+            if build.debug is not None:
+                checked = self._trials.run(self._memory_trial(candidate, seed, first_failure=first_failure))
             right = checked is None or checked.status is Status.CORRECT
             if looking is None and looks and right:
-                looking = pool.submit(self._faults.look, candidate, seed, stop)
+                looking = pool.submit(look)
             looked = None if looking is None else looking.result()
         if looked is not None and looked.judgement.status is Status.TIMEOUT and not looked.found:
             # The checker is a hundred times as slow as the device, so its time limit says nothing about the kernel.
@@ -255,43 +262,20 @@ class Workbench:
                 verdict, notes=(*verdict.notes, f"not checked for races to the end: {looked.judgement.detail}")
             )
         elif looked is not None and looked.judgement.status is not Status.CORRECT and (looked.found or right):
-            return with_faults(self._told(verdict, looked.judgement), looked, candidate, checked)
+            return with_faults(self._with_judgement(verdict, looked.judgement), looked, candidate, checked)
         if checked is not None and (check_only or checked.status is not Status.CORRECT):
-            return self._told(verdict, checked)
+            return self._with_judgement(verdict, checked)
         if check_only:
-            trial = self._trials.verifying([str(self._builder.executable(candidate))], seed, stop)
-            return self._told(verdict, self._trials.run_trial(trial))
+            worker = [str(self._builder.executable(candidate))]
+            return self._with_judgement(
+                verdict, self._trials.run(self._trials.verifying(worker, seed, first_failure=first_failure))
+            )
         preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
-        trusted = candidate.id == self.baseline.id
         with preparing:
-            trial = self._timed_trial(candidate, seed, stop)
-            judgement = self._trials.run_trial(trial, trusted=trusted)
+            judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
         if checked is not None:
             judgement = replace(judgement, seconds=judgement.seconds + checked.seconds)
-        return self._with_floors(self._told(verdict, judgement))
-
-    def faults_at(self, candidate: Candidate, case: Case) -> tuple[SanitizerReport, ...]:
-        """What the checker finds in one call of a candidate at a case of any size. It does not check the result.
-
-        The guards need not have seen the candidate. Raises DeviceError if the call cannot be checked.
-        """
-        with self._builder.using(candidate):
-            self._builder.build_shared()
-            return self._faults.found_in_call(candidate, case, self._trials.draw_seed())
-
-    def check_faults(self, candidate: Candidate) -> Verdict:
-        """What only the checker of races and other faults says about a candidate, which the guards need not have seen.
-
-        DeviceError where the device has none.
-        """
-        with self._builder.using(candidate):
-            self._builder.build_shared()
-            seed = self._trials.draw_seed()
-            looked = self._faults.look(candidate, seed, ["--first-failure"])
-            if looked is None:
-                raise DeviceError(f"The {self.device.name} device does not look for faults.", "Use --device cpu.")
-            verdict = self._begun(candidate.id, Build(None, "", ""), seed)
-            return with_faults(self._told(verdict, looked.judgement), looked, candidate, None)
+        return self._with_floors(self._with_judgement(verdict, judgement))
 
     def compare(self, first: Candidate, second: Candidate) -> tuple[Verdict, Verdict]:
         """Check both, and time `second` against `first`: the second verdict's score is its speedup over `first`.
@@ -304,19 +288,17 @@ class Workbench:
                 return checked[0], checked[1]
             builds = [self._builder.build(candidate) for candidate in (first, second)]
             assert all(build.worker is not None for build in builds)  # they were built before
-            workers = [[str(build.worker)] for build in builds]
+            workers = [(str(build.worker),) for build in builds]
             seed = self._trials.draw_seed()
-            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
-            alone = self._trials.run(
-                self._trials.workers(workers[0]), cases, ["--cases", "all", "--calls", "0"], seed, _RUN_LIMIT_S
-            )
-            together = [*self._trials.workers(workers[1]), *worker_words("rival", workers[0])]
-            judgement = self._trials.run(together, cases, ["--cases", "all"], seed, _RUN_LIMIT_S)
+            cases = self._all_cases(seed)
+            alone = self._trials.run(Trial(JudgeRequest(candidate=workers[0], seed=seed, calls=0), cases, _RUN_LIMIT_S))
+            together = JudgeRequest(candidate=workers[1], rival=workers[0], seed=seed)
+            judgement = self._trials.run(Trial(together, cases, _RUN_LIMIT_S))
             verdicts = [replace(verdict, seed=seed) for verdict in checked]
-            told = self._told(verdicts[1], judgement)
+            timed = self._with_judgement(verdicts[1], judgement)
             if self._modeller is not None:
-                told = self._modeller.verdict(told, second, first, rivals=True)
-            return self._told(verdicts[0], alone), self._with_floors(told, rivalled=True)
+                timed = self._modeller.verdict(timed, second, first, rivals=True)
+            return self._with_judgement(verdicts[0], alone), self._with_floors(timed, rivalled=True)
 
     def by_paper(self, candidate: Candidate) -> PaperScore:
         """What the paper's protocol says about a candidate, and our own checks at the listed sizes alone.
@@ -327,13 +309,10 @@ class Workbench:
             build = self._builder.build(candidate)
             if build.worker is None:
                 return PaperScore(build.status or Status.FAULT, build.detail)
-            judgement = self._trials.run(
-                self._trials.workers([str(build.worker)]),
-                [case for case in self.card.cases if case.sweep],
-                ["--cases", "sweep", "--paper", "--pairs", "1"],
-                self._trials.draw_seed(),
-                _RUN_LIMIT_S,
-            )
+            seed = self._trials.draw_seed()
+            request = JudgeRequest(candidate=(str(build.worker),), cases="sweep", seed=seed, pairs=1, paper=True)
+            timed = [case for case in self.card.cases if case.sweep]
+            judgement = self._trials.run(Trial(request, timed, _RUN_LIMIT_S))
             left_out = sum(case.skipped is not None for case in judgement.cases)
             detail = f"{judgement.detail}, {left_out} too long for this device" if left_out else judgement.detail
             return PaperScore(judgement.status, detail, judgement.by_paper)
@@ -350,13 +329,14 @@ class Workbench:
         """
         seed = self._trials.draw_seed()
         if check_only:
-            judgement = self._trials.run_trial(self._trials.verifying([str(worker)], seed, _VENDOR_CALL_LIMIT))
+            trial = self._trials.verifying([str(worker)], seed)
         else:
-            cases = [*self.card.cases, *held_out.draw(self.card, seed), *self._trials.large(seed)]
-            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
             # It is unknown whether a library allocates through the driver.
-            trial = Trial([str(worker)], cases, options, seed, _RUN_LIMIT_S)
-            judgement = self._trials.run_trial(trial, quiet=True)
+            trial = Trial(
+                JudgeRequest(candidate=(str(worker),), seed=seed), self._all_cases(seed), _RUN_LIMIT_S, quiet=True
+            )
+        patient = replace(trial.request, call_limit_s=_VENDOR_CALL_LIMIT_S)
+        judgement = self._trials.run(replace(trial, request=patient))
         verdict = Verdict(
             candidate=name,
             device=self.device.name,
@@ -365,8 +345,8 @@ class Workbench:
             detail=judgement.detail,
             seed=seed,
         )
-        told = self._told(verdict, judgement)
-        return told if check_only else self._with_floors(told)
+        judged = self._with_judgement(verdict, judgement)
+        return judged if check_only else self._with_floors(judged)
 
     def against_vendor(self, candidate: Candidate, worker: Path) -> Verdict:
         """Check a candidate and time it against a vendor's worker: its score is its speedup over the library.
@@ -379,10 +359,11 @@ class Workbench:
             verdict = self._begun(candidate.id, build, seed)
             if build.worker is None:
                 return verdict
-            workers = [*self._trials.workers([str(build.worker)]), *worker_words("rival", [str(worker)])]
-            options = ["--cases", "all", *_VENDOR_CALL_LIMIT]
-            judgement = self._trials.run(workers, self.card.cases, options, seed, _RUN_LIMIT_S, quiet=True)
-            return self._with_floors(self._told(verdict, judgement))
+            request = JudgeRequest(
+                candidate=(str(build.worker),), rival=(str(worker),), seed=seed, call_limit_s=_VENDOR_CALL_LIMIT_S
+            )
+            judgement = self._trials.run(Trial(request, self.card.cases, _RUN_LIMIT_S, quiet=True))
+            return self._with_floors(self._with_judgement(verdict, judgement))
 
     def sanitize(self, candidate: Candidate, tools: Sequence[Tool]) -> tuple[SanitizerReport, ...]:
         """What compute-sanitizer's tools say of a candidate at the verification sizes; where the device has a checker
@@ -419,14 +400,20 @@ class Workbench:
         cases += held_out.draw(self.card, seed)
         if not self.device.emulated:
             cases += self._trials.large(seed)
-        options = ["--cases", "verify" if self.device.emulated else "all", "--baseline-only", "--calls", str(calls)]
-        return self._trials.run(worker_words("baseline", worker), cases, options, seed, _RUN_LIMIT_S)
+        request = JudgeRequest(
+            baseline=tuple(worker),
+            cases="verify" if self.device.emulated else "all",
+            seed=seed,
+            calls=calls,
+            baseline_only=True,
+        )
+        return self._trials.run(Trial(request, cases, _RUN_LIMIT_S))
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says about a correct candidate."""
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
-    def _told(self, verdict: Verdict, judgement: Judgement) -> Verdict:
+    def _with_judgement(self, verdict: Verdict, judgement: Judgement) -> Verdict:
         return replace(
             verdict,
             status=judgement.status,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -259,8 +258,8 @@ def hold_on(
 def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
     """The saved limits of a device's GPU; measured and saved if there are no valid ones, or with `again`.
 
-    None for a device that has none: its times are emulated. `say` is told why something kept is measured again. Raises
-    DeviceError when measuring fails.
+    None for a device that has none: its times are emulated. `say` gets the reason if something kept is measured again.
+    Raises DeviceError when measuring fails.
     """
     if not isinstance(device, Limited):
         return None
@@ -314,7 +313,7 @@ def measure(device: Device) -> Limits:
             raise DeviceError(
                 f"The measurement of the GPU's limits does not build: {built.log[-500:]}.", "Run `cudamaster doctor`."
             )
-        ran = device.run([str(built.object)], Path(os.devnull), _MEASURING_LIMIT_S)
+        ran = device.execute([str(built.object)], _MEASURING_LIMIT_S)
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "uuid": device.gpu.uuid,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, CaseVerdict, Findings, Profile, ProfileMode, Verdict
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.protocol import Device, worker_words
+from cudamaster.devices.protocol import Device
 from cudamaster.profiling import metric_sets, without_counters
 from cudamaster.profiling.filter import findings as filtered
 from cudamaster.profiling.filter import findings_of_set, no_profile
@@ -110,7 +110,7 @@ class Profiler:
             if self._device.emulated or build.worker is None:
                 return no_profile(candidate.id, f"{missing.reason}.")
             sources = without_counters.look(
-                partial(self._device.run, alone=False),
+                self._device.run,
                 self._judge(),
                 build.worker,
                 case=case.label,
@@ -119,6 +119,6 @@ class Profiler:
             )
             return without_counters.findings(verdict, case, missing, sources)
 
-    def _judge(self) -> list[str]:
-        """The judge's command without a candidate."""
-        return [str(self._builder.judge()), *worker_words("baseline", [str(self._builder.baseline_worker())])]
+    def _judge(self) -> JudgeRequest:
+        """The judge and the baseline's worker."""
+        return JudgeRequest(judge=(str(self._builder.judge()),), baseline=(str(self._builder.baseline_worker()),))

@@ -30,7 +30,7 @@ class Program:
     def run(self, *arguments: str, reversed_threads: bool = False, limit_s: float = 60) -> Ran:
         """The check's outcome; what it prints to stderr is in it."""
         command = [str(self.executable), *arguments]
-        return CpuDevice().run(command, self.folder / "report", limit_s, reversed_threads=reversed_threads)
+        return CpuDevice().execute(command, limit_s, reversed_threads=reversed_threads)
 
 
 @pytest.fixture(scope="session")
@@ -76,5 +76,5 @@ def _run_ptx_programs(device: CpuDevice, folder: Path) -> None:
         linked = device.link([compiled.object], folder / name)
         assert linked.object is not None, linked.log
         command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
-        ran = device.run(command, folder / "report", 60)
+        ran = device.execute(command, 60)
         assert ran.exit_code == 0, ran.stderr

@@ -2,7 +2,7 @@
 
 `expected` takes a case of benchmarks/ptx_cases.py and the bits of its operands. It gives the bits, or a `Near` where
 the manual allows an approximation, or None where it leaves the result open. Where the manual is silent it follows what
-an H200 gave (h200_ptx.npz); where an H200 does otherwise than the manual says, a comment tells.
+an H200 gave (h200_ptx.npz); if an H200 contradicts the manual, a comment says so.
 """
 
 from __future__ import annotations

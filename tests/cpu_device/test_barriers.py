@@ -1,4 +1,4 @@
-"""Every barrier of a few kernels of ours is needed: without it, the check says no. benchmarks/barriers.py does all."""
+"""Every barrier of a few of our kernels is needed: without it, the check fails. benchmarks/barriers.py tries all."""
 
 from __future__ import annotations
 

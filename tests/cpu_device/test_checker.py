@@ -1,4 +1,4 @@
-"""The checker of the CPU device: what it finds in kernels, what it does not raise, and how a verdict tells it."""
+"""The checker of the CPU device: what it finds in kernels, what it does not report, and how a verdict shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, what: str) -> Ran:
-    return CpuDevice().run([str(program), what], program.parent / "report", 60)
+    return CpuDevice().execute([str(program), what], 60)
 
 
 def kinds(ran: Ran) -> set[str]:
@@ -76,7 +76,7 @@ def test_honest_kernels_raise_nothing(program):
     ],
 )
 def test_a_fault_is_found(program, what, kind):
-    """Each is told with its kind, and the process ends as at any fault."""
+    """Each is reported with its kind, and the process ends as after any fault."""
     ran = run(program, what)
     assert kind in kinds(ran), ran.stderr
     assert ran.exit_code == 70

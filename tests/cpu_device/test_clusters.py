@@ -30,7 +30,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def found(program: Path, what: str, *, reversed_threads: bool = False) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().run([str(program), what], program.parent / "report", 60, reversed_threads=reversed_threads)
+    ran = CpuDevice().execute([str(program), what], 60, reversed_threads=reversed_threads)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
     return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
 

@@ -102,13 +102,13 @@ def test_crash_of_the_host_is_a_signal(tmp_path):
     compiled = device.compile(source, [], "crash", tmp_path)
     assert compiled.object is not None
     linked = device.link([compiled.object], tmp_path / "crash")
-    ran = device.run([str(linked.object)], tmp_path / "report", 20)
+    ran = device.execute([str(linked.object)], 20)
     assert ran.exit_code is None
     assert ran.signal == 11
 
 
 def test_hardware_is_marked_as_emulated():
-    """Whoever shows these figures can't take them for a GPU's."""
+    """Nobody can take these figures for a GPU's."""
     hardware = CpuDevice().hardware()
     assert hardware.emulated
     assert "emulated" in hardware.name

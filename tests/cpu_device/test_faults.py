@@ -85,7 +85,7 @@ def test_host_code_may_not_touch_device_memory(build, what, debug):
 
 @pytest.mark.parametrize("what", ["aligned-vectors", "host-untouched"])
 def test_sanitizer_leaves_honest_kernels_alone(build, what):
-    """Vectors at multiples of their alignment are no fault, nor are host addresses that nobody follows."""
+    """Aligned vectors are no fault, nor are host addresses that are not dereferenced."""
     ran = build("faults", debug=True).run(what)
     assert ran.exit_code == 0, ran.stderr
 

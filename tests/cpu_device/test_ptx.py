@@ -58,7 +58,7 @@ def test_all_shared_variables_of_a_program_have_addresses(build, debug):
 
 def found(program: Path, what: str) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().run([str(program), what], program.parent / "report", 60)
+    ran = CpuDevice().execute([str(program), what], 60)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
     return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
 
@@ -153,7 +153,7 @@ def test_a_missing_fence_is_told_with_both_lines(tmp_path):
     code = (KERNELS / "ptx_bulk.cu").read_text()
     compiled = CpuDevice().compile_observed(code, ["-O2"], "candidate", tmp_path, "check")
     linked = CpuDevice().link_observed([compiled.object], tmp_path / "worker", "check")
-    ran = CpuDevice().run([str(linked.object), "no-fence"], tmp_path / "report", 60)
+    ran = CpuDevice().execute([str(linked.object), "no-fence"], 60)
     told = [one for report in reports(ran.stderr, linked.object, code) for one in report.findings]
     assert len(told) == 1
     assert told[0].what.startswith("Asynchronous read of the shared variable result without fence.proxy.async since")
@@ -181,7 +181,7 @@ def test_a_stream_that_cannot_go_on_says_why(build, name, words):
 
 @pytest.mark.parametrize("name", ["no-expect", "no-wait-for-read", "no-wait-for-group"])
 def test_copies_in_bulk_are_late(build, name):
-    """What is read before its bytes were waited for is what was there, and what nobody waits for does not come."""
+    """Memory that is read before a wait for its bytes has its old content, and bytes without a wait do not arrive."""
     assert build("ptx_bulk").run(name).exit_code == 3
 
 

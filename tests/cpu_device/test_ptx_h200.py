@@ -1,4 +1,4 @@
-"""The CPU device held to what an H200 gave of the same programs on the same data (h200_ptx.npz, which says when).
+"""The CPU device gives what an H200 gave for the same programs and data (h200_ptx.npz, which says when).
 
 Bit for bit, NaN included; but for the approximations of f32 (and one of bf16), which may be off by what the PTX manual
 allows, and are NaN or infinite where the GPU's are.

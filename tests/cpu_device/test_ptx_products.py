@@ -129,7 +129,7 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns(ptx_words, tmp_path):
         sums[tile, lane[2], 6 + random.integers(0, 4)] = random.choice([0x7F800000, 0xFF800000, 0x7FC00000])
     np.concatenate([words[one].ravel() for one in words]).tofile(tmp_path / "in")
     program = [str(ptx_words / "products"), str(tmp_path / "in"), str(tmp_path / "out")]
-    ran = CpuDevice().run(program, tmp_path / "report", 60)
+    ran = CpuDevice().execute(program, 60)
     assert ran.exit_code == 0, ran.stderr
     made = np.fromfile(tmp_path / "out", np.uint32).reshape(-1, TILES, 32, 8)[ptx_cases.products().index(opcode)]
     left = factor(elements(words[opcode][:, :, :4], "f16"), "f16", 16, 16)

@@ -93,7 +93,7 @@ def test_the_checker_takes_it_for_atomics(tmp_path):
     assert linked.object is not None, linked.log
 
     def program(*arguments: str) -> Ran:
-        return device.run([str(linked.object), *arguments], tmp_path / "report", 60)
+        return device.execute([str(linked.object), *arguments], 60)
 
     for honest in ("add.f32", "atomics-too", "own"):
         ran, _ = run(program, honest, rows("u32"), tmp_path)

@@ -268,7 +268,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def found(program: Path, *words: str) -> tuple[set[str], str]:
     """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().run([str(program), *words], program.parent / "report", 120)
+    ran = CpuDevice().execute([str(program), *words], 120)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
     return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
 
@@ -284,7 +284,7 @@ def test_honest_boxes_raise_nothing(checked, tmp_path, name):
     for what, operation in whats:
 
         def run_checked(*words: str) -> Ran:
-            return CpuDevice().run([str(program), *words], program.parent / "report", 60)
+            return CpuDevice().execute([str(program), *words], 60)
 
         ran, _ = run(run_checked, what, operation, box, tensor_of(box), tmp_path)
         assert (ran.exit_code, ran.stderr) == (0, ""), what
@@ -368,7 +368,7 @@ def test_the_program_for_a_gpu_finds_nothing_wrong_here(tmp_path):
     assert compiled.object is not None, compiled.log
     linked = device.link([compiled.object], tmp_path / "tensor")
     assert linked.object is not None, linked.log
-    ran = device.run([str(linked.object)], tmp_path / "report", 60)
+    ran = device.execute([str(linked.object)], 60)
     assert ran.exit_code == 0, ran.stderr
     assert "800 boxes, 0 wrong" in ran.stderr
 

@@ -92,7 +92,7 @@ def test_products_are_late(build, name, exit_code, words, debug):
 
 
 def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
-    """The checker names who writes to a factor before the product was waited for, or without a fence before it.
+    """The checker names a write to a factor before the product was waited for, or without a fence before it.
 
     Otherwise it has nothing to say.
     """
@@ -102,9 +102,9 @@ def test_factors_in_use_and_without_a_fence_are_found(tmp_path):
     assert compiled.object is not None, compiled.log
     linked = device.link_observed([compiled.object], tmp_path / "wgmma", "check")
     assert linked.object is not None, linked.log
-    right = device.run([str(linked.object), "product"], tmp_path / "report", 60)
+    right = device.execute([str(linked.object), "product"], 60)
     assert (right.exit_code, right.stderr) == (0, "")
-    wrong = device.run([str(linked.object), "overwritten"], tmp_path / "report", 60)
+    wrong = device.execute([str(linked.object), "overwritten"], 60)
     assert '"kind": "early"' in wrong.stderr
-    unfenced = device.run([str(linked.object), "no-fence-of-proxies"], tmp_path / "report", 60)
+    unfenced = device.execute([str(linked.object), "no-fence-of-proxies"], 60)
     assert '"kind": "unfenced"' in unfenced.stderr

@@ -105,7 +105,7 @@ def test_a_broken_device_is_not_the_candidates_fault(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "word"), [("traced", "trace-pc"), ("fault checker", "CUDAMASTER_CPU_CHECKED")])
 def test_each_build_is_tried(tmp_path, monkeypatch, build, word):
-    """A compiler that is wrong in one build alone is found there."""
+    """A compiler that is wrong in only one build is found there."""
     monkeypatch.setenv("CXX", miscompiler(tmp_path, word))
     monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path / "cache"))
     failure = selftest.failure_of(CpuDevice(), tmp_path, build)
@@ -143,7 +143,7 @@ def test_another_compiler_or_processor_is_another_test(tmp_path, monkeypatch):
 
 
 def test_a_record_that_cannot_be_read_is_none(monkeypatch, tmp_path):
-    """A cache that was cut short or is of another version costs a test and no command."""
+    """A truncated cache, or one of another version, costs a self-test but ends no command."""
     monkeypatch.setattr(resources, "cache", lambda: tmp_path)
     selftest._record().parent.mkdir(parents=True)
     for text in ("", "{}", "[1]", '{"failure": null, "compiler": "g++"}'):
@@ -152,7 +152,7 @@ def test_a_record_that_cannot_be_read_is_none(monkeypatch, tmp_path):
 
 
 def test_no_compiler_is_said_as_before(monkeypatch):
-    """Where nothing can be compiled that is what is told."""
+    """If nothing can be compiled, the message says that."""
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(DeviceError, match="no-such-compiler"):
         selftest.require(CpuDevice())
@@ -160,7 +160,7 @@ def test_no_compiler_is_said_as_before(monkeypatch):
 
 @pytest.mark.slow
 def test_a_full_disk_is_nobodys_fault(tmp_path):
-    """Neither the kernel is called wrong nor the compiler where there is no room for what the compiler writes."""
+    """If the compiler runs out of disk space, neither the kernel nor the compiler is called wrong."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
         pytest.skip("making a mount namespace needs root")
     selftest.require(CpuDevice())

@@ -1,4 +1,4 @@
-"""What the text does not tell of the wrapper's interface, put to compilers: g++, and nvcc where it is installed."""
+"""What the text does not show of the wrapper's interface, checked by compilers: g++, and nvcc if it is installed."""
 
 from __future__ import annotations
 

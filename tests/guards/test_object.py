@@ -270,7 +270,7 @@ def test_honest_regions(path: Path, tmp_path: Path) -> None:
 @needs_nvcc
 @pytest.mark.nvcc
 def test_nvcc_cheats(tmp_path: Path) -> None:
-    """nvcc's own constructor, atexit and variables are told from the candidate's."""
+    """nvcc's own constructor, atexit and variables are distinguished from the candidate's."""
     for name, (code, reason) in NVCC_CHEATS.items():
         made = compile_cuda(tmp_path, code, "candidate", "-O3")
         refusal = check_object(

@@ -1,4 +1,4 @@
-"""What a refusal says to do is what is then accepted: each has a candidate that it meets, and one that follows it."""
+"""What a refusal advises is accepted: each has a candidate that it refuses, and one that follows its advice."""
 
 import ast
 import re
@@ -205,7 +205,9 @@ OBJECT: tuple[tuple[str, str, str], ...] = (
     (WRAPPER + "{ static int calls; y[0] = calls++; }", "a local variable", "/* a local variable */" + PLAIN),
 )
 # Where a remedy has the form of one of these, it tells to leave something out, or to call it otherwise.
-LEAVING_OUT = re.compile(r"Remove|Drop|Leave|Give the kernels|Choose a name|Choose names|Correct|Write in its place")
+LEAVING_OUT = re.compile(
+    r"Remove|Drop|Leave|Give only the kernels|Choose a name|Choose names|Correct|Write what it stands for"
+)
 
 # Second looks, which no candidate here reaches: an earlier check sees it, or the compiler's output is no object.
 UNREACHED = {
@@ -356,7 +358,7 @@ BUILT: tuple[tuple[tuple[tuple[str, str], ...], str, str], ...] = (
 
 @pytest.mark.parametrize("at", range(len(BUILT)), ids=lambda at: BUILT[at][1])
 def test_the_command_line_names_what_is_accepted(at: int, tmp_path: Path) -> None:
-    """The baseline's own text, edited: with the signature that it shows it is told to declare the wrapper's."""
+    """The baseline's own text, edited: the refusal shows the wrapper's signature."""
     edits, reason, remedy = BUILT[at]
     code = (resources.bench() / "fp32" / "rms_norm.cu").read_text()
     for old, new in edits:

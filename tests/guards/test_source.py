@@ -393,7 +393,7 @@ def test_honest_region_passes_without_headers(path: Path) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
 def test_honest_region_passes_with_headers(path: Path) -> None:
-    """And with the real headers, whose macros then are expanded too."""
+    """With the real headers, whose macros are then expanded too."""
     assert judge(path.read_text(), headers=True) is None
 
 

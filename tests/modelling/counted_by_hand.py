@@ -21,7 +21,7 @@ WARPS = THREADS // 32
 
 
 def spread(mean: float, largest: float | None = None) -> Spread:
-    """A figure of warps or blocks; all alike unless the largest is told."""
+    """A figure of warps or blocks, all equal unless the largest is given."""
     return Spread(mean=mean, largest=mean if largest is None else largest)
 
 

@@ -1,4 +1,4 @@
-"""The model: laws that hold whatever its constants, times worked out by hand, and what it says bounds a launch."""
+"""The model: laws that hold for any constants, times calculated by hand, and what it says bounds a launch."""
 
 from __future__ import annotations
 

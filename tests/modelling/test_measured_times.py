@@ -1,4 +1,4 @@
-"""benchmarks/gpu_model.py: times out of run folders, which texts they are of, and what it says to wrong arguments."""
+"""benchmarks/gpu_model.py: times from run folders, the texts they belong to, and its errors for wrong arguments."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ def test_a_cooperative_launch_too_long_to_be_run_whole_has_counts(calls: Mapping
 
 
 def test_where_blocks_wait_more_of_them_are_run(calls: Mapping[str, CallCounts | NoTrace]) -> None:
-    """By its first block the launch is too long for others; of one whose blocks wait none could be left out."""
+    """After its first block the launch is too long for others; if blocks wait for each other, none can be left out."""
     assert only(calls, "waiting for the first").traced_blocks == 64
 
 

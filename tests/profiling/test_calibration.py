@@ -128,7 +128,7 @@ def test_what_is_no_percentage_makes_no_limit() -> None:
 
 
 def test_what_a_calibration_changes() -> None:
-    """Classes before and after, and who moves."""
+    """Classes before and after, and which kernels change theirs."""
     points = [one(1, compute=35.0), one(2, compute=60.0), one(3, dram=35.0), one(4, compute=None)]
     before = calibration.classes(points, PAPER)
     found = thresholds.Limits(compute=50, dram=30, memory=30)

@@ -39,7 +39,7 @@ def recorded(name: str) -> Profile:
 
 
 def test_the_full_profile_keeps_everything() -> None:
-    """All that was measured but the duration, which the note has; the class is told all the same."""
+    """All metrics but the duration, which the note has, and the class too."""
     text = (DATA / "all_sections.txt").read_text()
     seen = ncu.parse(text, candidate="c0ffee", case="N=8", metrics=THRESHOLDS.full)
     assert isinstance(seen, Profile)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from cudamaster.build.building import _redirected
 from cudamaster.core import resources
 from cudamaster.devices.cuda import find_nvcc
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.protocol import Ran
 from cudamaster.guards.object import localise
 from cudamaster.profiling import launches
@@ -88,7 +88,7 @@ def ran(stderr: str = "", exit_code: int | None = 0, expired: bool = False) -> R
     ],
 )
 def test_why_there_are_no_launches(outcome: Ran, reason: str) -> None:
-    found = launches.record(lambda *_: outcome, ["judge"], Path("run"), case="N=8", limit_s=5)
+    found = launches.record(lambda *_: outcome, JudgeRequest(judge=("judge",)), Path("run"), case="N=8", limit_s=5)
     assert isinstance(found, NoLaunches)
     assert reason in found.reason
 
@@ -96,11 +96,11 @@ def test_why_there_are_no_launches(outcome: Ran, reason: str) -> None:
 def test_the_judge_is_asked_for_one_call_at_the_case() -> None:
     asked: list[str] = []
 
-    def run(command: Sequence[str], report: Path, limit_s: float) -> Ran:
-        asked.extend(command)
+    def run(request: JudgeRequest, report: Path, limit_s: float) -> Ran:
+        asked.extend(request.command)
         return ran(line())
 
-    found = launches.record(run, ["judge", "--baseline", "b"], Path("run"), case="N=8")
+    found = launches.record(run, JudgeRequest(judge=("judge",), baseline=("b",)), Path("run"), case="N=8")
     assert isinstance(found, CallLaunches)
     options = ["--cases", "none", "--case", "N=8", "--launches"]
     assert asked == ["judge", "--baseline", "b", "--candidate", "run", *options]
@@ -273,7 +273,7 @@ int main() {
 
 @pytest.mark.nvcc
 def test_what_a_worker_prints_is_what_is_read(tmp_path: Path) -> None:
-    """Only what was launched while recording, by kind; the most that are told are cut off, and counted."""
+    """Only launches while recording, by kind; a long list is cut, and all are counted."""
     done = subprocess.run([built(RECORDER, tmp_path)], capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines(keepends=True)
     nameless = Launch(None, 5, (8, 1, 1), (32, 4, 1), 0, limits=H200)

@@ -123,7 +123,7 @@ def test_refused(change, where: str, tmp_path: Path) -> None:  # type: ignore[no
 
 
 def test_unknown_and_unreadable(tmp_path: Path) -> None:
-    """An unknown name is told the known ones; a file that is not there or no YAML cannot be read."""
+    """The error for an unknown name lists the known ones; a missing file or one that is no YAML is refused."""
     with pytest.raises(UsageError, match="no metric set cudaforge25") as raised:
         load("cudaforge25")
     assert "cudaforge24" in raised.value.fix

@@ -8,14 +8,13 @@ Nsight Compute's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from cudamaster.core.values import Profile
 from cudamaster.devices import ncu
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import Ran
 from cudamaster.guards.names import forbidden
@@ -151,7 +150,7 @@ def test_names_of_all_sections() -> None:
     ],
 )
 def test_why_there_is_no_profile(text: str, expected: str) -> None:
-    """Each way to fail gives a reason that can be shown as it is; forbidden counters are so for every candidate."""
+    """Each failure gives a reason that can be shown; forbidden counters concern every candidate."""
     assert expected in reason(text)
     missing = ncu.parse(text, candidate="c0ffee", case="N=65536", metrics=METRICS)
     assert isinstance(missing, NoProfile)
@@ -192,7 +191,7 @@ def test_kernel_names(printed: str, name: str) -> None:
 
 
 def test_command_profiles_only_what_is_bracketed() -> None:
-    """Collection starts off, no kernel is chosen by its name, clocks are left alone, the worker comes last."""
+    """Collection is off at first, no kernel is chosen by name, clocks are not set, the worker comes last."""
     made = ncu.command(Path("/opt/ncu"), ["a__b.sum", "c__d.pct"], ["./worker", "--exact"], Path("l"))
     assert made[0] == "/opt/ncu"
     for option, value in (
@@ -210,22 +209,25 @@ def test_command_profiles_only_what_is_bracketed() -> None:
         assert not any(re.fullmatch(pattern, bracket) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
+JUDGE = JudgeRequest(judge=("judge",))
+
+
 class TestProfile:
     """The whole way, with a device that writes what Nsight Compute wrote."""
 
     def _profile(
         self, log: str | None, monkeypatch: pytest.MonkeyPatch, *, expired: bool = False
     ) -> Profile | NoProfile:
-        def run(command: Sequence[str], report: Path, limit_s: float) -> Ran:
+        def run(request: JudgeRequest, report: Path, limit_s: float) -> Ran:
             if log is not None:
-                words = [word for option, word in pairwise(command) if option == "--candidate"]
-                assert command[0] == "judge"
-                assert words[-3:] == ["worker", "--exact", "--unconfined"]
+                words = request.candidate
+                assert request.judge == ("judge",)
+                assert words[-3:] == ("worker", "--exact", "--unconfined")
                 Path(words[words.index("--log-file") + 1]).write_text(log)
             return Ran(exit_code=0, signal=None, expired=expired, stderr="", seconds=1.0)
 
         monkeypatch.setattr(ncu, "find_ncu", lambda: Path("/opt/ncu"))
-        return ncu.profile(run, ["judge"], Path("worker"), candidate="c0ffee", case="N=65536", metrics=METRICS)
+        return ncu.profile(run, JUDGE, Path("worker"), candidate="c0ffee", case="N=65536", metrics=METRICS)
 
     def test_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The log file is what is read."""
@@ -246,7 +248,7 @@ class TestProfile:
         """Without ncu nothing is run, and the reason says where it comes from."""
         monkeypatch.setattr(ncu, "find_ncu", lambda: None)
         nothing = lambda *_: pytest.fail("ran")  # noqa: E731
-        result = ncu.profile(nothing, ["judge"], tmp_path, candidate="c", case="k", metrics=METRICS)
+        result = ncu.profile(nothing, JUDGE, tmp_path, candidate="c", case="k", metrics=METRICS)
         assert isinstance(result, NoProfile)
         assert "CUDA toolkit" in result.reason
         assert result.of_machine

@@ -40,7 +40,7 @@ from cudamaster.core.values import (
     Verdict,
 )
 from cudamaster.devices import ncu
-from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.profiling import calibration, configuration, metric_sets
 from cudamaster.profiling.calibration import Point, Table
@@ -123,7 +123,7 @@ def test_launches_say_what_limits_them() -> None:
 
 
 def test_spills_are_shown_beside_the_launch() -> None:
-    """Bytes stored and loaded together, as ptxas told them of that very kernel; no spill is a zero, no log a dash."""
+    """Bytes stored and loaded, added up, from ptxas's report on that kernel; no spill is a zero, no log a dash."""
     kernels = recorded("several_kernels")
     usages = {"merge_runs_kernel_optimized": Usage("m", "sm_90", 52, 0, 16, 1200, 34)}
     made = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in kernels]
@@ -159,7 +159,7 @@ def test_a_named_set_is_shown_under_the_names_that_were_measured() -> None:
 
 
 class Bench:
-    """A workbench whose GPU lets nobody read its counters."""
+    """A workbench whose GPU does not allow counters to be read."""
 
     def __init__(self, *, emulated: bool = False, timed: bool = True) -> None:
         self.device, self.profiler = SimpleNamespace(emulated=emulated), self
@@ -311,7 +311,7 @@ def test_forbidden_counters_end_a_calibration(
         asked.append(candidate)
         return NoProfile("the driver does not let this user; run as root", of_machine)
 
-    gpu = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+    gpu = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
     monkeypatch.setattr("cudamaster.devices.choose.choose", lambda _: CudaDevice(gpu))
     monkeypatch.setattr(Profiler, "build", lambda *_: None)
     monkeypatch.setattr(Profiler, "profile", no_profile)
@@ -327,7 +327,7 @@ def test_data_are_of_the_gpu_and_the_day_that_they_were_measured_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing new is measured the date stays; another GPU's data, of the same candidates, are not taken."""
-    h200 = Gpu(0, "NVIDIA H200", "GPU-0", "9.0", "999", "143771", "1980", "3201", "700")
+    h200 = LocalGpu(0, "NVIDIA H200", "GPU-0", "9.0", "999", "143771", "1980", "3201", "700")
     kept = resources.profiles() / "nvidia_h200"
     for file in ("throughputs.csv", "thresholds.yaml"):
         text = (kept / file).read_text()

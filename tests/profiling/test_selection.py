@@ -115,7 +115,7 @@ def test_only_the_sample_counts() -> None:
 
 
 def test_an_alias_is_dropped_for_the_first_by_name() -> None:
-    """A multiple, an identical one and a negative one: on equal |r| the name decides, and the twin is told."""
+    """A multiple, an identical and a negative metric: for equal |r| the name decides, and the twin is named."""
     columns = {
         "smsp__inst.sum": noisy(3, 528),
         "smsp__inst.avg": noisy(3),
@@ -166,7 +166,7 @@ def independent(count: int, seed: int = 0) -> dict[str, list[float]]:
 
 
 def test_twenty_stay() -> None:
-    """Those of highest |r|; the others are told to be below. Twins take no place among the twenty."""
+    """The metrics of highest |r|; the others are listed as below. Twins take no place among the twenty."""
     columns = independent(26)
     doubled = {**columns, **{f"{name}.per_second": [2 * v for v in values] for name, values in columns.items()}}
     task = table("conv", doubled)

@@ -1,9 +1,8 @@
 # ruff: noqa: D102
-"""What is told where there are no counters: each source alone and together, and that the profiler falls back."""
+"""The findings without counters: each source alone and all together, and when the profiler falls back on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from cudamaster.build.building import Build
 from cudamaster.core.speed import compare
 from cudamaster.core.values import CaseVerdict, Findings, Hardware, Profile, ProfileMode, Status, Timing, Verdict
 from cudamaster.devices import ncu
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.protocol import MeasuringProtocol, Ran
 from cudamaster.profiling import sass, without_counters
@@ -173,9 +173,9 @@ class Machine:
     def profile(self, *_: object) -> NoProfile:
         return FORBIDDEN
 
-    def run(self, command: Sequence[str], report: Path, limit_s: float, *, alone: bool = True) -> Ran:
-        assert not alone  # nothing is measured
-        self.asked.append(list(command))
+    def run(self, request: JudgeRequest, report: Path, limit_s: float) -> Ran:
+        assert not request.measures
+        self.asked.append(request.command)
         line = '{"event":"launch","count":2,"all_launches":2,"grid":[4,1,1],"block":[32,1,1],"dynamic_shared_bytes":0'
         return Ran(0, None, False, f'launch {line},"symbol":"{SUM}"}}\n', 0.1)
 
@@ -252,7 +252,7 @@ def test_where_no_launch_is_known_the_build_s_kernels_are_told() -> None:
 
 
 def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
-    """The paper's third configuration: the Planner is told why there is nothing, and nothing is run."""
+    """The paper's third configuration: the Planner reads why there is no profile, and nothing is run."""
     device = Machine(emulated=False)
     where = Profiler(SimpleNamespace(), device)  # type: ignore[arg-type]
     told = where.findings(SimpleNamespace(id="c0ffee"), VERDICT, load(), ProfileMode.NONE)  # type: ignore[arg-type]
@@ -261,7 +261,7 @@ def test_nothing_is_asked_where_no_profile_is_wanted() -> None:
 
 
 def test_a_case_without_its_profile_is_named() -> None:
-    """The full mode profiles every timed case; the heaviest one's profile tells the class alone."""
+    """The full mode profiles every timed case; only the heaviest one's profile decides the class."""
 
     class Partly(Machine):
         def profile(self, *asked: object) -> Profile | NoProfile:  # type: ignore[override]
@@ -290,7 +290,7 @@ def test_looking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capability: st
     monkeypatch.setattr(sass, "disassembled", lambda _: sass.parse(text))
     sources = without_counters.look(
         lambda *_: Ran(1, None, False, "", 0.1),
-        ["judge"],
+        JudgeRequest(judge=("judge",)),
         tmp_path / "run",
         case="N=8",
         compile_log=(DATA / "ptxas.txt").read_text(),

@@ -26,7 +26,7 @@ PATIENCE_S = 30.0
 
 
 def found() -> str | None:
-    """Path of a browser; None where there is none."""
+    """Path of a browser; None if there is none."""
     if named := os.environ.get("CHROMIUM"):
         return named
     on_path = next((path for name in _NAMES if (path := shutil.which(name))), None)

@@ -1,6 +1,6 @@
-"""A report that nobody measured: every number is drawn at random, from a seed, to try pages and figures on.
+"""A made-up report, to try pages and figures: every number is random, from a seed.
 
-Kernels are real ones, of the benchmark and of the playbook, so that lengths and colours are those of life.
+The kernels are real ones of the benchmark and of the playbook, so lengths and colours are realistic.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def result(
     outcome: Status = Status.CORRECT,
     repetition: int = 1,
 ) -> TaskResult:
-    """One run, whose numbers hang on all arguments."""
+    """One run, whose numbers depend on all arguments."""
     chance = random.Random(f"{task}{precision}{seed}{model}{configuration.described}{repetition}")
     correct = outcome is Status.CORRECT
     speedup = math.exp(max(-0.3, chance.gauss(0.7, 0.8))) if correct else None

@@ -1,4 +1,4 @@
-"""Run folders for tests of the report: real searches by scripted models on a workbench that times as kernels say."""
+"""Run folders for tests of the report: real searches by scripted models; kernels say how long they take."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def model_of(case: CaseVerdict) -> Modelled:
 
 
 def samples(baseline_us: float, score: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Turns of a baseline and of a kernel that is so much faster, with a little noise, the same every time."""
+    """Turns of a baseline and of a kernel that is faster by that factor, with a little noise, always the same."""
     before = tuple(baseline_us * (1 + 0.002 * ((i * 7) % 5 - 2)) for i in range(TURNS))
     after = tuple(baseline_us / score * (1 + 0.002 * ((i * 3) % 5 - 2)) for i in range(TURNS))
     return before, after

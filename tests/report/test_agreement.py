@@ -1,4 +1,4 @@
-"""Holds tables of times beside each other to agreement: those that disagree are named."""
+"""Compares tables of times with each other: disagreements are named."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_table_has_one_time_of_a_kernel_at_a_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_committed_tables_agree_or_say_so(folder: Path) -> None:
-    """Who commits times that another table contradicts has to name them, with both figures."""
+    """If committed times contradict another table, they have to be listed, with both figures."""
     path = folder / "disagreeing.md"
     named = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     silent = [line for one in of_folder(folder) if (line := agreement.line(one)) not in named]

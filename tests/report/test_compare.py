@@ -112,7 +112,7 @@ def test_another_card_of_the_same_sizes_is_told() -> None:
 
 
 def test_emulated_times_say_nothing() -> None:
-    """But who made a correct kernel is told."""
+    """But which side has a correct kernel is shown."""
     found = step(told("a", 2.0, hardware=CPU), told("a", 9.0, hardware=CPU))
     assert (found.change, found.ratio) == (Change.UNSURE, None)
     assert "A alone made a correct kernel" in step(told("a", 2.0, hardware=CPU), told("a", None, hardware=CPU)).why
@@ -198,7 +198,7 @@ def test_precisions_are_tasks_of_their_own() -> None:
 
 
 def test_a_side_with_two_searches_is_refused() -> None:
-    """Which of them is meant nobody knows."""
+    """It is unknown which of them is meant."""
     mixed = report(told("a", 2.0), told("b", 2.0, configuration=SINGLE))
     with pytest.raises(UsageError, match="results of 2 searches"):
         compare(report(told("a", 2.0)), mixed)

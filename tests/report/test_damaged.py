@@ -1,4 +1,4 @@
-"""Holds the report to a clear word for each folder that is damaged, and to all the rest, whatever lies on the disk."""
+"""For each damaged folder the report has a clear message, and it shows all the rest, whatever is on the disk."""
 
 from __future__ import annotations
 

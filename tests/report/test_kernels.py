@@ -1,4 +1,4 @@
-"""Holds the page of kernels to what results say: every pair is there, with nothing that nobody measured or wrote."""
+"""The page of kernels shows what the results say: every pair, and nothing that was not measured or written."""
 
 from __future__ import annotations
 

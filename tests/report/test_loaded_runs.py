@@ -78,7 +78,7 @@ def test_a_run_without_a_correct_kernel_has_no_p(tmp_path: Path) -> None:
 
 
 def test_a_correct_kernel_that_is_slower_is_correct_and_no_more(tmp_path: Path) -> None:
-    """P below 1 is told, the baseline stays, and the task is a success at 0 alone."""
+    """P below 1 is shown, the baseline stays the best, and the task is a success only at the threshold 0."""
     result = only(run(tmp_path / "run", outcomes=("wrong", 0.5, 0.7)))
     assert result.score == pytest.approx(0.7, rel=0.01)
     assert (result.correct, result.improved, result.idea) == (True, False, "idea 2")
@@ -156,7 +156,7 @@ def test_another_task_card_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_from_before_does_not_hold_what_hides_a_case(tmp_path: Path) -> None:
-    """Its best has a P over the cases that could be modelled: whether it is fast at the others nobody knows."""
+    """Its best has a P over the cases that could be modelled; its speed at the others is unknown."""
     emulated = Hardware("CPU device", {}, emulated=True, modelled=GpuModel("v6", "NVIDIA H200"))
     path = run(tmp_path / "run", outcomes=(3.0,), hardware=emulated)
     assert only(path).improved

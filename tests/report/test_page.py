@@ -1,4 +1,4 @@
-"""Holds the report's page to what it is for: sent to anybody, read anywhere, whatever models wrote into it."""
+"""The report's page can be sent to anybody and read anywhere, whatever models wrote into it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the report's page to what it does in a real browser: it asks for nothing, sorts, filters, and stays whole."""
+"""The report's page in a real browser: it requests nothing, sorts, filters, and its layout holds."""
 
 from __future__ import annotations
 

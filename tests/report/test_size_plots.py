@@ -30,7 +30,7 @@ def test_plots_of_sizes_are_logarithmic_and_hold_their_intervals() -> None:
     ("low", "high"), [(0.67, 1.48), (0.95, 1.05), (0.99, 1.01), (0.6, 3.9), (0.5, 2.0), (0.7, 900.0)]
 )
 def test_an_axis_has_three_ticks_or_more(low: float, high: float) -> None:
-    """One tick alone says nothing of how far apart two heights are. 1 is always one."""
+    """One tick does not show how far apart two heights are. 1 always has a tick."""
     ticks = size_plots.tick_marks(size_plots.Reach(low, high))
     assert 3 <= len(ticks) <= 6
     assert all(low <= value <= high for value, _ in ticks)

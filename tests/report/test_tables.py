@@ -241,7 +241,7 @@ def test_partial_and_incomplete_results_are_told_in_the_table() -> None:
 
 
 def test_a_faster_kernel_that_a_stopped_run_had_not_taken_yet_is_no_kept_baseline() -> None:
-    """Its profile was under way: nobody knows the class after, which is not that of the baseline."""
+    """Its profile was not finished: the class after is unknown, and not that of the baseline."""
     cut = {"progress": Progress.STOPPED, "improved": False, "before": view(LATENCY)}
     results = report(told("a", 53.0, **cut), told("b", 0.9, **cut))
     (group,) = groups(results)
@@ -292,7 +292,7 @@ def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
 
 
 def test_modelled_tables_stand_apart_with_the_models_error() -> None:
-    """P is told in its own list alone, marked; it is in no threshold, mean or class table."""
+    """P is only in its own list, marked; it is in no threshold, mean or class table."""
     both = report(told("a", 2.0), told("b", 77.0, hardware=MODELLED), told("c", 5.5, hardware=CPU))
     overview = tables.overview(both)
     assert not any("77" in cell for table in overview for row in table.rows for cell in row)

@@ -1,4 +1,4 @@
-"""What was recorded on an H200, for tests of prompts: profiles, and verdicts with what was added to them since."""
+"""Recordings of an H200 for tests of prompts: profiles, and verdicts with the fields that were added since."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ def baseline(task: str, precision: str) -> Candidate:
 
 
 def hardware() -> Hardware:
-    """The GPU that the verdicts are of, as their run told it."""
+    """The GPU of the verdicts, as their run recorded it."""
     raw = json.loads((ROOT / "tests" / "kept" / "sorting_fp32" / "run.json").read_text())
     return from_json(Hardware, raw["hardware"])

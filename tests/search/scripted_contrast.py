@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+import search_stand_ins
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, command, kernel
 
 from cudamaster.core.values import Role
-from cudamaster.strategies.contrastive import Options, optimize
+from cudamaster.strategies.contrastive import NAME, Options
 from cudamaster.strategies.result import Result
 
 
@@ -19,7 +22,8 @@ def search(
     script: list[tuple[Role, str]], rounds: int, options: Options | None = None, seed: int = 0
 ) -> tuple[Result, ScriptedModel, ScriptedWorkbench]:
     bench, model = ScriptedWorkbench(), ScriptedModel(script)
-    result = optimize(bench, model.for_all(), rounds, options, seed)
+    chosen = asdict(options or Options())
+    result = search_stand_ins.search(bench, model.for_all(), NAME, rounds, options=chosen, search_seed=seed)
     assert model.exhausted, "the strategy asked less than it should have"
     return result, model, bench
 

@@ -11,10 +11,10 @@ import threading
 import time
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from typing import Any, Self
 
 from cudamaster.core.speed import compare
 from cudamaster.core.values import (
@@ -29,7 +29,11 @@ from cudamaster.core.values import (
     Verdict,
     content_hash,
 )
-from cudamaster.models.protocol import Reply, Request, Usage
+from cudamaster.models.protocol import Model, Reply, Request, Usage
+from cudamaster.runs.record import Settings
+from cudamaster.strategies import registry
+from cudamaster.strategies.protocol import Observer
+from cudamaster.strategies.result import Result
 
 COMMAND = "nvcc -O3 -std=c++17 -c candidate.cu -o candidate.o"
 HARDWARE = Hardware("Stand-in device", {"Cores": "2"}, emulated=True)
@@ -126,6 +130,22 @@ class ScriptedModel:
 
     def prompts(self, role: Role) -> list[str]:
         return [request.messages[-1].content for request in self.requests if request.role is role]
+
+
+def search(
+    workbench: Any,
+    models: Mapping[Role, Model],
+    strategy: str,
+    rounds: int,
+    debug_tries: int = 0,
+    observer: Observer | None = None,
+    **more: Any,
+) -> Result:
+    """A search without a run folder, in which no score is too good; `more` are further settings."""
+    asked = dict.fromkeys(registry.find(strategy).roles, "scripted")
+    rule = {"jump_factor": 0, "jump_above": 0}
+    settings = Settings(strategy, rounds, debug_tries, "stand-in", asked, **rule, **more)
+    return registry.run(registry.begin(workbench, models, settings, observer or Observer()), settings)
 
 
 def plan(idea: str) -> tuple[Role, str]:
@@ -289,7 +309,7 @@ class HangingUpServer(BadServer):
 
 
 class DrippingServer(BadServer):
-    """Answers every request with a byte each 0.05 s for ever: of the body, or of the headers with `headers`."""
+    """Answers every request with one byte per 0.05 s, without end: of the body, or of the headers with `headers`."""
 
     def __init__(self, headers: bool = False) -> None:
         super().__init__()

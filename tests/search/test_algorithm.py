@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import search_stand_ins
 from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.agents.asking import ReplyMisfit
@@ -14,8 +15,8 @@ from cudamaster.core.values import Candidate, Role, Status
 from cudamaster.runs.optimization import optimize as recorded
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import Settings
-from cudamaster.strategies.cudamaster import NAME, ROLES, optimize
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.cudamaster import NAME, ROLES
+from cudamaster.strategies.protocol import Observer
 from cudamaster.strategies.result import Result, Round
 
 
@@ -23,7 +24,7 @@ def search(
     script: list[tuple[Role, str]], rounds: int = 1, debug_tries: int = 0
 ) -> tuple[Result, ScriptedModel, ScriptedWorkbench]:
     bench, model = ScriptedWorkbench(), ScriptedModel(script)
-    result = optimize(bench, model.for_all(), rounds, debug_tries)
+    result = search_stand_ins.search(bench, model.for_all(), NAME, rounds, debug_tries)
     assert model.exhausted, "the algorithm asked less than it should have"
     return result, model, bench
 
@@ -194,14 +195,14 @@ def test_a_second_misfit_fails_the_round_and_the_search_goes_on(script: list[tup
 
 
 def test_a_compiler_without_a_usable_reply_costs_its_command_and_no_round(tmp_path: Path) -> None:
-    """The default command builds the code, of a debug try too; a watcher and a reader of the run are told."""
+    """The default command builds the code, of a debug try too; an observer and a reader of the run see that."""
     useless = [(Role.COMPILER, "gcc"), (Role.COMPILER, "make it")]
     chosen = COMMAND.replace("-O3", "-O2")
     script = [plan("A"), code(kernel("wrong", tag="a")), *useless, fix("f"), code(kernel(score=2.0, tag="b")), *useless,
               plan("B"), code(kernel(score=3.0, tag="c")), command(chosen)]  # fmt: skip
     seen: list[str] = []
 
-    class Watcher(Silent):
+    class Watcher(Observer):
         def without_command(self, number: int, misfit: ReplyMisfit) -> None:
             seen.append(f"{number}: {misfit}")
 
@@ -241,7 +242,7 @@ def test_usage_is_summed_per_role() -> None:
 def test_the_observer_sees_every_step_in_order() -> None:
     seen: list[str] = []
 
-    class Watcher(Silent):
+    class Watcher(Observer):
         def round_started(self, number: int, rounds: int) -> None:
             seen.append(f"round {number}/{rounds}")
 
@@ -254,7 +255,7 @@ def test_the_observer_sees_every_step_in_order() -> None:
     model = ScriptedModel(
         [plan("A"), code(kernel("wrong", tag="a")), command(), fix("f"), code(kernel(score=2.0)), command()]
     )
-    optimize(ScriptedWorkbench(), model.for_all(), 1, 1, Watcher())
+    search_stand_ins.search(ScriptedWorkbench(), model.for_all(), NAME, 1, 1, Watcher())
     assert seen == ["round 1/1", "written 0", "written 1", "accepted"]
 
 
@@ -262,13 +263,13 @@ def test_a_failing_baseline_is_our_fault_and_no_verdict() -> None:
     bench = ScriptedWorkbench()
     bench.baseline = Candidate("double_it", bench.precision, kernel("wrong", tag="base"), "nvcc -c x.cu")
     with pytest.raises(DeviceError, match="baseline of double_it"):
-        optimize(bench, ScriptedModel([]).for_all(), 1, 0)
+        search_stand_ins.search(bench, ScriptedModel([]).for_all(), NAME, 1, 0)
 
 
 @pytest.mark.parametrize(("rounds", "tries"), [(0, 3), (-1, 0), (3, -1)])
 def test_counts_that_make_no_search_are_refused(rounds: int, tries: int) -> None:
     with pytest.raises(UsageError):
-        optimize(ScriptedWorkbench(), ScriptedModel([]).for_all(), rounds, tries)
+        search_stand_ins.search(ScriptedWorkbench(), ScriptedModel([]).for_all(), NAME, rounds, tries)
 
 
 def test_a_device_without_profiler_and_with_emulated_times_says_so_in_the_prompt() -> None:

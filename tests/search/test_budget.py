@@ -1,4 +1,4 @@
-"""Holds budget.py and spending.py: limits hold, across resume too, and what was found until then is the result."""
+"""budget.py and spending.py: limits hold, across resume too, and the best so far is the result."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypat
 
 
 def test_minutes_end_a_call_that_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that drips for ever costs no more than the minutes that were given; the best so far is the result."""
+    """A server that drips without end costs no more than the minutes given; the best so far is the result."""
     monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     with DrippingServer() as server:
         settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
@@ -188,7 +188,7 @@ def test_what_others_spend_ends_no_call_that_is_out() -> None:
 
 
 def test_a_suite_that_is_stopped_waits_for_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No further try is begun for a task when all are told to stop."""
+    """When all tasks are to stop, none begins a further try."""
     monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     budget = Budget()
 

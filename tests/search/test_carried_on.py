@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""A finished search carried on for more rounds: nothing is paid for twice, and it ends as one that had them first."""
+"""A finished search continues for more rounds: nothing is paid for twice, and the result is that of a longer one."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_a_finished_run_goes_on_and_ends_as_one_that_had_the_rounds_at_first(str
     now = read_manifest(run).settings
     assert now.rounds == 5
     assert [(stage.ended, stage.rounds) for stage in now.earlier] == [(3, 3)]
-    account = reading.read(run)
-    assert "R = 5" in account.search
-    assert "carried on from R = 3" in account.search
+    summary = reading.read(run)
+    assert "R = 5" in summary.search
+    assert "carried on from R = 3" in summary.search
     assert read_record(run).finished
 
 
@@ -188,7 +188,7 @@ def test_less_than_was_done_is_refused(more: More, reason: str, remedy: str, tmp
 
 
 def test_what_cannot_go_on_says_why(tmp_path: Path) -> None:
-    """A search that ended by itself, a strategy without debug tries."""
+    """A search that ended early, and a strategy without debug tries."""
     run = tmp_path / "run"
 
     class Idle(Answering):

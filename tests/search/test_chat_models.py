@@ -169,7 +169,7 @@ def test_a_refusal_names_model_reason_and_fix(status: int, calls: int, reason: s
 
 @pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
 def test_an_account_without_money_is_not_waited_for(name: str) -> None:
-    """Its provider answers as to a rate limit, by a code of its own; the words alone are said of both."""
+    """Its provider answers as for a rate limit, with a different code; both have the same words."""
     words = "You exceeded your current quota, please check your plan and billing details."
     for kind, calls, reason in (("insufficient_quota", 1, "quota is used up"), ("rate_limit", 3, "limit outlasted")):
         error = json.dumps({"error": {"message": words, "type": kind, "code": kind}}).encode()
@@ -182,7 +182,7 @@ def test_an_account_without_money_is_not_waited_for(name: str) -> None:
 @pytest.mark.parametrize("body", [b"<html>a proxy's page</html>", b"", b"{}", b"[]"])
 @pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
 def test_what_is_no_reply_is_asked_for_again(name: str, body: bytes) -> None:
-    """Whoever serves it: a proxy between may be gone at the next try."""
+    """Whatever the server: a proxy in between may be gone at the next try."""
     told: list[tuple[float, str]] = []
     with RawServer(200, body) as server:
         model = LiteLLMModel(name, server.url, retries=1, sleep=lambda _: None, chance=lambda: 0.0)
@@ -229,7 +229,7 @@ def test_a_busy_server_is_asked_again_whoever_runs_it(status: int, name: str, mo
 
 
 def test_a_proxy_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses where the server would answer; its password is not told."""
+    """The proxy refuses although the server would answer; its password is not shown."""
     monkeypatch.setenv("HTTP_PROXY", _refusing_url().replace("//", "//somebody:secret-word@").removesuffix("/v1"))
     with ChatServer(lambda *_: (200, "fine")) as server:
         model = LiteLLMModel("openai/test-model", server.url, retries=0)

@@ -114,7 +114,7 @@ def test_a_failing_kernel_is_kept_in_the_record_and_shown_to_nobody(status: str)
 
 
 def test_a_kernel_that_a_reviewer_calls_a_trick_is_no_exemplar(tmp_path: Path) -> None:
-    """A score that is not trusted teaches nothing: the next round sees the baseline alone."""
+    """A score that is not trusted is not shown: the next round sees only the baseline."""
     hack = json.dumps({"verdict": "hack", "case": "caching", "reason": "it keeps its result"})
     model = ScriptedModel([*step("A", 50.0), (Role.REVIEWER, hack), *step("B", 1.5)])
     roles = (Role.CODER, Role.COMPILER, Role.REVIEWER)
@@ -133,7 +133,7 @@ def test_a_kernel_without_a_score_is_no_exemplar_and_no_best(score: float | None
 
 
 def test_the_best_moves_only_for_a_faster_kernel() -> None:
-    """And findings are computed for a new best alone."""
+    """Findings are computed only for a new best."""
     result, _, bench = search([*step("A", 2.0), *step("B", 1.5), *step("C", 3.0)], 3)
     assert [r.outcome.accepted for r in result.rounds] == [True, False, True]
     assert [r.best_score for r in result.rounds] == [2.0, 2.0, 3.0]

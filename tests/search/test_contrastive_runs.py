@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import search_stand_ins
 from scripted_contrast import search, step
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, kernel
 
@@ -19,8 +20,8 @@ from cudamaster.models.protocol import Reply, Request
 from cudamaster.runs import optimization
 from cudamaster.runs.record import Settings as RunSettings
 from cudamaster.strategies import registry
-from cudamaster.strategies.contrastive import NAME, Options, optimize
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.contrastive import NAME, Options
+from cudamaster.strategies.protocol import Observer
 
 
 def test_the_same_seed_makes_the_same_draws_and_another_makes_others() -> None:
@@ -126,13 +127,13 @@ def test_a_baseline_that_fails_ends_the_search() -> None:
     bench = ScriptedWorkbench()
     bench.baseline = replace(bench.baseline, code=kernel("wrong", tag="baseline"))
     with pytest.raises(DeviceError, match="baseline of double_it"):
-        optimize(bench, ScriptedModel([]).for_all(), 1)
+        search_stand_ins.search(bench, ScriptedModel([]).for_all(), NAME, 1)
 
 
 def test_the_playbook_takes_part_and_says_when_it_has_nothing_left(tmp_path: Path) -> None:
     """It answers in the same form as a model; its steps in order, then the search ends with a note."""
 
-    class Watching(Silent):
+    class Watching(Observer):
         note = ""
 
         def stopped(self, note: str) -> None:
@@ -145,7 +146,9 @@ def test_the_playbook_takes_part_and_says_when_it_has_nothing_left(tmp_path: Pat
         text = f"// idea: Idea {number}\n// why: because\n// flags: -O2\n"
         (folder / f"{number}_idea.cu").write_text(text + header)
     watching = Watching()
-    result = optimize(HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), 5, observer=watching)
+    result = search_stand_ins.search(
+        HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), NAME, 5, observer=watching
+    )
     assert [r.outcome.plan.idea for r in result.rounds] == ["Idea 1", "Idea 2"]
     assert "-O2" in result.best.command
     assert result.score == 3.0

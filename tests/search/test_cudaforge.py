@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""Holds strategies/cudaforge.py to the CudaForge paper: who is asked, what each is told, and what goes on from what."""
+"""strategies/cudaforge.py follows the CudaForge paper: which agent is asked, what it reads, where a round starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import search_stand_ins
 from search_stand_ins import COMMAND, ChatServer, ScriptedModel, ScriptedWorkbench, code, dot_product, kernel
 from small_cards import small_card
 
@@ -32,11 +33,10 @@ from cudamaster.models.protocol import Reply, Request
 from cudamaster.profiling.filter import findings_of_set
 from cudamaster.profiling.metric_sets import MetricSet, load
 from cudamaster.profiling.thresholds import load as load_thresholds
-from cudamaster.runs.optimization import optimize as optimize_in
-from cudamaster.runs.optimization import resume
+from cudamaster.runs.optimization import optimize, resume
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import Settings
-from cudamaster.strategies.cudaforge import Options, optimize
+from cudamaster.strategies.cudaforge import NAME, Options
 from cudamaster.strategies.result import Result
 from cudamaster.workbench.evaluation import Workbench
 
@@ -65,7 +65,7 @@ def search(
     script: list[tuple[Role, str]], rounds: int, judge: str = "both"
 ) -> tuple[Result, ScriptedModel, MeasuringBench]:
     bench, model = MeasuringBench(), ScriptedModel(script)
-    result = optimize(bench, model.for_all(), rounds, Options(judge))
+    result = search_stand_ins.search(bench, model.for_all(), NAME, rounds, options={"judge": judge})
     assert model.exhausted, "the strategy asked less than it should have"
     return result, model, bench
 
@@ -295,12 +295,12 @@ class _Dies:
 
 @pytest.mark.parametrize("at", range(1, 6))
 def test_a_run_killed_at_any_call_resumes_to_the_same_result(tmp_path: Path, at: int) -> None:
-    whole = optimize_in(tmp_path / "whole", MeasuringBench(), ScriptedModel(FAILS_THEN_PASSES).for_all(), SETTINGS)
+    whole = optimize(tmp_path / "whole", MeasuringBench(), ScriptedModel(FAILS_THEN_PASSES).for_all(), SETTINGS)
     model = ScriptedModel(FAILS_THEN_PASSES)
     with pytest.raises(_Killed):
-        optimize_in(tmp_path / "run", MeasuringBench(), dict.fromkeys(Role, _Dies(model, at)), SETTINGS)
-    account = read(tmp_path / "run")
-    assert account.stopped_at is not None
+        optimize(tmp_path / "run", MeasuringBench(), dict.fromkeys(Role, _Dies(model, at)), SETTINGS)
+    summary = read(tmp_path / "run")
+    assert summary.stopped_at is not None
     assert resume(tmp_path / "run", MeasuringBench(), model.for_all()) == whole
     assert model.exhausted
 
@@ -309,19 +309,19 @@ def test_a_run_is_shown_with_what_each_kernel_was_written_from(tmp_path: Path) -
     """Not from the best, as in algorithm 1, but from the one before."""
     script = [code(kernel(score=3.0, tag="a")), advice("M"), code(kernel(score=1.2, tag="b")),
               advice("N"), code(kernel(score=2.0, tag="c"))]  # fmt: skip
-    optimize_in(tmp_path / "run", MeasuringBench(), ScriptedModel(script).for_all(), SETTINGS)
-    account = read(tmp_path / "run")
-    attempts = [told.attempts[0] for told in account.rounds]
+    optimize(tmp_path / "run", MeasuringBench(), ScriptedModel(script).for_all(), SETTINGS)
+    summary = read(tmp_path / "run")
+    attempts = [told.attempts[0] for told in summary.rounds]
     assert [attempt.written_from for attempt in attempts] == [
-        account.baseline,
+        summary.baseline,
         attempts[0].candidate,
         attempts[1].candidate,
     ]
-    assert account.search == "cudaforge, R = 3, judge = both"
-    assert account.rounds[1].plan is not None
-    assert account.rounds[1].plan.text == "LIMIT M\nPLAN M"
-    assert account.best is not None
-    assert account.best.score == 3.0
+    assert summary.search == "cudaforge, R = 3, judge = both"
+    assert summary.rounds[1].plan is not None
+    assert summary.rounds[1].plan.text == "LIMIT M\nPLAN M"
+    assert summary.best is not None
+    assert summary.best.score == 3.0
 
 
 @pytest.mark.slow
@@ -343,7 +343,7 @@ def test_the_whole_way_through_a_server_and_real_builds(tmp_path: Path, monkeypa
     with ChatServer(answer) as server:
         models = dict.fromkeys(Role, LiteLLMModel("openai/test-model", server.url, retries=0))
         names = dict.fromkeys((Role.CODER, Role.JUDGE), "openai/test-model")
-        result = optimize_in(tmp_path / "run", workbench, models, replace(SETTINGS, models=names))
+        result = optimize(tmp_path / "run", workbench, models, replace(SETTINGS, models=names))
     assert [r.outcome.status for r in result.rounds] == [Status.COMPILE_ERROR, Status.CORRECT]
     assert result.best.code == good
     assert result.note is not None
@@ -362,7 +362,7 @@ def test_the_playbook_answers_coder_and_judge(tmp_path: Path) -> None:
             bare = replace(candidate, code=candidate.code.split("// flags:\n")[-1])
             return replace(super().evaluate(bare, to_beat=to_beat), candidate=candidate.id)
 
-    result = optimize(HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), 5, Options())
+    result = search_stand_ins.search(HeaderBench(), dict.fromkeys(Role, PlaybookModel(tmp_path)), NAME, 5)
     assert [r.outcome.plan.idea for r in result.rounds] == ["First kernel", "Step 2"]
     assert result.score == 3.0
     assert result.note is not None

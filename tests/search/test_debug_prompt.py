@@ -13,14 +13,14 @@ from cudamaster.agents.named_lines import named_lines
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
 from cudamaster.devices.cpu.device import CpuDevice
-from cudamaster.devices.cuda import CudaDevice, Gpu, find_nvcc
+from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc
 from cudamaster.faults import compute_sanitizer
 from cudamaster.faults.compute_sanitizer import Tool, parse
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
-ABSENT = Gpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
+ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
 SUM = "total += (double)X[i] * Y[i];"
 
 

@@ -111,7 +111,7 @@ def test_one_bucket_gives_one_exemplar() -> None:
 
 
 def test_draws_use_only_what_python_keeps_the_same_for_a_seed() -> None:
-    """`Random.random` is promised to stay as it is over versions, the other methods are not."""
+    """Python promises that `Random.random` stays the same over versions, but not the other methods."""
 
     class OnlyRandom(Random):
         def getrandbits(self, k: int, /) -> int:

@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""Holds scrutiny to its word: for every strategy a score too good to be true is measured again before it counts."""
+"""For every strategy, a score that is too good to be true is measured again before it counts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cudamaster.cli.model_options import ModelOptions
 from cudamaster.core.errors import RunFolderError, UsageError
 from cudamaster.core.speed import Change, Comparison, Interval
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.runs import replaying
 from cudamaster.runs.optimization import optimize, resume
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import RunRecord, Settings, read_record
-from cudamaster.runs.replaying import ReplayedWorkbench
 from cudamaster.strategies import registry
 from cudamaster.strategies.large_gains import JumpRule, agreed
 from cudamaster.strategies.result import Result
@@ -270,9 +270,9 @@ def test_a_run_killed_between_both_measurements_takes_the_second_alone(tmp_path:
     model = ScriptedModel([code(kernel(score=5.0, tag="a"))])
     with pytest.raises(_Killed):
         optimize(tmp_path / "run", Dies(), model.for_all(), settings())
-    account = read(tmp_path / "run")
-    assert account.stopped_at is not None
-    assert account.stopped_at.startswith("measuring the candidate")
+    summary = read(tmp_path / "run")
+    assert summary.stopped_at is not None
+    assert summary.stopped_at.startswith("measuring the candidate")
     bench = GpuBench()
     result = resume(tmp_path / "run", bench, model.for_all())
     assert bench.evaluated == [result.best.id]
@@ -302,7 +302,7 @@ def test_a_replay_takes_the_second_measurement_from_the_record(tmp_path: Path) -
     text = kernel(score=5.0, tag="a").replace("double_it", "dot_product")
     result, _, record = run(tmp_path / "run", RealCardBench(), [code(text)], settings())
     assert result.score == 4.7
-    bench = ReplayedWorkbench(record, card)
+    bench = replaying.workbench(record, card)
     assert optimize(tmp_path / "replay", bench, ScriptedModel([code(text)]).for_all(), settings()) == result
 
 
@@ -384,7 +384,7 @@ def test_the_playbook_is_no_reviewer() -> None:
 
 @pytest.mark.parametrize("model", ["a/coder", "playbook", None])
 def test_a_reviewer_of_the_environment_is_the_one_asked(model: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--model names who writes the kernels; a second model stays the second."""
+    """--model names the model that writes the kernels; the reviewer's stays another one."""
     monkeypatch.setenv("CUDAMASTER_REVIEWER_MODEL", "b/reviewer")
     names = ModelOptions(model, {}, None, None, None).choice([Role.CODER]).names
     assert names == {Role.CODER: model or "playbook", Role.REVIEWER: "b/reviewer"}

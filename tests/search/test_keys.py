@@ -1,4 +1,4 @@
-"""Looks for keys of models everywhere: in what is printed, in run folders, and in every program that is started.
+"""No key of a model appears in the output, in run folders, or in any program that is started.
 
 Runs are real: the command line in a process of its own, LiteLLM, a chat server that echoes what it was sent, the CPU
 device with its compiler, judge and workers.
@@ -24,7 +24,7 @@ from search_stand_ins import COMMAND, ChatServer, code, dot_product, plan
 from cudamaster.core import keys
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Role
-from cudamaster.devices.cuda import CudaDevice, Gpu
+from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.models import choose
 
 HERE = Path(__file__).parent
@@ -159,7 +159,7 @@ def test_a_whole_run_shows_its_keys_to_nobody_but_the_server(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_failed_run_shows_no_key(tmp_path: Path) -> None:
-    """The server refuses the second call and says what it was sent; the error is told without it."""
+    """The server refuses the second call and repeats what it got; the error is shown without that."""
 
     def refusing(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
         if role is Role.PLANNER:
@@ -275,7 +275,7 @@ def test_nvcc_gets_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     nvcc.chmod(0o755)
     monkeypatch.setattr("cudamaster.devices.cuda.find_nvcc", lambda: nvcc)
-    device = CudaDevice(Gpu(0, "H200", "GPU-1", "9.0", "1", "1", "1", "1", "1"))
+    device = CudaDevice(LocalGpu(0, "H200", "GPU-1", "9.0", "1", "1", "1", "1", "1"))
     assert device.toolkit == "13.0"
     assert device.compile("int x;", [], "candidate", tmp_path / "build").object is not None
     seen = (tmp_path / "dump").read_text()

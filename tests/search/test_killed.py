@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""Holds run folders to their promise: killed anywhere, a run carries on, asks nothing twice, and ends the same."""
+"""A run that was killed anywhere continues, asks nothing twice, and ends the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPECTED_REQUESTS = 30
 
 
 def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
-    """Replies that depend on the request alone: every other round needs two debug tries, and one never works."""
+    """Replies that depend only on the request: every other round needs two debug tries, and one never works."""
     text = messages[-1]["content"]
     if role is Role.PLANNER:
         return 200, plan(f"Idea {text.count('ACCEPTED') + text.count('FAILED')}")[1]
@@ -145,7 +145,7 @@ class Killer:
 
 @pytest.fixture(scope="module")
 def unkilled(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a run that nobody kills comes to."""
+    """The result of a run that is not killed."""
     path = tmp_path_factory.mktemp("unkilled") / "run"
     with ChatServer(answer) as server:
         runner.start(path, server.url)

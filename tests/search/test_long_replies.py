@@ -31,7 +31,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(path: Path, replies: dict[Role, list[str]]) -> tuple[Result, ChatServer]:
-    """A search whose server gives each role its replies in their order, the last one for ever."""
+    """A search whose server gives each role its replies in order, and then repeats the last one."""
 
     def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
         left = replies[role]

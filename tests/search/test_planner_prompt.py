@@ -21,7 +21,7 @@ def planner(task: str = "sorting", found: Findings | None = None, **changes: Any
 
 
 def test_each_case_is_a_line_with_its_time_and_its_time_over_the_floor() -> None:
-    """Medians of the recorded calls; weights are parts of the score; cases that were only checked are not told."""
+    """Medians of the recorded calls; weights are parts of the score; cases that were only checked are not shown."""
     head, *cases = rows(planner())
     assert head == ["case", "weight", "baseline", "this kernel", "speedup", "x floor"]
     assert [case[0] for case in cases] == ["N=256", "N=1024", "N=4096", "N=16384", "N=65536"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ScriptedWorkbench, kernel
+from search_stand_ins import COMMAND, ScriptedWorkbench, kernel, search
 
 from cudamaster.core import resources
 from cudamaster.core.errors import CudaMasterError, ModelError, UsageError
@@ -14,7 +14,7 @@ from cudamaster.models.choose import build, choose
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import PlaybookModel, merged, read_step
 from cudamaster.models.protocol import Request
-from cudamaster.strategies.cudamaster import optimize
+from cudamaster.strategies.cudamaster import NAME
 
 HEADER = "// idea: {idea}\n// why: it is {idea}\n// and\n//      more\n// flags: {flags}\n"
 
@@ -50,7 +50,7 @@ def library(tmp_path: Path) -> Path:
 def test_the_playbook_goes_through_the_pipeline(library: Path) -> None:
     """Steps in order of number; a wrong one costs its round and no debug try; then there is nothing left."""
     bench = MarkedWorkbench()
-    result = optimize(bench, dict.fromkeys(Role, PlaybookModel(library)), 5, 3)
+    result = search(bench, dict.fromkeys(Role, PlaybookModel(library)), NAME, 5, 3)
     outcomes = [(r.outcome.plan.idea, r.outcome.status, r.outcome.accepted) for r in result.rounds]
     assert outcomes == [
         ("first", Status.CORRECT, True),

@@ -1,4 +1,4 @@
-"""Holds the registry of strategies, and the options by which the command line picks and sets one."""
+"""The registry of strategies, and the options by which the command line chooses and configures one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudamaster.runs.optimization import optimize
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import Settings, read_manifest
 from cudamaster.strategies import registry
-from cudamaster.strategies.protocol import Silent
+from cudamaster.strategies.protocol import Observer
 
 
 def command(*words: str) -> Result:
@@ -107,7 +107,7 @@ def test_what_a_strategy_says_of_its_prompts_holds(judge: str) -> None:
     model = ScriptedModel(script)
     settings = Settings("cudaforge", 2, 0, "stand-in", dict.fromkeys(found.roles, "scripted"),
                         options={"judge": judge})  # fmt: skip
-    registry.run(ScriptedWorkbench(), model.for_all(), settings, Silent())
+    registry.run(registry.begin(ScriptedWorkbench(), model.for_all(), settings, Observer()), settings)
     told = any("NOTE" in message.content for request in model.requests for message in request.messages)
     assert told == found.shows_profile(registry.options_of(found, settings.options))
 

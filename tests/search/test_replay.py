@@ -1,4 +1,4 @@
-"""Holds records to their word: a run replays without models, device or network, ends the same, or is refused by name.
+"""A run replays from its record without models, device or network, and ends the same, or an error names the reason.
 
 The record is that of a run "on an H200": the workbench is a stand-in, task card, prompts and run folder are real.
 """
@@ -23,7 +23,7 @@ from cudamaster.core.values import Candidate, CaseVerdict, Findings, Hardware, P
 from cudamaster.models.protocol import Message, Model, Reply, Request
 from cudamaster.runs import backends, replaying
 from cudamaster.runs.optimization import optimize, resume
-from cudamaster.runs.record import Settings, read_manifest, read_record
+from cudamaster.runs.record import Replay, Settings, read_manifest, read_record
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
@@ -100,9 +100,8 @@ def files(run: Path) -> dict[str, bytes]:
 def replayed(
     record: Path, path: Path, *, models_only: bool = False, real_time: bool = False
 ) -> tuple[Settings, dict[Role, Model]]:
-    settings = backends.replayed_settings(
-        record, device="auto", seed=None, models_only=models_only, real_time=real_time
-    )
+    replay = Replay(str(record), models_only, real_time)
+    settings = backends.replayed_settings(read_manifest(record).settings, replay, device="auto", seed=None)
     return settings, backends.models(settings, path)
 
 
@@ -194,7 +193,7 @@ def test_another_baseline_is_refused_by_name(record: Path, tmp_path: Path) -> No
     (path / "candidates" / f"{other.id}.cu").write_text(other.code)
     (path / "candidates" / f"{other.id}.command").write_text(other.command)
     with pytest.raises(RunFolderError, match=f"another baseline kernel: {other.id}, here {Bench().baseline.id}"):
-        replaying.ReplayedWorkbench(read_record(path), CARD)
+        replaying.workbench(read_record(path), CARD)
 
 
 def test_another_prompt_is_refused_by_name(record: Path) -> None:
@@ -207,7 +206,7 @@ def test_another_prompt_is_refused_by_name(record: Path) -> None:
 
 
 def test_a_candidate_that_was_not_judged_is_refused_by_name(record: Path) -> None:
-    bench = replaying.ReplayedWorkbench(read_record(record), CARD)
+    bench = replaying.workbench(read_record(record), CARD)
     other = Candidate(CARD.name, Precision.FP32, "// correct 9.0", COMMAND)
     with pytest.raises(RunFolderError, match=f"holds no verdict on the candidate {other.id}"):
         bench.evaluate(other)
@@ -218,7 +217,7 @@ def test_a_candidate_that_was_not_judged_is_refused_by_name(record: Path) -> Non
 def test_a_search_that_asks_for_more_is_refused_by_name(record: Path, tmp_path: Path) -> None:
     """Three rounds where two were recorded."""
     settings, asked = replayed(record, tmp_path / "run")
-    bench = replaying.ReplayedWorkbench(read_record(record), CARD)
+    bench = replaying.workbench(read_record(record), CARD)
     with pytest.raises(RunFolderError, match="holds no further reply of the planner agent"):
         optimize(tmp_path / "run", bench, asked, replace(settings, rounds=3))
 
@@ -227,7 +226,7 @@ def test_a_search_that_ends_elsewhere_is_found(record: Path, tmp_path: Path) -> 
     """One round where two were recorded: each step fits, the result does not."""
     settings, asked = replayed(record, tmp_path / "run")
     whole = read_record(record)
-    result = optimize(tmp_path / "run", replaying.ReplayedWorkbench(whole, CARD), asked, replace(settings, rounds=1))
+    result = optimize(tmp_path / "run", replaying.workbench(whole, CARD), asked, replace(settings, rounds=1))
     with pytest.raises(RunFolderError, match=r"with 3\.0, its replay to .* with 2\.0"):
         replaying.must_agree(whole, result)
 
@@ -254,7 +253,7 @@ def test_a_replay_that_was_stopped_goes_on(record: Path, tmp_path: Path, calls: 
     """Wherever it was stopped; no reply is handed out twice and none is left out."""
     path = tmp_path / "run"
     settings, asked = replayed(record, path)
-    bench = replaying.ReplayedWorkbench(read_record(record), CARD)
+    bench = replaying.workbench(read_record(record), CARD)
     count = Counter[Role]()
     cut = _Cut(_ByRole(asked, count), calls)
     with pytest.raises(KeyboardInterrupt):
@@ -284,7 +283,7 @@ def test_a_record_that_was_stopped_replays_to_where_it_stopped(tmp_path: Path, c
     with pytest.raises(KeyboardInterrupt):
         optimize(path, Bench(), dict.fromkeys(ROLES, _Cut(models()[Role.CODER], calls)), SETTINGS)
     settings, asked = replayed(path, tmp_path / "run")
-    result = optimize(tmp_path / "run", replaying.ReplayedWorkbench(read_record(path), CARD), asked, settings)
+    result = optimize(tmp_path / "run", replaying.workbench(read_record(path), CARD), asked, settings)
     assert result.score == json.loads((path / "best.json").read_text())["score"] == (1.0 if calls < 6 else 2.0)
     assert result.note is not None
     assert f"The record {path} ends here: interrupted." in result.note
@@ -296,7 +295,7 @@ def test_a_record_without_a_baseline_ends_at_once(record: Path, tmp_path: Path) 
     (path / "summary.json").unlink()
     (path / "verdicts" / f"{Bench().baseline.id}.json").unlink()
     with pytest.raises(BudgetSpent, match="ends here"):
-        replaying.ReplayedWorkbench(read_record(path), CARD).evaluate(Bench().baseline)
+        replaying.workbench(read_record(path), CARD).evaluate(Bench().baseline)
 
 
 # ---- the replies alone

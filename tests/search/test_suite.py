@@ -1,4 +1,4 @@
-"""Holds scheduler.py: many tasks at once, one budget, errors that stop nobody else, and nothing lost by a kill."""
+"""scheduler.py: many tasks at once, one budget, errors that stop no other task, and nothing lost by a kill."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def searching(before: Before = lambda name: None, units: dict[str, list[str]] | 
 
 def run(
     path: Path, search: suites.Search | None = None, budget: Budget | None = None, jobs: int = 2,
-    units: tuple[str, ...] = ("GPU-a",), tell: Callable[[Board], None] = lambda board: None,
+    units: tuple[str, ...] = ("GPU-a",), show: Callable[[Board], None] = lambda board: None,
 ) -> Suite:  # fmt: skip
     """Run the suite in a folder, fresh or again."""
     if path.exists():
         with SuiteFolder.open(path) as folder:
-            return suites.run(folder, read(path), search or searching(), budget or Budget(), units, jobs, tell)
+            return suites.run(folder, read(path), search or searching(), budget or Budget(), units, jobs, show)
     suite = suites.new(SETTINGS, TASKS)
     with SuiteFolder.create(path, suite) as folder:
-        return suites.run(folder, suite, search or searching(), budget or Budget(), units, jobs, tell)
+        return suites.run(folder, suite, search or searching(), budget or Budget(), units, jobs, show)
 
 
 def exchanges(path: Path) -> int:
@@ -113,7 +113,7 @@ def test_a_fresh_suite_takes_over_no_run(tmp_path: Path) -> None:
 
 
 def test_tasks_overlap(tmp_path: Path) -> None:
-    """As many as there are jobs are within a judgement at the same time: one alone would wait for ever."""
+    """As many judgements as there are jobs run at the same time: a single one would never end."""
     together = threading.Barrier(3, timeout=20)
     waited: Counter[str] = Counter()
 
@@ -273,7 +273,7 @@ def test_an_interrupted_suite_waits_for_what_ends_soon(tmp_path: Path) -> None:
 def test_how_it_stands_is_told_while_it_runs(tmp_path: Path) -> None:
     """What each running task waits for, what was spent, and in the end that all is done."""
     boards: list[Board] = []
-    run(tmp_path / "suite", searching(lambda name: time.sleep(0.15)), tell=boards.append)
+    run(tmp_path / "suite", searching(lambda name: time.sleep(0.15)), show=boards.append)
     doing = {view.doing for board in boards for view in board.running}
     assert "building and judging" in doing
     assert max(len(board.running) for board in boards) == 2

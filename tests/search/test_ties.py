@@ -1,4 +1,4 @@
-"""A modelled score that is above the best so far by a hair is a tie, and no new best."""
+"""A modelled score that is barely above the best so far is a tie, and no new best."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(path: Path, bench: ScriptedWorkbench, strategy: str, scores: list[float]
 
 @pytest.mark.parametrize("strategy", ROUND)
 def test_a_modelled_tie_is_no_new_best(tmp_path: Path, strategy: str) -> None:
-    """It had been announced with P = 1.00, and was told as a kernel that beats the baseline."""
+    """It was once announced with P = 1.00, as a kernel that beats the baseline."""
     result = run(tmp_path / "run", ModelledBench(), strategy, [1.0004])
     assert not result.improved
     assert result.score == 1.0
@@ -74,7 +74,7 @@ def test_a_measured_score_is_held_to_its_own_rule(tmp_path: Path) -> None:
 
 
 def test_a_run_of_before_has_no_ties(tmp_path: Path) -> None:
-    """What it took as a new best is one when it is read or resumed: later prompts were of that kernel."""
+    """A new best stays one when the run is read or resumed, because later prompts were about that kernel."""
     settings = to_json(Settings("sample", 1, 0, "stand-in", {}, tie=0.01))
     del settings["tie"]
     assert from_json(Settings, settings).tie == 0.0

@@ -1,4 +1,4 @@
-"""Holds runs/worked_examples.py: who sees them, which they are, and that no task's own answers are among them."""
+"""runs/worked_examples.py: which agents see examples, and which these are: never the task's own kernels."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudamaster.runs.reading import read
-from cudamaster.runs.summary import RunAccount
+from cudamaster.runs.summary import RunSummary
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
 
@@ -30,5 +30,5 @@ def finished(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def account(kept: Path) -> RunAccount:
+def summary(kept: Path) -> RunSummary:
     return read(kept)

@@ -11,7 +11,7 @@ from show_runs import show
 
 from cudamaster.core.errors import RunFolderError
 from cudamaster.runs.reading import read
-from cudamaster.runs.summary import State
+from cudamaster.runs.summary import RunState
 
 
 def _first(folder: str, pattern: str) -> Callable[[Path], Path]:
@@ -56,7 +56,7 @@ def test_a_record_cut_short_is_no_killed_run_when_it_has_a_summary(finished: Pat
     with pytest.raises(RunFolderError, match=r"0027_planner\.json is missing, though the run went on"):
         read(finished)
     (finished / "summary.json").unlink()
-    assert read(finished).state is State.STOPPED
+    assert read(finished).state is RunState.STOPPED
 
 
 def test_no_run_is_said_plainly(finished: Path, tmp_path: Path) -> None:

@@ -11,27 +11,27 @@ from show_runs import Page
 
 from cudamaster.core.values import GpuModel
 from cudamaster.runs.reading import read
-from cudamaster.runs.summary import RunAccount, change
+from cudamaster.runs.summary import RunSummary, change
 from cudamaster.view import pages
 
 KEPT = Path(__file__).parents[2] / "results" / "h200" / "spmv_csr_bf16"
 
 
 @pytest.fixture(scope="module")
-def measured() -> RunAccount:
+def measured() -> RunSummary:
     """Of an H200."""
     return read(KEPT)
 
 
-def _words(run: RunAccount) -> str:
+def _words(run: RunSummary) -> str:
     return " ".join(Page(pages.run_page(run)).text.split())
 
 
-def test_the_headline_has_its_interval(measured: RunAccount) -> None:
+def test_the_headline_has_its_interval(measured: RunSummary) -> None:
     assert "Finished: best P = 1.21, faster (99.9 % interval 1.20 to 1.22)." in _words(measured)
 
 
-def test_a_modelled_headline_has_the_models_error(measured: RunAccount) -> None:
+def test_a_modelled_headline_has_the_models_error(measured: RunSummary) -> None:
     """And what the model cannot tell is called unsure."""
     model = GpuModel("v1", "NVIDIA H200", 1.85)
     judged = measured.baseline_judgement
@@ -43,7 +43,7 @@ def test_a_modelled_headline_has_the_models_error(measured: RunAccount) -> None:
     assert "best P = 1.21 (modelled), faster (by the model's known error 1.20 to 1.22)" in told
 
 
-def test_a_baseline_has_no_p_over_itself(measured: RunAccount) -> None:
+def test_a_baseline_has_no_p_over_itself(measured: RunSummary) -> None:
     """Ten calls of it against itself say nothing: this one would be slower than itself."""
     baseline = _words(measured).split("Baseline")[1].split("Round 1:")[0]
     assert "correct: 23 cases right" in baseline
@@ -51,7 +51,7 @@ def test_a_baseline_has_no_p_over_itself(measured: RunAccount) -> None:
     assert "candidate µs" not in baseline
 
 
-def test_a_first_profile_has_no_column_of_dashes(measured: RunAccount) -> None:
+def test_a_first_profile_has_no_column_of_dashes(measured: RunSummary) -> None:
     text = pages.run_page(measured)
     first, later = text.split('<section id="round-1">')
     assert '<th>metric</th><th class="n">value</th>' in first
@@ -59,7 +59,7 @@ def test_a_first_profile_has_no_column_of_dashes(measured: RunAccount) -> None:
     assert '<th class="n">before</th><th class="n">after</th><th class="n">change</th>' in later
 
 
-def test_modelled_times_are_a_table(measured: RunAccount) -> None:
+def test_modelled_times_are_a_table(measured: RunSummary) -> None:
     """A line for each part of a call, and its unit once."""
     assert measured.baseline_profile is not None
     parts = {"whole call": 10.65, "kernels": 0.851, "latency alone": 0.6821}

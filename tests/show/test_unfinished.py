@@ -12,7 +12,7 @@ from show_runs import BEST, MENDED, Bench, Page, page, run_of, show
 from cudamaster.core.values import Candidate, Findings, Role, Verdict
 from cudamaster.runs.folder import RunFolder
 from cudamaster.runs.reading import read
-from cudamaster.runs.summary import State
+from cudamaster.runs.summary import RunState
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def test_a_stopped_run_is_shown_as_far_as_it_got(
     tmp_path: Path, script: list[tuple[Role, str]], stopped_at: str, attempts: list[int]
 ) -> None:
     run = run_of(tmp_path / "run", script)
-    account = read(run)
+    summary = read(run)
     # The script of the stand-in ran out there, which is how its session ended.
-    assert (account.state, account.stopped_at) == (State.STOPPED, f"{stopped_at}; StopIteration")
-    assert [len(r.attempts) for r in account.rounds] == (attempts or [0])
-    assert account.rounds[-1].accepted is None
+    assert (summary.state, summary.stopped_at) == (RunState.STOPPED, f"{stopped_at}; StopIteration")
+    assert [len(r.attempts) for r in summary.rounds] == (attempts or [0])
+    assert summary.rounds[-1].accepted is None
     shown = show(run).stdout
     assert "Not finished: this is a run as far as it got." in shown
     assert shown.splitlines()[-1].endswith(f"optimize --resume {run}")
@@ -63,29 +63,29 @@ def test_a_run_that_was_killed_over_a_candidate_says_so(tmp_path: Path, when: st
 
     with pytest.raises(_Killed):
         run_of(tmp_path / "run", BEST, Dies())
-    account = read(tmp_path / "run")
-    assert account.state is State.STOPPED
-    assert account.stopped_at is not None
+    summary = read(tmp_path / "run")
+    assert summary.state is RunState.STOPPED
+    assert summary.stopped_at is not None
     if when == "baseline":
-        assert account.rounds == ()
-        assert (account.best, account.baseline_judgement) == (None, None)
+        assert summary.rounds == ()
+        assert (summary.best, summary.baseline_judgement) == (None, None)
     else:
-        (attempt,) = account.rounds[0].attempts
-        assert attempt.candidate in account.stopped_at
+        (attempt,) = summary.rounds[0].attempts
+        assert attempt.candidate in summary.stopped_at
         assert (attempt.judgement is None) is (when == "evaluate")
-        assert account.best is not None
-        assert not account.best.improved
+        assert summary.best is not None
+        assert not summary.best.improved
     assert show(tmp_path / "run").exit_code == 0
     assert "Not finished" in page(tmp_path / "run", tmp_path / "page.html")
 
 
 def test_a_run_that_is_worked_on_is_said_to_run(tmp_path: Path) -> None:
-    """Its lock is seen and left alone, and reading does not need it."""
+    """Its lock is noticed but not taken, and reading does not need it."""
     run = run_of(tmp_path / "run", MENDED)
     with RunFolder.open(run):
-        assert read(run).state is State.RUNNING
+        assert read(run).state is RunState.RUNNING
         assert "--resume" not in show(run).stdout
-    assert read(run).state is State.STOPPED
+    assert read(run).state is RunState.STOPPED
     RunFolder.open(run).close()
 
 

@@ -23,6 +23,7 @@ from cudamaster.devices.cpu import ptx, selftest, symbols, toolchain
 from cudamaster.devices.cpu.rewrite import PtxError, Unsupported, rewrite
 from cudamaster.devices.cpu.unsupported import unsupported_in
 from cudamaster.devices.gate import Gate, NeverNeeded
+from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.nvcc import resource_usage
 from cudamaster.devices.parts import Part, whole
@@ -32,7 +33,7 @@ from cudamaster.devices.protocol import (
     Compiled,
     MeasuringProtocol,
     ObjectRules,
-    Observer,
+    ObserverKind,
     Preprocessor,
     Ran,
     linker_options,
@@ -118,7 +119,7 @@ class CpuDevice:
         unsupported = None if ok else unsupported_in(log)
         return Compiled(target if ok else None, shown, log, time.monotonic() - start, unsupported)
 
-    def observer_fingerprint(self, observer: Observer) -> str:
+    def observer_fingerprint(self, observer: ObserverKind) -> str:
         """Hash over the observer's sources."""
         return toolchain.observer_fingerprint(observer)
 
@@ -127,11 +128,11 @@ class CpuDevice:
         return toolchain.flags_of_builds(flags)
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: ObserverKind
     ) -> Compiled:
         """Compile CUDA C++ text to <folder>/<name>.o that calls out to an observer; else as `compile`.
 
-        Of a build to trace, <name>.ptxas is what ptxas says of the kernels' resources, where nvcc is there.
+        For a build to trace, <name>.ptxas gets ptxas's report on the kernels' resources, if nvcc is there.
         """
         folder.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
@@ -161,9 +162,11 @@ class CpuDevice:
         return Compiled(target if ok else None, shlex.join(command), log, time.monotonic() - start)
 
     @staticmethod
-    def _compile_observed(command: Sequence[str], rewritten: Path, text: str, observer: Observer) -> tuple[bool, str]:
+    def _compile_observed(
+        command: Sequence[str], rewritten: Path, text: str, observer: ObserverKind
+    ) -> tuple[bool, str]:
         ok, log = False, ""
-        # g++ says no where its own pragma stands before something else than a loop.
+        # g++ refuses its own pragma before anything but a loop.
         for tried in [_unrolled(text), text] if observer == "trace" else [text]:
             rewritten.write_text(_with_head(tried, rewritten.stem), encoding="utf-8")
             ok, log = _call(command)
@@ -171,7 +174,7 @@ class CpuDevice:
                 break
         return ok, log
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: ObserverKind) -> Compiled:
         """Link objects, an observed one among them, with the executor and the observer."""
         start = time.monotonic()
         command = toolchain.link_command(objects, executable, debug=False, observer=observer)
@@ -180,7 +183,7 @@ class CpuDevice:
 
     def parts(self) -> Sequence[Part]:
         """The executors of the four builds that a candidate has, and the self-test, which takes all of them."""
-        kinds: list[tuple[str, bool, Observer | None]] = [
+        kinds: list[tuple[str, bool, ObserverKind | None]] = [
             ("the executor that counts", False, "trace"),
             ("the executor that finds races", False, "check"),
             ("the executor that checks memory", True, None),
@@ -201,7 +204,7 @@ class CpuDevice:
         return (toolchain.INCLUDE,)
 
     def preprocessor(self) -> Preprocessor:
-        """The host's compiler, which says beside the candidate's own macros that this is the CPU device."""
+        """The host's compiler, with a macro that says that this is the CPU device."""
         compiler = toolchain.working_compiler()
         return Preprocessor(compiler, self.include_folders(), ("MSKB_CPU_DEVICE=1",), ("cuda_runtime.h",))
 
@@ -224,40 +227,31 @@ class CpuDevice:
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 
     def run(
-        self,
-        command: Sequence[str],
-        report: Path,
-        limit_s: float,
-        *,
-        reversed_threads: bool = False,
-        alone: bool = True,
-        quiet: bool = False,
-        gate: Gate | None = None,
+        self, request: JudgeRequest, report: Path, limit_s: float, *, quiet: bool = False, gate: Gate | None = None
     ) -> Ran:
-        """Run a linked harness as `command --report <report>`, killed with its children at `limit_s` seconds.
+        """Run a judge, killed with its children at `limit_s` seconds. Waiting for another one does not count.
 
-        `reversed_threads` runs threads and blocks in descending order. Nothing else runs beside a harness that is to
-        be `alone`; waiting for another one does not count. `quiet` asks for no more than that here.
+        With `reversed_threads`, threads and blocks run in descending order. `quiet` asks for no more than that here.
         DeviceError where the device does not work on this machine (selftest.py).
         """
         selftest.require(self)
-        words = [*command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
+        words = [*request.command, "--report", str(report), *(["--ahead"] if gate is not None else [])]
         goes_on = None if gate is None else gate.wait
-        environment = _environment(reversed_threads)
+        environment = _environment(request.reversed_threads)
         try:
-            with _device_lock(alone=alone, gate=gate) as held:
+            with _device_lock(alone=request.measures, gate=gate) as held:
                 started = time.time()
                 ran = run_limited(words, limit_s, environment=environment, held=[held], goes_on=goes_on)
         except NeverNeeded:
             return NEVER_RUN
         if self.on_hold is not None:
-            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, alone))
+            self.on_hold(Hold(self.unit, started, ran.ahead + ran.seconds, request.measures))
         return ran
 
     def execute(
         self, command: Sequence[str], limit_s: float, *, reversed_threads: bool = False, notes: BinaryIO | None = None
     ) -> Ran:
-        """Run a program of the self-test, which says whether any other may be run; `notes` as for `run_observed`."""
+        """Run a program other than a judge, with or without a self-test; `notes` as for `run_observed`."""
         environment = _environment(reversed_threads)
         if notes is not None:
             environment[_NOTES] = str(notes.fileno())
@@ -265,29 +259,29 @@ class CpuDevice:
             held = [lock] if notes is None else [lock, notes.fileno()]
             return run_limited(command, limit_s, environment=environment, held=held)
 
-    def run_observed(self, command: Sequence[str], report: Path, limit_s: float, notes: BinaryIO) -> Ran:
-        """Run a linked harness whose worker has an observer: what that has to say goes to the open file `notes`."""
+    def run_observed(self, request: JudgeRequest, report: Path, limit_s: float, notes: BinaryIO) -> Ran:
+        """Run a judge whose candidate has an observer, which writes to the open file `notes`."""
         selftest.require(self)
         environment = {**_environment(), _NOTES: str(notes.fileno())}
         with _device_lock(alone=False) as device:
             started = time.time()
             held = [device, notes.fileno()]
-            words = [*command, "--report", str(report)]
-            # The largest cases of all, which are too long to be run here otherwise.
+            words = [*request.command, "--report", str(report)]
+            # Observed runs include the largest cases, which take too long here otherwise.
             ran = run_limited(words, limit_s, environment=environment, held=held, largest_file_bytes=_MOST_SHARED_BYTES)
         if self.on_hold is not None:
             self.on_hold(Hold(self.unit, started, ran.seconds, False))
         return ran
 
     def profile(
-        self, judge: Sequence[str], worker: Path, case: str, candidate: str, metrics: Collection[str] | None
+        self, judge: JudgeRequest, worker: Path, case: str, candidate: str, metrics: Collection[str] | None
     ) -> NoProfile:
         """There are no hardware counters here."""
         return NoProfile("kernels were executed on the CPU device, which has no counters")
 
 
 def _with_head(text: str, name: str) -> str:
-    """A rewritten text as the compiler is given it: errors name the source's lines, and what PTX needs is there."""
+    """A rewritten text as the compiler gets it: with the source's line numbers, and with what PTX needs."""
     include = '#include "cudamaster_cpu/ptx.h"\n' if ptx.NAMESPACE in text else ""
     return f'{include}#line 1 "{name}.cu"\n{text}'
 
@@ -312,7 +306,7 @@ def _environment(reversed_threads: bool = False) -> dict[str, str]:
 def _device_lock(*, alone: bool, gate: Gate | None = None) -> Iterator[int]:
     """Holds the device: a lock that the system frees when its holders die. Gives its descriptor.
 
-    Ahead of a candidate only a free device is taken.
+    A judge that starts before its candidate is built takes the device only if it is free.
     """
     folder = resources.cache()
     folder.mkdir(parents=True, exist_ok=True)

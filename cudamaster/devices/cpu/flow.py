@@ -1,7 +1,8 @@
-"""An order of a function's basic blocks in which threads of a warp meet again: that of runtime/trace.
+"""Orders a function's basic blocks so that the threads of a warp meet again (runtime/trace).
 
-Of threads in different blocks those in the earlier block go on. So a block where paths meet has to come after all of
-them, and what is behind a loop after all of the loop. Addresses do not say so: compilers put blocks where they like.
+Of threads in different blocks, those in the earlier block continue. So a block where paths meet has to come after all
+of these paths, and what follows a loop after the whole loop. Addresses do not give this order, because compilers place
+blocks as they like.
 """
 
 from __future__ import annotations

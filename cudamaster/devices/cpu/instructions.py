@@ -1,15 +1,16 @@
-"""What the basic blocks of a traced executable consist of, in instructions of a GPU, by kind.
+"""The GPU instructions that the basic blocks of a traced executable stand for, by kind.
 
-A traced build calls out once in each basic block (runtime/trace). The host's instructions around such a call, from one
-jump or place that is jumped to up to the next, are the block; they are told apart here by name. It is the code of
-x86-64 without vector instructions, compiled as toolchain.py says, and near what nvcc makes of the same source:
+A traced build calls out once in each basic block (runtime/trace). The block is the host's instructions around such a
+call, from one jump or jump target to the next; an instruction's name decides its kind. The code is x86-64 without
+vector instructions, compiled as toolchain.py says, which is near what nvcc makes of the same source:
 
 - moves, stack traffic and call-outs cost nothing: a GPU has registers enough, and accesses to memory are counted apart
-- of a loop of one block four passes pay for their counting and their jump once, as nvcc unrolls it
+- four passes of a loop of one block pay once for its counting and its jump, since nvcc unrolls it
 - a product and a sum of one block are one fused instruction
 - a call of a function that is one instruction on a GPU, or a subroutine there too, counts as that
 
-Left out: what a GPU spares by immediate operands and predicates, and what it needs for 64-bit integers beyond one each.
+Left out are what a GPU saves by immediate operands and predicates, and what 64-bit integers need beyond one
+instruction each.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def code_of(executable: Path) -> Code:
 
 
 def code_in(listing: str) -> Code:
-    """The same of objdump's listing."""
+    """The same, from objdump's listing."""
     found: dict[int, Counter[str]] = {}
     order: list[int] = []
     for lines in _functions(listing):

@@ -4,7 +4,7 @@ Only what no macro can do is rewritten: kernel launches `k<<<grid, block, shared
 `extern __shared__` arrays, whose place in memory is known at run time only, and `static` or `alignas` beside
 `__shared__`. Empty loops, which wait for another thread's store, are made to let other threads run. Kernels handed to
 cudaLaunchKernel as `(void*)kernel` lose the cast. The debug build also turns each `__shared__` variable into an
-exactly sized allocation, for AddressSanitizer does not look at thread-local ones.
+exactly sized allocation, because AddressSanitizer does not look at thread-local ones.
 `__grid_constant__` parameters beside tensor maps become references to the one argument of the launch.
 Inline PTX becomes C++ first (ptx/), and `__cluster_dims__` a statement.
 The number of lines stays as it is, so that a compiler error names the line of the source that was given.
@@ -51,7 +51,7 @@ class _Edit:
 
 @dataclass
 class _Rewriter:
-    """One text on its way: the bytes given, and the edits found so far."""
+    """A text that is being rewritten: its bytes, and the edits so far."""
 
     source: bytes
     exact_shared: bool
@@ -142,7 +142,7 @@ class _Rewriter:
         self.edits.append(_Edit(start, node.end_byte, text + b"\n" * missing))
 
     def _arguments(self, arguments: tree_sitter.Node) -> bytes:
-        """The argument list without its parentheses, NULL made a pointer where its type is looked at too."""
+        """The argument list without its parentheses; NULL becomes a pointer where its type matters."""
         parts: list[bytes] = []
         end = arguments.start_byte + 1
         for child in arguments.named_children:

@@ -1,4 +1,4 @@
-"""Whether the CPU device works here: kernels whose results are known (selftest.cu), in all its builds.
+"""Tests whether the CPU device works here, by kernels whose results are known (selftest.cu), in all its builds.
 
 A compiler that translates the executor wrongly makes honest kernels look wrong, so nothing is judged before these have
 given their results on this processor with this compiler. That they did is kept in the cache; a failure is tried again.
@@ -23,7 +23,7 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Compiled, Observer, Ran
+from cudamaster.devices.protocol import Compiled, ObserverKind, Ran
 
 _SOURCE = Path(__file__).with_suffix(".cu")
 _LIMIT_S = 60.0
@@ -39,18 +39,18 @@ _FAULT = 70  # exit code of a program whose kernel has a fault
 Build = Literal["plain", "AddressSanitizer", "fault checker", "traced"]
 # Faults that a build has to find.
 _FOUND: dict[Build, tuple[str, ...]] = {"AddressSanitizer": ("overrun",), "fault checker": ("race", "overrun")}
-_OBSERVERS: dict[Build, Observer] = {"fault checker": "check", "traced": "trace"}
+_OBSERVERS: dict[Build, ObserverKind] = {"fault checker": "check", "traced": "trace"}
 
 
 class Tried(Protocol):
-    """What of the CPU device is tried. `execute` runs a program whether or not the device was found to work."""
+    """The part of the CPU device that is tried. `execute` runs a program whether or not the device is known to work."""
 
     def compile(self, source: str, flags: Sequence[str], name: str, folder: Path, *, debug: bool = False) -> Compiled:
         """As of a device."""
         ...
 
     def compile_observed(
-        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: Observer
+        self, source: str, flags: Sequence[str], name: str, folder: Path, observer: ObserverKind
     ) -> Compiled:
         """As of a device that looks on."""
         ...
@@ -59,7 +59,7 @@ class Tried(Protocol):
         """As of a device."""
         ...
 
-    def link_observed(self, objects: Sequence[Path], executable: Path, observer: Observer) -> Compiled:
+    def link_observed(self, objects: Sequence[Path], executable: Path, observer: ObserverKind) -> Compiled:
         """As of a device that looks on."""
         ...
 
@@ -72,7 +72,7 @@ class Tried(Protocol):
 
 @dataclass(frozen=True)
 class Tested:
-    """What a self-test found, of which compiler on which processor. `failure` is None where all results were right."""
+    """The result of a self-test, with its compiler and processor. `failure` is None where all results were right."""
 
     failure: str | None
     compiler: str
@@ -90,7 +90,7 @@ def require(device: Tried) -> None:
     if tested is None or tested.failure is not None:
         _home().mkdir(parents=True, exist_ok=True)
         with parts.alone(_home() / "selftest.lock", "the self-test of the CPU device"):
-            tested = remembered()  # another thread or process may have been at it
+            tested = remembered()  # another thread or process may have run it meanwhile
             if tested is None or tested.failure is not None:
                 tested = run(device)
     if tested.failure is not None:
@@ -122,7 +122,7 @@ def passed() -> bool:
 
 
 def run(device: Tried) -> Tested:
-    """Run the self-test, whatever is remembered, and keep what it found. DeviceError where nothing can be built."""
+    """Run the self-test even if there is a result, and keep the new one. DeviceError where nothing can be built."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder, threads(2) as pool:
         found = pool.map(partial(failure_of, device, Path(folder)), get_args(Build))
@@ -226,7 +226,7 @@ def _home() -> Path:
 
 
 def _key() -> str:
-    observers = [toolchain.observer_fingerprint(observer) for observer in get_args(Observer)]
+    observers = [toolchain.observer_fingerprint(observer) for observer in get_args(ObserverKind)]
     about = [str(_home()), toolchain.fingerprint(), toolchain.processor_fingerprint(), *observers, _source_hash()]
     return hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
 

@@ -16,18 +16,18 @@ from cudamaster.core import caching, keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
-from cudamaster.devices.protocol import Observer
+from cudamaster.devices.protocol import ObserverKind
 
 _HERE = Path(__file__).parent
 _BUILD_LIMIT_S = 300.0
 INCLUDE = _HERE / "include"
 RUNTIME = _HERE / "runtime"
 
-# Floating point as the source has it: no contraction, so that results do not depend on how a loop was compiled.
+# No contraction of floating-point operations, so that results do not depend on how a loop was compiled.
 _COMMON = ("-ffp-contract=off", "-fno-builtin-printf", "-fno-strict-aliasing", "-pthread")
 _RUNTIME_FLAGS = ("-std=c++17", "-Wall", "-Wextra", "-fno-lto")
-# What the change of stacks cannot follow (runtime/switch.cpp): a program is only run with a shadow stack where all of
-# its objects are marked as fit for one, and so the executor is not.
+# The change of stacks cannot follow a shadow stack (runtime/switch.cpp). A program gets one only if all of its objects
+# are marked as fit for it, so the executor is not.
 _NO_SHADOW_STACK = {"x86_64": "-fcf-protection=none", "aarch64": "-mbranch-protection=none"}
 # The instruction sets that code is compiled for, best first, and what a processor has to have for each, as Linux names
 # it. One set by its name, and not all that a processor can do: two machines with the same set give the same bits.
@@ -53,8 +53,8 @@ _OBSERVED_CLANG = tuple(
     for option in ("disable-loop-idiom-all", "tsan-distinguish-volatile=1", "tsan-instrument-memintrinsics=0")
     for word in ("-mllvm", f"-{option}")
 )
-# Counted is the code of one instruction set everywhere, near a GPU's: loops unrolled as nvcc does, in their order, with
-# whole vectors loaded at once, products and sums apart (which pairs are one instruction is for who reads the code).
+# The code that is counted has one instruction set everywhere, near a GPU's: loops unrolled as nvcc does, in order, with
+# whole vectors loaded at once, products and sums apart (whoever reads the code decides which pairs are one).
 _TRACED = ("-O3", "-fsanitize-coverage=trace-pc", "-fno-stack-protector", "-fcf-protection=none")
 _TRACED_GNU = (
     "-fno-tree-sra",
@@ -62,12 +62,12 @@ _TRACED_GNU = (
     "-fno-loop-interchange",
     "-fno-loop-unroll-and-jam",
     "-fdisable-rtl-loop2_unroll",
-    # Paths that meet again are not copied apart: a store behind them is one store.
+    # Paths that meet again are not duplicated: a store after them stays one store.
     "-fno-split-paths",
     "-freorder-blocks-algorithm=simple",
 )
 _TRACED_SET = "x86-64-v2"
-# Macros by which the harness's texts are parted. The header that all begin with does not look at them.
+# Macros that choose parts of the harness's texts. The header that all begin with does not look at them.
 _OF_HARNESS = ("-DMSKB_JUDGE", "-DMSKB_CALL", "-DMSKB_SEPARATE_CANDIDATE")
 _TELLS = re.compile(r"-(?:D|O|f|m(?!llvm)|std=)")
 _BY_BUILD = ("__BASE_FILE__", "__DATE__", "__TIME__", "__TIMESTAMP__")
@@ -77,7 +77,7 @@ _ALLOCATING = (
     *("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),
 )
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
-# Candidates alone: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
+# For candidates only: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
 
 
@@ -120,14 +120,14 @@ def instruction_set() -> str:
 
 
 def best_set(machine: str, features: Collection[str]) -> str:
-    """The best of the named sets on a processor of that kind that can do so much. DeviceError where there is none."""
+    """The best of the named sets on a processor of that kind with these abilities. DeviceError where there is none."""
     if machine not in _SETS:
         raise DeviceError(f"The CPU device cannot run on a processor of the kind {machine}.", "Use x86-64 or aarch64.")
     return next(name for name, needed in _SETS[machine] if needed <= set(features))
 
 
 def _common(*, traced: bool = False) -> list[str]:
-    """Flags of everything: the instruction set, and for code that is counted one that all have."""
+    """Flags for all code: the instruction set, or for code that is counted the one that all processors have."""
     chosen = instruction_set()
     if traced and chosen != "x86-64" and chosen.startswith("x86-64"):
         chosen = _TRACED_SET
@@ -140,7 +140,7 @@ def _sanitizer() -> list[str]:
 
 
 def candidate_flags(flags: Sequence[str]) -> list[str]:
-    """What of a candidate's nvcc flags counts here: -D, -std and -O, in the compiler's own spelling."""
+    """The flags of a candidate's nvcc command that count here, -D, -std and -O, in the compiler's own spelling."""
     standard, level = "c++17", "3"
     macros: list[str] = []
     words = iter(flags)
@@ -169,7 +169,7 @@ def compile_command(source: Path, target: Path, flags: Sequence[str], *, debug: 
     return _command(source, target, _flags(flags, debug=debug))
 
 
-def observed_command(source: Path, target: Path, flags: Sequence[str], observer: Observer) -> list[str]:
+def observed_command(source: Path, target: Path, flags: Sequence[str], observer: ObserverKind) -> list[str]:
     """Command that compiles a rewritten source to an object file that calls out to an observer."""
     return _command(source, target, _observed_flags(flags, observer))
 
@@ -199,7 +199,7 @@ def _flags(flags: Sequence[str], *, debug: bool) -> list[str]:
     return [*own, *_common(), "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
 
 
-def _observed_flags(flags: Sequence[str], observer: Observer) -> list[str]:
+def _observed_flags(flags: Sequence[str], observer: ObserverKind) -> list[str]:
     own = [*candidate_flags(flags), "-w", *_OBSERVED]
     gnu = "clang" not in version()
     own += _OBSERVED_GNU if gnu else _OBSERVED_CLANG
@@ -214,9 +214,9 @@ def _observed_flags(flags: Sequence[str], observer: Observer) -> list[str]:
 
 
 def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
-    """What the macros of the compiler's own depend on in each build of a candidate.
+    """The flags on which the compiler's own macros depend, for each build of a candidate.
 
-    They are defined otherwise by the instruction set, by a sanitizer, and by file and time of a build.
+    The instruction set, a sanitizer, and the file and time of a build change them.
     """
     builds = [_flags(flags, debug=debug) for debug in (False, True)]
     builds += [_observed_flags(flags, observer) for observer in ("trace", "check")]
@@ -229,8 +229,8 @@ def flags_of_builds(flags: Sequence[str]) -> list[list[str]]:
 def redirect_command(target: Path) -> list[str]:
     """Command that makes a traced object call the observer for what it moves by the library's functions.
 
-    The compiler has no call-out in those: a kernel that is one memcpy would ask nothing of memory. And for memory that
-    it takes from the heap, of which the observer knows nothing.
+    The compiler makes no call-outs in those functions, so a kernel that is one memcpy would cause no traffic. The same
+    holds for memory that it takes from the heap, which the observer would not know.
     """
     renames = (f"--redefine-sym={name}=cudamaster_cpu_observe_{name}" for name in (*_MOVING, *_ALLOCATING))
     return ["objcopy", *renames, str(target)]
@@ -240,8 +240,8 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
     """The header that every source begins with: cuda_runtime.h, where possible compiled with the same flags.
 
     Reading it takes half of a small kernel's compilation. The compiled one is made at the first call and kept in the
-    cache folder; where g++ finds that it does not fit, it takes the text beside it. That text names no folder: another
-    checkout with the same sources may have made it, and be gone.
+    cache folder; if g++ finds that it does not fit, it takes the text beside it. That text names no folder, because it
+    may have been made by another checkout with the same sources, which is gone by now.
     """
     ours = ("-DMSKB_", "-DCUDAMASTER_")
     if "clang" in _version(path) or any(flag.startswith("-D") and not flag.startswith(ours) for flag in flags):
@@ -267,17 +267,19 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
 
 
 def link_command(
-    objects: Sequence[Path], executable: Path, *, debug: bool, observer: Observer | None = None
+    objects: Sequence[Path], executable: Path, *, debug: bool, observer: ObserverKind | None = None
 ) -> list[str]:
-    """Command that links objects with the executor, which it builds first where that was not done yet."""
+    """Command that links objects with the executor, which is built first if necessary."""
     runtime = runtime_object(debug=debug, observer=observer)
     sanitizer = _sanitizer() if debug else []
     if debug and "clang" in version():
-        sanitizer.append("-Wl,-z,muldefs")  # its library has a handler of misaligned accesses too: the first counts
+        sanitizer.append(
+            "-Wl,-z,muldefs"
+        )  # its library has a handler for misaligned accesses too, and the first one counts
     return [compiler(), *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
 
 
-def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
+def runtime_object(*, debug: bool, observer: ObserverKind | None = None) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
     target = runtime_place(debug=debug, observer=observer)
     if parts.whole(target) and caching.kept(target):
@@ -290,13 +292,13 @@ def runtime_object(*, debug: bool, observer: Observer | None = None) -> Path:
     return target
 
 
-def runtime_place(*, debug: bool, observer: Observer | None = None) -> Path:
+def runtime_place(*, debug: bool, observer: ObserverKind | None = None) -> Path:
     """Where the executor's object file is kept."""
     kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
     return resources.cache() / "cpu-runtime" / f"{fingerprint()}{kind}.o"
 
 
-def _build_runtime(target: Path, *, debug: bool, observer: Observer | None) -> Path:
+def _build_runtime(target: Path, *, debug: bool, observer: ObserverKind | None) -> Path:
     kind = ["-O1", *_sanitizer()] if debug else ["-O2"]
     sources = sorted(RUNTIME.glob("*.cpp"))
     if observer is not None:
@@ -354,7 +356,7 @@ def processor() -> str:
 
 @cache
 def processor_fingerprint() -> str:
-    """Hash over the processor and all that it can do, of which compiled code uses a part."""
+    """Hash over the processor and its abilities, some of which compiled code uses."""
     return hashlib.sha256("\0".join([processor(), _machine(), *sorted(_features())]).encode()).hexdigest()[:16]
 
 
@@ -375,8 +377,8 @@ def _features() -> frozenset[str]:
 
 
 @cache
-def observer_fingerprint(observer: Observer) -> str:
-    """Hash over what an observed build has beside `fingerprint`: the observer's sources."""
+def observer_fingerprint(observer: ObserverKind) -> str:
+    """Hash over what an observed build depends on besides `fingerprint`: the observer's sources."""
     digest = hashlib.sha256()
     for file in sorted((RUNTIME / observer).iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")

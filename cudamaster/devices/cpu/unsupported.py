@@ -1,4 +1,4 @@
-"""What CUDA has and this device has not: constructs, headers and names, each with the words for it.
+"""What CUDA has and this device lacks: constructs, headers and names, each with a description.
 
 Two checks use the lists. The source is searched before it is compiled, and a failed compilation is looked at
 again: an error about a name of CUDA's that our headers lack says nothing about the kernel. The lists name what
@@ -43,7 +43,7 @@ _CUDA_HEADER = re.compile(
     r"|math_constants|vector_\w+|cooperative_groups|common_functions|fatbinary\w*)\w*\.h(pp)?"
 )
 
-# Names of the CUDA runtime and of device code that exist there and not here, as a compiler reports them missing.
+# Names of the CUDA runtime and of device code that this device lacks, as a compiler reports them missing.
 _CUDA_NAME = re.compile(
     r"cuda(Array|Ipc|External|Graphics|MemPool|DeviceGetMemPool|DeviceGetDefaultMemPool|DeviceSetMemPool"
     r"|MallocFromPoolAsync|Malloc3D|MallocArray|MallocMipmapped|FreeArray|FreeMipmapped|Memcpy3D|MemcpyPeer|Memcpy2DTo"
@@ -126,7 +126,7 @@ def is_foreign_header(header: str) -> bool:
 def unsupported_in(log: str) -> str | None:
     """What a compiler's log says is missing from this device, None where the error is the source's own.
 
-    Only when every missing name is one of CUDA's: next to an ordinary mistake the mistake is what counts.
+    It says so only if every missing name is CUDA's: beside an ordinary mistake, the mistake counts.
     """
     refused = _REFUSED.search(log)
     if refused is not None:

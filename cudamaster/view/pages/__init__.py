@@ -16,13 +16,13 @@ import jinja2
 from markupsafe import Markup, escape
 
 from cudamaster.core.numerals import plain
-from cudamaster.runs.summary import RunAccount, change
+from cudamaster.runs.summary import RunSummary, change
 from cudamaster.view.invisible import visible
 
 
-def run_page(run: RunAccount) -> str:
+def run_page(run: RunSummary) -> str:
     """The page of a run."""
-    scores = [score for told in run.rounds for score in (told.best_score, told.score) if score is not None]
+    scores = [score for done in run.rounds for score in (done.best_score, done.score) if score is not None]
     highest = max([1.0, *(score for score in scores if math.isfinite(score))])
     return environment().get_template("run.html.j2").render(run=run, highest=highest, inf=math.inf)
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cudamaster.agents import coder, critic
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.core.values import Plan, Role
-from cudamaster.models.protocol import Model
-from cudamaster.strategies.frame import Frame, must_have_rounds
-from cudamaster.strategies.protocol import Observer, Workbench
-from cudamaster.strategies.result import Attempt, Result
+from cudamaster.strategies.frame import Frame
+from cudamaster.strategies.result import Attempt
 from cudamaster.strategies.strategy import SearchSettings, Strategy
 
 ROLES = (Role.CRITIC, Role.CODER)
 _NO_ADVICE = Plan("(no advice)", "The Critic gave no usable reply.")
 
 
-def run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSettings, observer: Observer) -> Result:
+def search(frame: Frame, settings: SearchSettings) -> None:
     """Search as the settings say. The frame judges, keeps the best, and tells the observer."""
-    must_have_rounds(settings.rounds)
-    frame = Frame(workbench, models, ROLES, observer, tie=settings.tie)
-    frame.measure_baseline()
     for number in range(1, settings.rounds + 1):
         frame.observer.round_started(number, settings.rounds)
         best, plan = frame.best.candidate, _NO_ADVICE
@@ -36,14 +29,13 @@ def run(workbench: Workbench, models: Mapping[Role, Model], settings: SearchSett
         candidate = frame.candidate(code)
         verdict = frame.judge(number, candidate, attempts)
         frame.settle(number, plan, attempts, candidate, verdict)
-    return frame.result()
 
 
 STRATEGY = Strategy(
     "criticised",
     "Critic and Coder over R rounds, without a profile",
     ROLES,
-    run,
+    search,
     rounds=3,
     shows_profile=lambda options: False,
 )

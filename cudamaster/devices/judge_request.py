@@ -1,0 +1,87 @@
+"""What a judge is asked, and the command line that says so (bench/include/mskb/options.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class JudgeRequest:
+    """Whose kernels a judge runs, at which cases, and what it does there. Where a figure is None, the judge chooses.
+
+    `judge` is the judge's own command; `baseline`, `candidate` and `rival` are those of the workers. Of the cases that
+    were built into the judge, `cases` run, and after them those of `labels`.
+    """
+
+    judge: tuple[str, ...] = ()
+    baseline: tuple[str, ...] = ()
+    candidate: tuple[str, ...] = ()
+    rival: tuple[str, ...] = ()  # timed in the baseline's place
+    cases: Literal["all", "sweep", "verify", "none"] = "all"
+    labels: tuple[str, ...] = ()
+    seed: int | None = None
+    calls: int | None = None  # timed per case; 0: cases are only checked
+    warmups: int | None = None
+    pairs: int | None = None  # of processes that take turns
+    extra_seconds: float | None = None  # for further calls where times are noisy
+    work_limit: float | None = None
+    call_limit_s: float | None = None
+    baseline_only: bool = False
+    first_failure: bool = False
+    paper: bool = False  # timed by the paper's protocol
+    launches: bool = False  # instead, the candidate prints the launches of one call per case
+    profiled_calls: int | None = None  # instead, a profiler sees so many calls
+    batch: str | None = None  # file with the requests of several runs
+    reversed_threads: bool = False  # on a device that can choose the order of threads
+    others: tuple[str, ...] = ()  # options that only benchmarks and tests use
+
+    @property
+    def measures(self) -> bool:
+        """Whether calls are timed or profiled, so that nothing else may use the device meanwhile."""
+        return self.profiled_calls is not None or (self.calls != 0 and not self.launches)
+
+    @property
+    def of_baseline(self) -> JudgeRequest:
+        """The same without a candidate: nothing is timed."""
+        return replace(self, candidate=(), rival=(), baseline_only=True, calls=0)
+
+    @property
+    def command(self) -> list[str]:
+        """The judge's command line."""
+        return [*self.judge, *_each("--baseline", self.baseline), *self.options]
+
+    @property
+    def options(self) -> list[str]:
+        """The command line without what the runs of a batch share: the judge and the baseline's worker."""
+        figures = {
+            "--seed": self.seed,
+            "--calls": self.calls,
+            "--warmups": self.warmups,
+            "--pairs": self.pairs,
+            "--extra-seconds": self.extra_seconds,
+            "--work-limit": self.work_limit,
+            "--call-limit": self.call_limit_s,
+            "--profile": self.profiled_calls,
+            "--batch": self.batch,
+        }
+        flags = {
+            "--baseline-only": self.baseline_only,
+            "--first-failure": self.first_failure,
+            "--paper": self.paper,
+            "--launches": self.launches,
+        }
+        return [
+            *_each("--candidate", self.candidate),
+            *_each("--rival", self.rival),
+            *("--cases", self.cases),
+            *_each("--case", self.labels),
+            *(word for option, value in figures.items() if value is not None for word in (option, str(value))),
+            *(flag for flag, given in flags.items() if given),
+            *self.others,
+        ]
+
+
+def _each(option: str, words: Sequence[str]) -> list[str]:
+    return [each for word in words for each in (option, word)]

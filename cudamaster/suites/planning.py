@@ -1,0 +1,83 @@
+"""Which tasks a suite is of: those that were named, those of the records that it replays, or those it had before."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from pathlib import Path
+
+from cudamaster.core.errors import UsageError, nearest
+from cudamaster.core.values import Precision
+from cudamaster.guards import symbols
+from cudamaster.runs import backends, carrying
+from cudamaster.runs.record import Replay, Settings, read_manifest
+from cudamaster.runs.replaying import folder_name
+from cudamaster.suites import scheduler
+from cudamaster.suites.folder import Suite
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+
+
+def fresh(settings: Settings, patterns: Sequence[str], precisions: Sequence[Precision]) -> Suite:
+    """A suite of the tasks that match, the benchmark's if there are no patterns. Raises UsageError if one matches none.
+
+    Tasks that may allocate large memory through the driver have the machine to themselves while they are timed. They
+    come last, so that other GPUs wait for them once, and not again and again.
+    """
+    known = [*cards.names(), *(cards.own_names() if patterns else ())]
+    tasks = [(name, each) for name in _matching(known, patterns) for each in precisions]
+    tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
+    return scheduler.new(settings, tasks)
+
+
+def replayed(
+    replay: Replay, patterns: Sequence[str], precisions: Sequence[Precision], *, device: str, seed: int | None
+) -> Suite:
+    """A suite of the records that match, in the folder of them that `replay` names.
+
+    Raises UsageError if there are none, and if one is of a task that is not known here.
+    """
+    source = Path(replay.record)
+    known = [*cards.names(), *cards.own_names()]
+    names = _matching(known, patterns)
+    there = {path.parent.name for path in source.glob("*/run.json")}
+    endings = tuple(folder_name("", each) for each in precisions)
+    recorded = {name.rpartition("_")[0] for name in there if name.endswith(endings)}
+    unknown = [name for name in sorted(recorded - set(known)) if _matches(name, patterns)]
+    if unknown:
+        raise UsageError(
+            f"{source} holds records of tasks that are not known here: {', '.join(unknown)}.",
+            "Set CUDAMASTER_TASKS to the folder that has them, or name other tasks with --tasks.",
+        )
+    tasks = [(name, each) for name in names for each in precisions if folder_name(name, each) in there]
+    if not tasks:
+        wanted = " or ".join(map(repr, patterns)) or "any task"
+        raise UsageError(
+            f"{source} holds no record of {wanted} in {' or '.join(precisions)}.",
+            "A record is a folder <task>_<precision> with a run.json, as --record leaves them.",
+        )
+    first = read_manifest(source / folder_name(*tasks[0])).settings
+    replay = changed(replay, record=str(source.resolve()))
+    return scheduler.new(backends.replayed_settings(first, replay, device=device, seed=seed), tasks)
+
+
+def carried_on(suite: Suite, path: Path, more: carrying.More) -> Suite:
+    """The suite in `path` with more to do. Raises UsageError for less than before, and for more of a replay."""
+    settings = carrying.raised(suite.settings, more, str(path))
+    if settings != suite.settings and settings.replay is not None:
+        fix = "Continue the recorded suite instead."
+        raise UsageError(f"{path} is a replay, which has the rounds of its records.", fix)
+    return scheduler.carried_on(suite, settings)
+
+
+def _matching(known: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            fix = nearest(pattern, known, "`cudamaster tasks` shows the names.")
+            raise UsageError(f"No task is named {pattern!r}.", fix)
+    return [name for name in known if _matches(name, patterns)]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatch(name, one) for one in patterns)
