@@ -29,7 +29,7 @@ VARIED = [
 ]
 LATE = [kind for kind in KINDS.values() if kind.group == "late"]
 TRIED = [(name, turn) for name in KINDS for turn in range(2)]
-CHECKED = ("memory", "concurrency")  # groups of kinds that the memory checker is for
+CHECKED = ("memory", "concurrency", "late")  # groups of kinds that the memory checker is for
 BUILT_EVERYWHERE = ("late_by_address", "unmasks_the_next")
 EVERYWHERE = ["nothing", "zeros", "no_last_element", "one_off", "listed_sizes", "previous_result"]
 PRECISIONS = ["tf32", "bf16", "fp8", "bf16_sums"]
