@@ -74,8 +74,8 @@ def test_product(results, case):
     ("name", "exit_code", "words"),
     [
         ("product", 0, ""),
-        ("no-wait", 3, ""),
-        ("no-commit", 3, ""),
+        ("no-wait", 9, "ends before its wgmma is done"),
+        ("no-commit", 9, "ends before its wgmma is done"),
         ("overwritten", 3, ""),
         ("no-fence", 9, "wgmma.mma_async before any wgmma.fence"),
         ("changed", 9, "accumulators that were changed behind a product and without wgmma.fence since"),

@@ -132,6 +132,41 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+__device__ __forceinline__ bool is_over(unsigned barrier, unsigned parity) {
+    unsigned done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done;
+}
+
+// A barrier that is used once, for a tile in two copies; it is told of `expected` bytes, and polled.
+__global__ void halves_kernel(const float4* in, float4* out, unsigned expected) {
+    __shared__ __align__(128) float4 stage[kThreads];
+    __shared__ unsigned long long full;
+    unsigned t = threadIdx.x, half = sizeof stage / 2;
+    if (t == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full)) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&full)),
+                     "r"(expected)
+                     : "memory");
+        for (int i = 0; i < 2; ++i)
+            asm volatile(
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                    "r"(shared_address(stage) + i * half),
+                "l"(in + blockIdx.x * kThreads + i * kThreads / 2), "r"(half), "r"(shared_address(&full))
+                : "memory");
+    }
+    __syncthreads();
+    while (!is_over(shared_address(&full), 0))
+        __nanosleep(20);
+    float4 value = stage[(t + 5) % kThreads];
+    out[blockIdx.x * kThreads + t] = make_float4(value.x + 1, value.y, value.z, value.w);
+}
+
 // Single copies whose arrival is awaited.
 __global__ void arrivals_kernel(const float4* in, float4* out) {
     __shared__ float4 stage[kThreads];
@@ -224,6 +259,12 @@ int main(int, char** names) {
         stream_kernel<kInitOnly><<<1, kThreads, bytes>>>(in, out);
     else if (is("issuer-fences"))
         stream_kernel<kIssuer><<<1, kThreads, bytes>>>(in, out);
+    else if (is("halves"))
+        halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4));
+    else if (is("half-the-bytes"))
+        halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4) / 2);
+    else if (is("polled-forever"))
+        halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4) + 16);
     else if (is("polling"))
         stream_kernel<kTest><<<1, kThreads, bytes>>>(in, out);
     else

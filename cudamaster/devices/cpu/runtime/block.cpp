@@ -4,6 +4,7 @@
 #include "schedule.h"
 
 #include <sched.h>
+#include <cstdio>
 
 __thread uint3 threadIdx;
 __thread uint3 blockIdx;
@@ -20,6 +21,7 @@ namespace {
 void thread_exits(Worker& self) {
     observe::thread_ends(self);
     ++self.exited;
+    self.current->polls = 0;
     Warp& warp = self.warps[self.linear / kWarp];
     warp.exited |= 1u << self.linear % kWarp;
     if (__builtin_expect(warp.open != 0, 0))
@@ -67,6 +69,27 @@ void abandon_threads(Worker& self) {
     for (Warp& warp : self.warps) {
         warp.slots.clear();
         warp.open = 0;
+    }
+}
+
+// All threads have ended: a copy or a product that none of them has waited for is never done for certain.
+void fail_left_open(Worker& self) {
+    for (unsigned number = 0; number < self.total; ++number) {
+        set_index(self, number);
+        const char* what = has_unread_source(self, self.linear)
+                               ? "ends before its copy in bulk has read shared memory: a "
+                                 "cp.async.bulk.wait_group behind its commit_group is missing"
+                           : has_open_products(self, self.linear)
+                               ? "ends before its wgmma is done: a wgmma.wait_group behind its "
+                                 "commit_group is missing"
+                               : nullptr;
+        if (!what)
+            continue;
+        std::fprintf(stderr, "cuda device error: a block %s\n", what);
+        print_where(self.job->launch->kernel, what);
+        self.block_failed = true;
+        self.cluster->failed = in_cluster(self);
+        return;
     }
 }
 
@@ -148,6 +171,8 @@ void run_block(Worker& self, uint3 place, unsigned long long number) {
         leave_home(self, take_idle(self));
         self.running = false;
     }
+    if (!self.block_failed)
+        fail_left_open(self);
     observe::block_ends(self);
     if (self.block_failed) {
         if (!observe::gave_up(self) && !job.again.load())

@@ -40,6 +40,7 @@ struct Fibre {
     const char* operation = "";
     const void* site = nullptr;
     unsigned active_mask = 0; // or what a numbered barrier gives back
+    unsigned polls = 0;       // of mbarriers, in vain, since it saw a phase complete
     char* stack = nullptr;
     char* top = nullptr;
 };
@@ -335,10 +336,12 @@ void land_copies_of(Worker& self, unsigned thread, size_t count);
 // Nobody can go on: copies come that threads of the block wait for; or its waits end without them, a few times.
 bool land_at_mbarriers(Worker& self);
 bool give_up_at_mbarriers(Worker& self);
+bool has_unread_source(const Worker& self, unsigned thread);
 void end_bulks(Worker& self);
 void start_bulk(Bulk bulk);
 
 // wgmma.cpp
+bool has_open_products(const Worker& self, unsigned thread);
 void end_wgmmas(Worker& self);
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes);
 

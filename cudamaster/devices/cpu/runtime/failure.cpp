@@ -36,6 +36,12 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
     print_where(self.job->launch->kernel, what);
 }
 
+// Waits of one parity may be for two mbarriers: a ring's full and its empty ones.
+bool is_alike(const Fibre& one, const Fibre& other) {
+    return one.wait == other.wait && one.mask == other.mask &&
+           (one.wait != Wait::kMbarrier || one.site == other.site);
+}
+
 // The first of each kind says it all.
 void describe_waits(const Worker& self) {
     const Fibre* first = nullptr;
@@ -43,7 +49,7 @@ void describe_waits(const Worker& self) {
     for (const auto& fibre : self.fibres) {
         if (fibre->wait == Wait::kNone)
             continue;
-        if (first && first->wait == fibre->wait && first->mask == fibre->mask)
+        if (first && is_alike(*first, *fibre))
             continue;
         first = fibre.get();
         describe_wait(self, *fibre);

@@ -6,6 +6,7 @@
 #include "observe.h"
 #include "schedule.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace executor {
@@ -24,6 +25,7 @@ static_assert(sizeof(Phase) >= 8, "as large as an mbarrier, or larger");
 constexpr unsigned long long kNever = ~0ull; // shared memory that nothing wrote
 constexpr int kMostBytes = (1 << 20) - 1;
 constexpr unsigned kMostPolls = 64, kMostStalls = 2;
+constexpr unsigned kMostPollsInVain = 1 << 14; // of one thread; then it waits as try_wait does
 
 unsigned long long& word_at(void* place) {
     if (reinterpret_cast<uintptr_t>(place) % 8)
@@ -113,9 +115,10 @@ void land(const Bulk& bulk) {
     observe::bulk_lands(*bulk.issuer, bulk);
 }
 
-// Copies for one mbarrier, in their order.
+// Copies for one mbarrier, in their order, until its phase is complete: what the phase did not count is on its way still.
 void land_for(Worker& self, void* place) {
-    for (size_t i = 0; i < self.bulks.size();) {
+    unsigned parity = phase_at(place).parity;
+    for (size_t i = 0; i < self.bulks.size() && phase_at(place).parity == parity;) {
         if (self.bulks[i].barrier != place) {
             ++i;
             continue;
@@ -223,6 +226,14 @@ bool give_up_at_mbarriers(Worker& self) {
     return true;
 }
 
+// Whose source nobody waited for: the shared memory may be another block's when it is read.
+bool has_unread_source(const Worker& self, unsigned thread) {
+    if (self.bulk_groups.empty())
+        return false;
+    const auto& pending = self.bulk_groups[thread].pending;
+    return std::any_of(pending.begin(), pending.end(), [](const Bulk& bulk) { return !bulk.taken; });
+}
+
 void end_bulks(Worker& self) {
     self.bulks.clear();
     self.stalls = 0;
@@ -294,15 +305,16 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
         fail_block("a wait at an mbarrier of another block of the cluster");
     if (phase_at(place).parity == parity && !blocks && ++self.polls % kMostPolls == 0)
         land_for(self, place);
+    Fibre* me = self.current;
     if (phase_at(place).parity != parity) {
+        me->polls = 0;
         observe::mbarrier_passes(self, place, self.linear);
         return 1;
     }
-    if (!blocks) {
+    if (!blocks && ++me->polls < kMostPollsInVain) {
         cudamaster_cpu_yield();
         return 0;
     }
-    Fibre* me = self.current;
     me->wait = Wait::kMbarrier;
     me->site = place;
     me->mask = parity;

@@ -299,6 +299,10 @@ template <class Each> void each_piece(const Wgmma& of, unsigned warp_in_group, E
 
 } // namespace
 
+bool has_open_products(const Worker& self, unsigned thread) {
+    return !self.wgmmas.empty() && !self.wgmmas[thread].pending.empty();
+}
+
 void end_wgmmas(Worker& self) {
     for (WgmmaGroups& groups : self.wgmmas)
         groups = {};
