@@ -152,7 +152,8 @@ def _finding(
     lanes = _is_of_lanes(event)
     place = "" if other_line is None else f" in line {other_line}"
     if event.kind == "early":
-        what = f"{here.access} of {_of(where)} before the asynchronous copy{place} to it has been waited for"
+        flight = f"copy{place} to it" if other.access != "read" else f"read of it{place}"
+        what = f"{here.access} of {_of(where)} before the asynchronous {flight} has been waited for"
         copier = f"copied by {_thread(other, block=False)}, {_offset(event)}"
         return Finding(what[0].upper() + what[1:], name, line, _thread(here), copier, other_line=other_line)
     if event.kind == "unfenced":

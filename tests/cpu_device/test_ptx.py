@@ -170,6 +170,7 @@ def test_a_missing_fence_is_told_with_both_lines(tmp_path):
     ("name", "words"),
     [
         ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
+        ("more-than-expected", "-16 bytes are missing: more came than were expected"),
         ("polled-forever", "0 arrivals and 16 bytes are missing"),
         ("no-wait-for-group", "ends before its copy in bulk has read shared memory"),
         ("no-init", "an mbarrier that was not initialised"),

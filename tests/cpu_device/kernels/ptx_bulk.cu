@@ -263,6 +263,8 @@ int main(int, char** names) {
         halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4));
     else if (is("half-the-bytes"))
         halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4) / 2);
+    else if (is("more-than-expected"))
+        halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4) - 16);
     else if (is("polled-forever"))
         halves_kernel<<<kTiles, kThreads>>>(in, out, kThreads * sizeof(float4) + 16);
     else if (is("polling"))

@@ -249,8 +249,9 @@ void describe_mbarrier(const void* place, unsigned parity, char* text, size_t by
     Phase phase = phase_at(const_cast<void*>(place));
     std::snprintf(text, bytes,
                   "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
-                  "%d bytes are missing",
-                  cudamaster_cpu_shared_address(place) & 0xffffffu, parity, phase.pending, phase.bytes);
+                  "%d bytes are missing%s",
+                  cudamaster_cpu_shared_address(place) & 0xffffffu, parity, phase.pending, phase.bytes,
+                  phase.bytes < 0 ? ": more came than were expected" : "");
 }
 
 } // namespace executor
