@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
@@ -22,6 +23,13 @@ for _number in (signal.SIGHUP, signal.SIGTERM):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make test` asks for."""
     parser.addoption("--quick", action="store_true", help="leave out tests marked slow; at least one of a kind stays")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have Hypothesis try fewer examples where the short tests are asked for."""
+    settings.register_profile("quick", max_examples=30)
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
 
 
 def is_slow(item: pytest.Item) -> bool:
