@@ -39,6 +39,8 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
+    const void* refused = nullptr; // the mbarrier at which its last try failed at once
+    unsigned refusals = 0;         // since it last waited at one
     unsigned active_mask = 0; // or what a numbered barrier gives back
     char* stack = nullptr;
     char* top = nullptr;
