@@ -216,7 +216,7 @@ def about_times(model: GpuModel | None) -> str:
 
 def only_a_gpu() -> str:
     """What to do about a kernel that is right and has no P, since a case has no modelled time."""
-    return "CPU device: results are checked; only a GPU can time this kernel. docs/gpu_model.md says what the model does not know."
+    return "CPU device: results are checked; only a GPU can time this kernel. docs/gpu_model.md says why."
 
 
 def _interval(comparison: Comparison) -> str:
