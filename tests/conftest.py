@@ -5,10 +5,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("CUDAMASTER_CACHE", str(Path(__file__).parent.parent / ".cache"))
 for _name in [name for name in os.environ if name.startswith("CUDAMASTER_") and name != "CUDAMASTER_CACHE"]:
     del os.environ[_name]  # a developer's own models and servers are no part of a test
+# No test pulls the plug, and to wait for the disk takes a tenth of the time.
+os.fsync = lambda _file: None
 # Whoever runs the tests in the background ignores signals, and every program that is started here inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,6 +23,13 @@ for _number in (signal.SIGHUP, signal.SIGTERM):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make test` asks for."""
     parser.addoption("--quick", action="store_true", help="leave out tests marked slow; at least one of a kind stays")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have Hypothesis try fewer examples where the short tests are asked for."""
+    settings.register_profile("quick", max_examples=60)
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from cudamaster.core import yaml_text
 from cudamaster.core.values import Precision
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -78,7 +78,7 @@ def load() -> tuple[Kind, ...]:
         group = path.stem.partition("_")[2]
         kinds += [
             Kind.model_validate({"group": group, **fields})
-            for fields in yaml.safe_load(path.read_text(encoding="utf-8"))
+            for fields in yaml_text.load(path.read_text(encoding="utf-8"))
         ]
     names = [kind.name for kind in kinds]
     assert len(names) == len(set(names)), "two kinds have one name"

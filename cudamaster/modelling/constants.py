@@ -13,7 +13,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -78,7 +78,7 @@ def load(path: Path) -> Fitted:
     """Read a file of constants. Raises UsageError naming what is wrong."""
     fix = "Compare it with profiles/gpu_model.yaml of the package."
     try:
-        return Fitted.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return Fitted.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(
             f"The model's constants {path} cannot be read: {' '.join(str(error).split())}.", fix

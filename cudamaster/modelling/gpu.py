@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
 from cudamaster.profiling.launches import SmLimits
 
@@ -161,7 +161,7 @@ def load(wanted: str = DEFAULT) -> Gpu:
         )
     fix = "Compare it with profiles/gpus/h200.yaml of the package."
     try:
-        read = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        read = _File.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"The GPU's figures {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
     except ValidationError as error:

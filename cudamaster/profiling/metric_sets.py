@@ -19,7 +19,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
 
 SHIPPED = ("cudaforge24",)
@@ -72,7 +72,7 @@ def load(wanted: str) -> MetricSet:
         )
     fix = "Compare it with profiles/cudaforge24.yaml of the package."
     try:
-        return MetricSet.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return MetricSet.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"The metric set {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
     except ValidationError as error:

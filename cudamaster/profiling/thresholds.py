@@ -10,7 +10,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Bottleneck
 
@@ -104,7 +104,7 @@ def load(path: Path | None = None) -> Thresholds:
     path = path or resources.profiles() / "thresholds.yaml"
     fix = "Compare it with profiles/thresholds.yaml of the package."
     try:
-        found = Thresholds.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        found = Thresholds.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"The thresholds {path} cannot be read: {' '.join(str(error).split())}.", fix) from error
     except ValidationError as error:
@@ -152,7 +152,7 @@ def choose(wanted: str, gpu: str) -> Thresholds:
 
 def _is_calibration(path: Path) -> bool:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml_text.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return False  # which `load` says
     return isinstance(content, dict) and "gpu" in content
@@ -161,7 +161,7 @@ def _is_calibration(path: Path) -> bool:
 def calibration(path: Path) -> Calibration:
     """A file that `cudamaster calibrate` wrote. Raises UsageError."""
     try:
-        return Calibration.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return Calibration.model_validate(yaml_text.load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else " ".join(str(error).split())
         raise UsageError(

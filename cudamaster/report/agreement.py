@@ -16,6 +16,7 @@ apart is by results/h200/timing.md:
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,12 @@ class _Texts:
         """Whether calls ask the driver for memory: by the text, and where that is not there by the baseline's."""
         if time.kernel in self._allocate:
             return self._allocate[time.kernel]
-        return time.task in cards.names() and _ALLOCATES in cards.load(time.task).baseline(Precision(time.precision))
+        return _baseline_allocates(time.task, time.precision)
+
+
+@functools.cache
+def _baseline_allocates(task: str, precision: str) -> bool:
+    return task in cards.names() and _ALLOCATES in cards.load(task).baseline(Precision(precision))
 
 
 def _of_report(path: Path, texts: _Texts) -> Iterator[Committed]:

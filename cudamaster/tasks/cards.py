@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError, nearest
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.core.values import Precision, content_hash
@@ -27,7 +27,6 @@ from cudamaster.tasks.held_out import Block, check_blocks
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
 _T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, if it is installed, is ten times faster
 _T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
 _LONGEST_FILE = 16 * 1024
@@ -440,7 +439,7 @@ def _content(text: str) -> Any:
     """The content of YAML text. Raises YAMLError, also for forms that only mistakes and attacks have."""
     if len(text) > _LONGEST_FILE:
         raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
-    loader = _LOADER(text)
+    loader = yaml_text.LOADER(text)
     try:
         root = loader.get_single_node()
         _check_plain(root)

@@ -81,7 +81,7 @@ def test_a_plan_is_right_on_small_matrices(case: tuple[str, int, int, int, int, 
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["bf16"])
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", list(Precision))
 def test_the_stream_of_large_matrices_is_right_on_small_ones(precision: Precision) -> None:
     """With its stages made small too, so that the ring goes around."""

@@ -193,8 +193,10 @@ static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WARPGROUPS 1
+#define THREADS Plan::kThreads
 #else
 #define HAS_WARPGROUPS 0
+#define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
 constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
@@ -413,7 +415,7 @@ template <class Plan> static __device__ void place_of(int tile, int block, int M
 }
 
 template <class Plan>
-__global__ void __launch_bounds__(Plan::kThreads, 1)
+__global__ void __launch_bounds__(THREADS, 1)
     square_matrix_mul_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
                                                    const __grid_constant__ CUtensorMap map_b,
                                                    __nv_bfloat16* C, int M, int N, int K, int split,
@@ -571,10 +573,13 @@ template <class Plan> static int tiles_of(int M, int N) {
 template <class Plan>
 static bool launch_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
                           int K, int split, int blocks) {
+    auto kernel = square_matrix_mul_bf16_hopper_kernel_optimized<Plan>;
+    cudaFuncAttributes built;
+    if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Plan::kThreads)
+        return false;
     CUtensorMap map_a, map_b;
     if (!describe_matrix(&map_a, A, M, K, Plan::kM / Plan::kAlongN) || !describe_matrix(&map_b, B, K, N, 64))
         return false;
-    auto kernel = square_matrix_mul_bf16_hopper_kernel_optimized<Plan>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
     int tiles = tiles_of<Plan>(M, N), size = Plan::kShare * split;
     int clusters = split > 1 ? tiles : min(tiles, max(blocks / size, 1));
