@@ -41,7 +41,7 @@ struct Fibre {
     const void* site = nullptr;
     const void* refused = nullptr; // the mbarrier at which its last try failed at once
     unsigned refusals = 0;         // since it last waited at one
-    unsigned active_mask = 0; // or what a numbered barrier gives back
+    unsigned active_mask = 0;      // or what a numbered barrier gives back
     char* stack = nullptr;
     char* top = nullptr;
 };
