@@ -163,6 +163,12 @@ def test_a_kernel_without_counts_of_a_case_has_no_score() -> None:
     assert verdict.notes == ("N=16 has no modelled time: the sampled run ended with a fault",)
 
 
+def test_a_reason_of_several_cases_is_told_once() -> None:
+    reason = "kernel: an mbarrier is not counted"
+    verdict = scored({**ALL, ("faster", "N=8"): reason, ("faster", "N=16"): reason})
+    assert verdict.notes == (f"N=8 and 1 more have no modelled time: {reason}",)
+
+
 def test_a_case_without_counts_of_the_baseline_is_left_out_of_the_score() -> None:
     """That is nothing a kernel can bring about."""
     for reason in ({}, {("faster", "N=16"): "another reason"}):

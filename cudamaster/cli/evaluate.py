@@ -14,6 +14,7 @@ from cudamaster.cli.output import (
     about_times,
     cases_table,
     console,
+    only_a_gpu,
     print_json,
     progress_of_cases,
     say_seconds,
@@ -120,7 +121,8 @@ def evaluate(
             out.print(verdict.log)
         out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
         if verdict.emulated and verdict.correct and not check_only:
-            out.print(about_times(verdict.modelled))
+            only = verdict.modelled is not None and verdict.score is None
+            out.print(only_a_gpu() if only else about_times(verdict.modelled))
         if protocol == "paper":
             by_paper = f"{name}: by the paper's protocol"
             with out.status(by_paper), progress_of_cases(by_paper):

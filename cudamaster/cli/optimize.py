@@ -231,6 +231,10 @@ def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> N
             else f"P is modelled:\n{model.described}. Only a GPU can confirm it."
         )
         out.print(f"\nThis ran on the CPU device: results are checked there, {said}")
+        for finished in result.rounds:
+            if finished.untimed:
+                kernel = path / "candidates" / f"{finished.untimed}.cu"
+                print_to_copy(out, f"Only a GPU can time the kernel of round {finished.outcome.round}: {kernel}")
         print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
         out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
         print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")

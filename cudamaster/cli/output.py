@@ -214,6 +214,11 @@ def about_times(model: GpuModel | None) -> str:
     return f"CPU device: results are checked, P (modelled) is an estimate: {model.described}. No GPU measured it."
 
 
+def only_a_gpu() -> str:
+    """What to do about a kernel that is right and has no P, since a case has no modelled time."""
+    return "CPU device: results are checked; only a GPU can time this kernel. docs/gpu_model.md says why."
+
+
 def _interval(comparison: Comparison) -> str:
     low, high = comparison.interval.low, comparison.interval.high
     return "not known" if high == float("inf") else f"{low:.2f} to {high:.2f}"

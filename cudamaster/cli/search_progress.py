@@ -124,7 +124,7 @@ class Progress(Observer):
     def round_ended(self, finished: Round) -> None:
         """Say why a round has no result."""
         if not finished.outcome.accepted:
-            self._out.print(f"  not kept: {finished.outcome.detail}")
+            self._out.print(f"  not kept: {finished.why}")
 
     def stopped(self, note: str) -> None:
         """Say why the search ends early."""

@@ -53,8 +53,8 @@ def vendor(
     """Check and time vendors' libraries (cuBLAS, cuSPARSE, cuFFT, CUB) in a candidate's place.
 
     Without TASKS, all that have one. Handles and work space are made outside the timed call; the head of each file in
-    bench/vendor/ says what a call includes. A library that is not installed is skipped with the reason. Exits with 1 if
-    a library's call is not correct.
+    bench/vendor/ says what a call includes. The libraries need a GPU; what cannot run here is skipped with the reason.
+    Exits with 1 if a library's call is not correct.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Precision

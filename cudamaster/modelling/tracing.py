@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ VERSION = 1  # of what is counted, and how
 _KEPT_OF_L1 = 0.5  # keeps what all blocks read, while the rest streams
 # Times the accesses of a mean block of the sample that one beside it may make: a kernel may know where samples lie.
 _UNEVEN = 4
+_UNCOUNTED = re.compile(r"cuda device fault: kernel (?P<kernel>.*), block .*?: (?P<what>.* is not counted)")
 _REGISTERS = 65536  # of an SM, of all GPUs that are modelled
 _KINDS = tuple(name for name in Instructions.model_fields if name != "active_share")
 
@@ -244,7 +246,11 @@ def _why_not(stderr: str, *, expired: bool) -> str:
     if expired:
         return "the traced call took too long"
     faults = [line for line in stderr.splitlines() if line.startswith("cuda device")]
-    return faults[-1] if faults else ""
+    if not faults:
+        return ""
+    # What the model has no price for is no fault of the kernel, which all blocks and threads have in common.
+    uncounted = _UNCOUNTED.fullmatch(faults[-1])
+    return f"{uncounted['kernel']}: {uncounted['what']}" if uncounted else faults[-1]
 
 
 def _code_of(worker: Path) -> Code:

@@ -177,7 +177,7 @@ def _case(
 def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
     timed = [case for case in verdict.cases if case.sweep]
     scored = [(case.weight, case.speed.speedup) for case in timed if case.speed is not None]
-    missing = [f"{case.label} has no modelled time: {case.not_modelled}" for case in timed if case.not_modelled]
+    missing = _without_times(timed)
     weight = math.fsum(weight for weight, _ in scored)
     score = math.fsum(weight * speedup for weight, speedup in scored) / weight if weight else None
     detail = verdict.detail
@@ -197,6 +197,20 @@ def _scored(verdict: Verdict, error: float | None, seconds: float) -> Verdict:
         notes=(*verdict.notes, *missing),
         seconds=replace(verdict.seconds, modelling=seconds),
     )
+
+
+def _without_times(timed: Sequence[CaseVerdict]) -> list[str]:
+    """Which cases have no modelled time and why, a sentence for each reason."""
+    labels: dict[str, list[str]] = {}
+    for case in timed:
+        if case.not_modelled:
+            labels.setdefault(case.not_modelled, []).append(case.label)
+    return [
+        f"{first} has no modelled time: {reason}"
+        if not more
+        else f"{first} and {len(more)} more have no modelled time: {reason}"
+        for reason, (first, *more) in labels.items()
+    ]
 
 
 def left_out(counts: CallCounts, read: int, written: int) -> str | None:

@@ -275,7 +275,7 @@ class _Replay(Observer):
                     status=outcome.status if outcome else None,
                     score=outcome.score if outcome else None,
                     accepted=outcome.accepted if outcome else None,
-                    why=outcome.detail if outcome else None,
+                    why=done.ended.why if done.ended else None,
                     gave_up=done.gave_up,
                     profile=done.profile,
                     best_score=best_score,

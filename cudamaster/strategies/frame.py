@@ -151,7 +151,7 @@ class Frame:
             self.observer.improved(candidate, verdict, findings, verdict.score)
         detail = verdict.detail
         if verdict.correct and not accepted:
-            score = f"no score: {detail}" if verdict.score is None else f"speedup {verdict.score:.3f}"
+            score = f"{detail}; it has no P" if verdict.score is None else f"speedup {verdict.score:.3f}"
             detail = f"{score}, where the best so far has {before.score:.3f}"
             if verdict.score is not None and verdict.score > before.score:
                 detail += f": a tie, since the model cannot tell differences below {self._tie:.0%}"

@@ -31,6 +31,18 @@ class Round:
     best_score: float
     best: str
 
+    @property
+    def why(self) -> str:
+        """The outcome's detail, without what its last candidate's own said already."""
+        said = self.attempts[-1].detail if self.attempts else ""
+        return self.outcome.detail.removeprefix(f"{said}; ")
+
+    @property
+    def untimed(self) -> str | None:
+        """The round's last candidate if it is right and has no P, so that nobody knows whether it is faster."""
+        last = self.attempts[-1] if self.attempts else None
+        return last.candidate if last and last.status is Status.CORRECT and last.score is None else None
+
 
 @dataclass(frozen=True)
 class Result:

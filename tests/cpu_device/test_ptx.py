@@ -100,7 +100,7 @@ def test_copies_are_late(build, name):
     assert build("ptx_waits").run(name).exit_code == 3
 
 
-@pytest.mark.parametrize("name", ["stream", "polling", "halves", "state", "arrivals-of-copies", "incomplete"])
+@pytest.mark.parametrize("name", ["stream", "polling", "turns", "halves", "state", "arrivals-of-copies", "incomplete"])
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_streams_in_bulk(build, name, reversed_threads):
     """Copies in bulk in and out, with waits of all kinds, are right in both orders of threads."""
@@ -109,7 +109,7 @@ def test_streams_in_bulk(build, name, reversed_threads):
 
 
 @pytest.mark.parametrize(
-    "name", ["stream", "polling", "halves", "state", "arrivals-of-copies", "issuer-fences", "incomplete"]
+    "name", ["stream", "polling", "turns", "halves", "state", "arrivals-of-copies", "issuer-fences", "incomplete"]
 )
 def test_honest_streams_raise_nothing(build, checked, name):
     """Neither the sanitizer nor the checker has anything to say of them."""
@@ -119,7 +119,16 @@ def test_honest_streams_raise_nothing(build, checked, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["no-wait", "same-parity", "no-expect", "half-the-bytes", "not-empty", "too-many-arrivals", "no-wait-for-read"],
+    [
+        "no-wait",
+        "one-try",
+        "same-parity",
+        "no-expect",
+        "half-the-bytes",
+        "not-empty",
+        "too-many-arrivals",
+        "no-wait-for-read",
+    ],
 )
 def test_a_stream_that_waits_too_little_is_found(checked, name):
     """A wait, an announcement of bytes or a barrier's count that is left out or off is named by the checker."""

@@ -67,7 +67,16 @@ def test_other_text_is_left_alone():
 @pytest.mark.parametrize(
     ("source", "construct", "line"),
     [
-        ('__device__ void f() {\n  asm volatile("tcgen05.commit;");\n}', "PTX instruction tcgen05.commit", 2),
+        (
+            '__device__ void f() {\n  asm volatile("tcgen05.commit;");\n}',
+            "PTX instruction tcgen05.commit (tcgen05 is misspelt, or missing from docs/ptx.md)",
+            2,
+        ),
+        (
+            '__device__ void f() {\n  asm volatile("cp.async.bulk.comit_group;");\n}',
+            "PTX instruction cp.async.bulk.comit_group (cp with .comit_group is misspelt, or missing from docs/ptx.md)",
+            2,
+        ),
         ('__device__ void f() {\n  asm("mov.u32 %0, 1;\\n"\n  "mul.qi.u32 %0, %0, 2;" : "=r"(x));\n}', "mul.qi.u32", 3),
         ('void f() {\n  asm("mov." OTHER " %0, 1;" : "=r"(x)); }\n', "put together by a macro", 2),
         ("#include <cuda/semaphore>\n", "header <cuda/semaphore>", 1),

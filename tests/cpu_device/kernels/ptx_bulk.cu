@@ -23,6 +23,8 @@ enum Left {
     kIssuer,   // who copies out fences, behind the barrier, and not who wrote; right
     kTest,     // waits by polling; right
     kState,    // waits by the state that an arrival gave; right
+    kTurns,    // polls two barriers in turn; right
+    kOnce,     // tries once, and takes any answer for a yes
 };
 
 __device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
@@ -89,6 +91,22 @@ template <int left> __global__ void stream_kernel(const float4* in, float4* out)
                              : "r"(shared_address(full + slot)), "r"(parity)
                              : "memory");
             while (!done);
+        else if (left == kTurns)
+            for (int turn = 1;; turn ^= 1) {
+                int other = tile + turn;
+                asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                             "selp.u32 %0, 1, 0, p; }"
+                             : "=r"(done)
+                             : "r"(shared_address(full + other % kStages)), "r"(other / kStages % 2)
+                             : "memory");
+                if (!turn && done)
+                    break;
+            }
+        else if (left == kOnce)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; }" ::"r"(
+                             shared_address(full + slot)),
+                         "r"(parity)
+                         : "memory");
         else if (left != kWait)
             wait_for(shared_address(full + slot), parity);
         float4 value = stage[slot * kThreads + (t + 5) % kThreads];
@@ -237,6 +255,10 @@ int main(int, char** names) {
         stream_kernel<kNothing><<<1, kThreads, bytes>>>(in, out);
     else if (is("no-wait"))
         stream_kernel<kWait><<<1, kThreads, bytes>>>(in, out);
+    else if (is("turns"))
+        stream_kernel<kTurns><<<1, kThreads, bytes>>>(in, out);
+    else if (is("one-try"))
+        stream_kernel<kOnce><<<1, kThreads, bytes>>>(in, out);
     else if (is("same-parity"))
         stream_kernel<kParity><<<1, kThreads, bytes>>>(in, out);
     else if (is("no-expect"))

@@ -155,10 +155,19 @@ class _Call:
     def _mismatch(self) -> PtxError:
         return self._error(f"Arguments mismatch for instruction '{self.instruction.words[0]}'")
 
+    def _unknown(self) -> Unsupported:
+        """Names what no form has, since a slip of the pen looks like an instruction that is not known."""
+        first, *modifiers = self.instruction.words
+        those = forms().get(first, ())
+        strange = [f".{word}" for word in modifiers if those and not any(form.has(word) for form in those)]
+        what = f"{first} with {' and '.join(strange)}" if strange else "it" if those else first
+        construct = f"PTX instruction {self.instruction.opcode} ({what} is misspelt, or missing from docs/ptx.md)"
+        return Unsupported(construct, self.instruction.line)
+
     def _branch(self) -> str:
         operands = self.instruction.operands
         if self.instruction.words[1:] not in ((), ("uni",)):
-            raise Unsupported(f"PTX instruction {self.instruction.opcode}", self.instruction.line)
+            raise self._unknown()
         if len(operands) != 1 or not isinstance(operands[0], Name):
             raise self._mismatch()
         label = self.known.get(operands[0].text)
@@ -193,7 +202,7 @@ class _Call:
             if (found := form.pattern.fullmatch(name)) is not None
         ]
         if not fitting:
-            raise Unsupported(f"PTX instruction {self.instruction.opcode}", self.instruction.line)
+            raise self._unknown()
         for form, found in fitting:
             try:
                 return self._of_form(form, found.groupdict())

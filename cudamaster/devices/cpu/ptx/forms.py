@@ -426,6 +426,10 @@ class Form:
     modifiers: tuple[str, ...]
     slots: tuple[Slot, ...]
 
+    def has(self, word: str) -> bool:
+        """Whether the word is one of its name, or a modifier that it may have."""
+        return re.search(rf"{re.escape(re.escape('.' + word))}(?!\w)", self.pattern.pattern) is not None
+
 
 _SLOT = re.compile(
     r"(?P<placed>@?)(?P<written>=?)(?P<wider>~?)(?P<type>\w+|\[\])(?P<twice>(?:\*2)?)(?:\{(?P<count>\w+)\})?"

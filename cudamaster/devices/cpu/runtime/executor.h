@@ -39,8 +39,10 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
-    unsigned active_mask = 0; // or what a numbered barrier gives back
-    unsigned polls = 0;       // of mbarriers, in vain, since it saw a phase complete
+    const void* refused = nullptr; // the mbarrier at which its last try failed at once
+    unsigned refusals = 0;         // since it last waited at one
+    unsigned active_mask = 0;      // or what a numbered barrier gives back
+    unsigned polls = 0;            // of mbarriers, in vain, since it saw a phase complete
     char* stack = nullptr;
     char* top = nullptr;
 };

@@ -24,7 +24,8 @@ static_assert(sizeof(Phase) >= 8, "as large as an mbarrier, or larger");
 
 constexpr unsigned long long kNever = ~0ull; // shared memory that nothing wrote
 constexpr int kMostBytes = (1 << 20) - 1;
-constexpr unsigned kMostPolls = 64, kMostStalls = 2;
+// A prime: of several barriers that a thread polls in turn, each is once the one that is polled then.
+constexpr unsigned kMostPolls = 61, kMostStalls = 2;
 constexpr unsigned kMostPollsInVain = 1 << 14; // of one thread; then it waits as try_wait does
 
 unsigned long long& word_at(void* place) {
@@ -144,8 +145,12 @@ BulkGroups& own_groups(Worker& self) {
 }
 
 void check_bulk(const void* target, const void* source, unsigned bytes) {
-    if (reinterpret_cast<uintptr_t>(target) % 16 || reinterpret_cast<uintptr_t>(source) % 16 || bytes % 16)
-        fail_block("cp.async.bulk with an address or a size that is no multiple of 16");
+    if (reinterpret_cast<uintptr_t>(target) % 16)
+        fail_block("cp.async.bulk to an address that is no multiple of 16");
+    if (reinterpret_cast<uintptr_t>(source) % 16)
+        fail_block("cp.async.bulk from an address that is no multiple of 16");
+    if (bytes % 16)
+        fail_block("cp.async.bulk of a size that is no multiple of 16");
 }
 
 void take_source(Worker& self, Bulk& bulk) {
@@ -214,6 +219,14 @@ bool land_at_mbarriers(Worker& self) {
             return true;
     }
     return false;
+}
+
+// Whether a thread's try fails at once: its first at a barrier does, as the hardware's may, so that who takes no notice of
+// the answer reads too early.
+bool refuse(Fibre* fibre, const void* place) {
+    bool first = fibre->refused != place;
+    fibre->refused = first ? place : nullptr;
+    return first;
 }
 
 // Where nothing comes the waits end without it, as waits of the hardware do after a while.
@@ -304,7 +317,10 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     Worker& self = *worker;
     if (&owner_of(place) != &self)
         fail_block("a wait at an mbarrier of another block of the cluster");
-    if (phase_at(place).parity == parity && !blocks && ++self.polls % kMostPolls == 0)
+    bool refuses = blocks && phase_at(place).parity == parity && refuse(self.current, place);
+    blocks = blocks && !refuses;
+    unsigned& polls = refuses ? self.current->refusals : self.polls;
+    if (phase_at(place).parity == parity && !blocks && ++polls % kMostPolls == 0)
         land_for(self, place);
     Fibre* me = self.current;
     if (phase_at(place).parity != parity) {
@@ -313,9 +329,12 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
         return 1;
     }
     if (!blocks && ++me->polls < kMostPollsInVain) {
-        cudamaster_cpu_yield();
+        // One that tries several barriers in turn polls; one that tries again waits, so its first try costs nothing.
+        if (!refuses || polls > 1)
+            cudamaster_cpu_yield();
         return 0;
     }
+    me->refusals = 0;
     me->wait = Wait::kMbarrier;
     me->site = place;
     me->mask = parity;

@@ -58,6 +58,7 @@ inline Fibre* take_idle(Worker& self) {
     if (!fibre)
         return new_fibre(self);
     self.idle = fibre->next;
+    fibre->refused = nullptr;
     return fibre;
 }
 
