@@ -36,7 +36,7 @@ struct Capture {
 
 struct CudamasterCpuStream {
     unsigned flags;
-    std::shared_ptr<executor::Capture> capture;
+    std::shared_ptr<executor::Capture> capture = nullptr;
     CudamasterCpuGraphNode* last = nullptr; // of what it has captured
     bool joined = true; // the capture's first stream waits for all that this one has captured
 };
@@ -47,7 +47,7 @@ struct CudamasterCpuEvent {
     std::chrono::steady_clock::time_point time;
     cudaStream_t captured_in =
         nullptr; // the stream that recorded it in a capture, which may be gone, and behind what
-    std::shared_ptr<executor::Capture> capture;
+    std::shared_ptr<executor::Capture> capture = nullptr;
     CudamasterCpuGraphNode* behind = nullptr;
 };
 
