@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
+from cudamaster.faults.cpu_checker import MARK
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import ptx_results
@@ -32,6 +34,12 @@ class Program:
         command = [str(self.executable), *arguments]
         return CpuDevice().execute(command, limit_s, reversed_threads=reversed_threads)
 
+    def found(self, *arguments: str, reversed_threads: bool = False) -> tuple[set[str], str]:
+        """For a program under the checker: kinds of what that found, and all that it said."""
+        said = self.run(*arguments, reversed_threads=reversed_threads, limit_s=120).stderr
+        lines = [line for line in said.splitlines() if line.startswith(MARK)]
+        return {json.loads(line[len(MARK) :])["kind"] for line in lines}, said
+
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
@@ -48,6 +56,25 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
             assert linked.object is not None, linked.log
             made[name, debug] = Program(linked.object, folder)
         return made[name, debug]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def build_checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
+    """Builds a file of kernels/ once per session, under the checker."""
+    made: dict[str, Program] = {}
+
+    def make(name: str) -> Program:
+        if name not in made:
+            device, folder = CpuDevice(), tmp_path_factory.mktemp(name)
+            source = (KERNELS / f"{name}.cu").read_text()
+            compiled = device.compile_observed(source, ["-O2"], "candidate", folder, "check")
+            assert compiled.object is not None, compiled.log
+            linked = device.link_observed([compiled.object], folder / name, "check")
+            assert linked.object is not None, linked.log
+            made[name] = Program(linked.object, folder)
+        return made[name]
 
     return make
 

@@ -16,18 +16,11 @@ from cudamaster.faults.compute_sanitizer import Tool
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
-KERNELS = Path(__file__).parent / "kernels"
-
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(build_checked):
     """races.cu, checked."""
-    device, folder = CpuDevice(), tmp_path_factory.mktemp("races")
-    compiled = device.compile_observed((KERNELS / "races.cu").read_text(), ["-O2"], "races", folder, "check")
-    assert compiled.object is not None, compiled.log
-    linked = device.link_observed([compiled.object], folder / "races", "check")
-    assert linked.object is not None, linked.log
-    return linked.object
+    return build_checked("races").executable
 
 
 def run(program: Path, what: str) -> Ran:

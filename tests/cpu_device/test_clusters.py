@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
-from cudamaster.faults.cpu_checker import MARK, reports
+from cudamaster.faults.cpu_checker import reports
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["pass-on", "give-away", "ring", "gather", "spread", "places", "limits", "polls", "with-the-grid"]
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checked(build_checked):
     """The program under the checker."""
-    device, folder = CpuDevice(), tmp_path_factory.mktemp("clusters")
-    compiled = device.compile_observed((KERNELS / "clusters.cu").read_text(), ["-O2"], "candidate", folder, "check")
-    assert compiled.object is not None, compiled.log
-    linked = device.link_observed([compiled.object], folder / "clusters", "check")
-    assert linked.object is not None, linked.log
-    return linked.object
-
-
-def found(program: Path, what: str, *, reversed_threads: bool = False) -> tuple[set[str], str]:
-    """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().execute([str(program), what], 60, reversed_threads=reversed_threads)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
-    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
+    return build_checked("clusters")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -55,7 +41,7 @@ def test_known_answers_under_the_sanitizer(build, check):
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_honest_clusters_raise_nothing(checked, check, reversed_threads):
     """Barriers of the cluster, arrivals from afar and copies between blocks order what they order."""
-    assert found(checked, check, reversed_threads=reversed_threads) == (set(), "")
+    assert checked.found(check, reversed_threads=reversed_threads) == (set(), "")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +57,7 @@ def test_honest_clusters_raise_nothing(checked, check, reversed_threads):
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_a_missing_barrier_of_a_cluster_is_found(checked, name, kind, reversed_threads):
     """At the beginning, between two uses, and at the end; whichever block runs first."""
-    kinds, said = found(checked, name, reversed_threads=reversed_threads)
+    kinds, said = checked.found(name, reversed_threads=reversed_threads)
     assert kind in kinds, said
 
 
@@ -105,7 +91,9 @@ def test_without_its_barrier_a_cluster_is_wrong(build, name):
 def test_what_is_missing_is_told_with_its_line(checked):
     """The read that may come too late, and what has to be behind it."""
     code = (KERNELS / "clusters.cu").read_text()
-    told = [one for report in reports(found(checked, "ends-unseen")[1], checked, code) for one in report.findings]
+    told = [
+        one for report in reports(checked.found("ends-unseen")[1], checked.executable, code) for one in report.findings
+    ]
     assert [one.what for one in told] == [
         "Read of the shared variable mine of another block of the cluster, which may have ended: "
         "a barrier of the cluster is missing behind it"

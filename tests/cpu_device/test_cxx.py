@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,28 +9,15 @@ from pathlib import Path
 import pytest
 
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.faults.cpu_checker import MARK
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["barrier", "bytes", "ptx", "pipeline", "roles", "thread", "group", "cluster", "atomics"]
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checked(build_checked):
     """The program under the checker."""
-    device, folder = CpuDevice(), tmp_path_factory.mktemp("cxx")
-    compiled = device.compile_observed((KERNELS / "cxx.cu").read_text(), ["-O2"], "cxx", folder, "check")
-    assert compiled.object is not None, compiled.log
-    linked = device.link_observed([compiled.object], folder / "cxx", "check")
-    assert linked.object is not None, linked.log
-    return linked.object
-
-
-def found(program: Path, what: str) -> tuple[set[str], str]:
-    """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().execute([str(program), what], 60)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
-    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
+    return build_checked("cxx")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -47,7 +33,7 @@ def test_honest_kernels_raise_nothing(build, checked, check):
     """Neither the sanitizer nor the checker has anything to say of them."""
     ran = build("cxx", debug=True).run(check)
     assert (ran.exit_code, "AddressSanitizer" in ran.stderr) == (0, False), ran.stderr
-    assert found(checked, check) == (set(), "")
+    assert checked.found(check) == (set(), "")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +42,7 @@ def test_honest_kernels_raise_nothing(build, checked, check):
 def test_too_little_waiting_is_found_and_seen(build, checked, name):
     """The data are late, so the kernel is wrong; and the checker names the access."""
     assert build("cxx").run(name).exit_code == 3
-    kinds, said = found(checked, name)
+    kinds, said = checked.found(name)
     assert "early" in kinds, said
 
 

@@ -11,13 +11,13 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice
 
 KERNELS = Path(__file__).parent / "kernels"
-CHECKS = ["captured", "by-hand", "refused", "dependent", "occupancy"]
+CHECKS = ["captured", "by-hand", "refused", "gone", "dependent", "occupancy"]
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
 def test_known_answers(build, check, debug):
-    """Captured and hand-made graphs, what cannot be captured, launch attributes and occupancy."""
+    """Graphs captured and made by hand, what cannot be captured, destroyed streams, launch attributes, occupancy."""
     ran = build("graphs", debug=debug).run(check)
     assert ran.exit_code == 0, ran.stderr
     assert "AddressSanitizer" not in ran.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,25 +11,11 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice, toolchain
 from cudamaster.devices.cpu.ptx import PtxError, translated
 from cudamaster.devices.cpu.ptx.emit import names_of_tags
-from cudamaster.faults.cpu_checker import MARK, reports
+from cudamaster.faults.cpu_checker import reports
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies", "exits", "cluster"]
 TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
-
-
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The programs under the checker, by name."""
-    device, made = CpuDevice(), {}
-    for name in ("ptx", "ptx_waits", "ptx_bulk"):
-        folder = tmp_path_factory.mktemp(name)
-        compiled = device.compile_observed((KERNELS / f"{name}.cu").read_text(), ["-O2"], name, folder, "check")
-        assert compiled.object is not None, compiled.log
-        linked = device.link_observed([compiled.object], folder / name, "check")
-        assert linked.object is not None, linked.log
-        made[name] = linked.object
-    return made
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -56,24 +41,17 @@ def test_all_shared_variables_of_a_program_have_addresses(build, debug):
     assert ran.exit_code == 0, ran.stderr
 
 
-def found(program: Path, what: str) -> tuple[set[str], str]:
-    """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().execute([str(program), what], 60)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
-    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
-
-
 @pytest.mark.parametrize("check", CHECKS)
-def test_honest_ptx_raises_nothing(checked, check):
+def test_honest_ptx_raises_nothing(build_checked, check):
     """The checker sees each access of inline PTX, and nothing wrong with these."""
-    assert found(checked["ptx"], check) == (set(), "")
+    assert build_checked("ptx").found(check) == (set(), "")
 
 
 @pytest.mark.parametrize("name", ["stream", "own", "halves"])
-def test_enough_waiting_raises_nothing(build, checked, name):
+def test_enough_waiting_raises_nothing(build, build_checked, name):
     """Two stages of copies, a thread's own copy, and two halves of a block that take turns."""
     assert build("ptx_waits").run(name).exit_code == 0
-    assert found(checked["ptx_waits"], name) == (set(), "")
+    assert build_checked("ptx_waits").found(name) == (set(), "")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +66,9 @@ def test_enough_waiting_raises_nothing(build, checked, name):
         ("halves-not-full", "race"),
     ],
 )
-def test_too_little_waiting_is_found(checked, name, kind):
+def test_too_little_waiting_is_found(build_checked, name, kind):
     """Each wait that is left out is named by the checker."""
-    kinds, said = found(checked["ptx_waits"], name)
+    kinds, said = build_checked("ptx_waits").found(name)
     assert kind in kinds, said
 
 
@@ -111,10 +89,10 @@ def test_streams_in_bulk(build, name, reversed_threads):
 @pytest.mark.parametrize(
     "name", ["stream", "polling", "turns", "halves", "state", "arrivals-of-copies", "issuer-fences", "incomplete"]
 )
-def test_honest_streams_raise_nothing(build, checked, name):
+def test_honest_streams_raise_nothing(build, build_checked, name):
     """Neither the sanitizer nor the checker has anything to say of them."""
     assert build("ptx_bulk", debug=True).run(name).exit_code == 0
-    assert found(checked["ptx_bulk"], name) == (set(), "")
+    assert build_checked("ptx_bulk").found(name) == (set(), "")
 
 
 @pytest.mark.parametrize(
@@ -130,16 +108,16 @@ def test_honest_streams_raise_nothing(build, checked, name):
         "no-wait-for-read",
     ],
 )
-def test_a_stream_that_waits_too_little_is_found(checked, name):
+def test_a_stream_that_waits_too_little_is_found(build_checked, name):
     """A wait, an announcement of bytes or a barrier's count that is left out or off is named by the checker."""
-    kinds, said = found(checked["ptx_bulk"], name)
+    kinds, said = build_checked("ptx_bulk").found(name)
     assert "early" in kinds, said
 
 
 @pytest.mark.parametrize("name", ["no-fence", "no-fence-of-inits"])
-def test_a_stream_without_its_fence_is_found(checked, name):
+def test_a_stream_without_its_fence_is_found(build_checked, name):
     """What threads wrote, or a barrier they initialised, that a copy uses without a fence of proxies since."""
-    assert found(checked["ptx_bulk"], name)[0] == {"unfenced"}
+    assert build_checked("ptx_bulk").found(name)[0] == {"unfenced"}
 
 
 @pytest.mark.parametrize(
@@ -156,8 +134,8 @@ def test_the_barrier_of_a_cluster_has_rules(build, mistake, words):
     assert words in ran.stderr
 
 
-def test_reading_without_the_wait_of_a_cluster_is_a_race(checked):
-    assert "race" in found(checked["ptx"], "cluster-mistake-2")[0]
+def test_reading_without_the_wait_of_a_cluster_is_a_race(build_checked):
+    assert "race" in build_checked("ptx").found("cluster-mistake-2")[0]
 
 
 def test_a_missing_fence_is_told_with_both_lines(tmp_path):

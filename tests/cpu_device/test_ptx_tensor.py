@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
-from cudamaster.faults.cpu_checker import MARK
 
 KERNELS = Path(__file__).parent / "kernels"
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ptx_tensor.cu"
@@ -247,59 +245,29 @@ def test_a_box_narrower_than_its_swizzle_is_not_executed(build, tmp_path):
     assert "narrower than its swizzle" in ran.stderr
 
 
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Programs under the checker, by name."""
-    made: dict[str, Path] = {}
-
-    def make(name: str) -> Path:
-        if name not in made:
-            device, folder = CpuDevice(), tmp_path_factory.mktemp(name)
-            source = (KERNELS / f"{name}.cu").read_text()
-            compiled = device.compile_observed(source, ["-O2"], name, folder, "check")
-            assert compiled.object is not None, compiled.log
-            linked = device.link_observed([compiled.object], folder / name, "check")
-            assert linked.object is not None, linked.log
-            made[name] = linked.object
-        return made[name]
-
-    return make
-
-
-def found(program: Path, *words: str) -> tuple[set[str], str]:
-    """Kinds of what the checker found, and all that it said."""
-    ran = CpuDevice().execute([str(program), *words], 120)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(MARK)]
-    return {json.loads(line[len(MARK) :])["kind"] for line in lines}, ran.stderr
-
-
 @pytest.mark.parametrize("name", ["1d-over-both-ends", "2d-corner", "3d-steps", "2d-edge-64", "2d-128"])
-def test_honest_boxes_raise_nothing(checked, tmp_path, name):
+def test_honest_boxes_raise_nothing(build_checked, tmp_path, name):
     """In both directions, and with an operation."""
     box = CASES[name]
-    program = checked("ptx_tensor")
+    program = build_checked("ptx_tensor")
     whats = [("load", str(len(box.sizes))), ("store", str(len(box.sizes)))]
     if box.type == U32:
         whats.append(("reduce", "0"))
     for what, operation in whats:
-
-        def run_checked(*words: str) -> Ran:
-            return CpuDevice().execute([str(program), *words], 60)
-
-        ran, _ = run(run_checked, what, operation, box, tensor_of(box), tmp_path)
+        ran, _ = run(program.run, what, operation, box, tensor_of(box), tmp_path)
         assert (ran.exit_code, ran.stderr) == (0, ""), what
 
 
 @pytest.mark.parametrize("name", ["ring", "shared"])
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
-def test_products_of_tiles_in_a_ring(build, checked, name, reversed_threads):
+def test_products_of_tiles_in_a_ring(build, build_checked, name, reversed_threads):
     """A producer's boxes, swizzled, are what descriptors of the same swizzle read; nothing is wrong with the kernel.
 
     In a block, and in two of a cluster that copy to each other.
     """
     ran = build("ptx_ring").run(name, reversed_threads=reversed_threads)
     assert (ran.exit_code, ran.stderr) == (0, "")
-    assert found(checked("ptx_ring"), name) == (set(), "")
+    assert build_checked("ptx_ring").found(name) == (set(), "")
 
 
 @pytest.mark.parametrize("name", ["ring", "shared"])
@@ -323,9 +291,9 @@ def test_products_of_tiles_under_the_sanitizer(build, name):
         ("no-barrier", "race"),
     ],
 )
-def test_a_ring_that_waits_or_fences_too_little_is_found(checked, name, kind):
+def test_a_ring_that_waits_or_fences_too_little_is_found(build_checked, name, kind):
     """Whatever is left out, the checker names it."""
-    kinds, said = found(checked("ptx_ring"), name)
+    kinds, said = build_checked("ptx_ring").found(name)
     assert kind in kinds, said
 
 
@@ -355,12 +323,12 @@ def test_a_ring_with_another_swizzle_gives_another_result(build):
     assert build("ptx_ring").run("unswizzled").exit_code == 3
 
 
-def test_boxes_by_the_functions_of_cpp(build, checked):
+def test_boxes_by_the_functions_of_cpp(build, build_checked):
     """cuda::ptx and what came before it: the same copies."""
     for debug in (False, True):
         ran = build("cxx_tensor", debug=debug).run()
         assert (ran.exit_code, ran.stderr) == (0, "")
-    assert found(checked("cxx_tensor")) == (set(), "")
+    assert build_checked("cxx_tensor").found() == (set(), "")
 
 
 def test_the_program_for_a_gpu_finds_nothing_wrong_here(tmp_path):

@@ -174,6 +174,40 @@ int refused() {
     return 0;
 }
 
+// Streams that are destroyed behind a capture, in it, and as the ones that began it.
+int gone() {
+    Data d;
+    cudaGraph_t graph;
+    for (int when = 0; when < 3; ++when) {
+        cudaStream_t origin, other;
+        cudaStreamCreateWithFlags(&origin, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+        CHECK(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+        cudaEventRecord(d.fork, origin);
+        cudaStreamWaitEvent(other, d.fork, 0);
+        add<<<8, 128, 0, other>>>(d.a, kCount, 1);
+        cudaEventRecord(d.join, other);
+        if (when == 2) {
+            cudaStreamDestroy(origin);
+            cudaStreamCaptureStatus status;
+            CHECK(cudaStreamIsCapturing(other, &status) == cudaSuccess);
+            CHECK(status == cudaStreamCaptureStatusNone);
+            CHECK(cudaStreamDestroy(other) == cudaSuccess);
+            continue;
+        }
+        if (when == 1)
+            CHECK(cudaStreamDestroy(other) == cudaSuccess);
+        CHECK(cudaStreamWaitEvent(origin, d.join, 0) == cudaSuccess);
+        CHECK(cudaStreamEndCapture(origin, &graph) == cudaSuccess);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+        if (when == 0)
+            CHECK(cudaStreamDestroy(other) == cudaSuccess);
+        CHECK(cudaEventSynchronize(d.join) == cudaSuccess);
+        CHECK(cudaStreamDestroy(origin) == cudaSuccess);
+    }
+    return 0;
+}
+
 int dependent() {
     Data d;
     cudaLaunchAttribute attribute = {};
@@ -236,6 +270,8 @@ int main(int argc, char** argv) {
         return by_hand();
     if (is("refused"))
         return refused();
+    if (is("gone"))
+        return gone();
     if (is("dependent"))
         return dependent();
     if (is("occupancy"))

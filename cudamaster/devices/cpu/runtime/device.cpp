@@ -276,12 +276,12 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     return cudaEventRecord(event, stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    if (event->capture && is_capturing(event->captured_in))
-        return report(refuse_capture(event->captured_in));
+    if (cudaError_t error = refuse_captured(event))
+        return report(error);
     return wait_for_all();
 }
-cudaError_t cudaEventQuery(cudaEvent_t) {
-    return report(cudaSuccess);
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return report(refuse_captured(event));
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
     if (!start->timed || !stop->timed || !start->recorded || !stop->recorded)

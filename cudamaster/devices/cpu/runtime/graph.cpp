@@ -80,7 +80,7 @@ bool blocks_legacy() {
                        [](cudaStream_t stream) { return !(stream->flags & cudaStreamNonBlocking); });
 }
 
-void end_capture(const std::shared_ptr<Capture>& capture) {
+void end_capture(std::shared_ptr<Capture> capture) {
     capture->ended = true;
     for (auto it = capturing().begin(); it != capturing().end();) {
         if ((*it)->capture != capture) {
@@ -199,13 +199,24 @@ bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
         if (node)
             after.push_back(node);
     stream->last = add(*stream->capture->graph, [] { return cudaSuccess; }, after);
-    if (event->captured_in->last == event->behind)
-        event->captured_in->joined = true; // what it does later has to be waited for again
+    cudaStream_t from = event->captured_in;
+    if (capturing().count(from) && from->last == event->behind)
+        from->joined = true; // what it does later has to be waited for again
     stream->joined = stream == stream->capture->origin;
     return true;
 }
 
+cudaError_t refuse_captured(cudaEvent_t event) {
+    if (!event->capture || event->capture->ended)
+        return cudaSuccess;
+    event->capture->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
+// Without its first stream nobody can end a capture.
 void forget_stream(cudaStream_t stream) {
+    if (stream->capture && stream->capture->origin == stream)
+        end_capture(stream->capture);
     capturing().erase(stream);
 }
 
@@ -218,7 +229,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
         return report(cudaErrorStreamCaptureUnsupported);
     if (stream->capture)
         return report(cudaErrorInvalidValue);
-    stream->capture = std::make_shared<Capture>(Capture{new CudamasterCpuGraph, stream});
+    stream->capture = std::make_shared<Capture>(Capture{std::make_unique<CudamasterCpuGraph>(), stream});
     stream->joined = true;
     capturing().insert(stream);
     return report(cudaSuccess);
@@ -236,10 +247,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         if (!error && one->capture == capture && !one->joined)
             error = cudaErrorStreamCaptureUnjoined;
     end_capture(capture);
-    if (error)
-        delete capture->graph;
-    else
-        *graph = capture->graph;
+    if (!error)
+        *graph = capture->graph.release();
     return report(error);
 }
 

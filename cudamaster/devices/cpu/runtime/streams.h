@@ -26,7 +26,7 @@ namespace executor {
 
 // What streams capture together; the first of them began it.
 struct Capture {
-    CudamasterCpuGraph* graph;
+    std::unique_ptr<CudamasterCpuGraph> graph;
     cudaStream_t origin;
     bool invalid = false;
     bool ended = false;
@@ -36,7 +36,7 @@ struct Capture {
 
 struct CudamasterCpuStream {
     unsigned flags;
-    std::shared_ptr<executor::Capture> capture;
+    std::shared_ptr<executor::Capture> capture = nullptr;
     CudamasterCpuGraphNode* last = nullptr; // of what it has captured
     bool joined = true; // the capture's first stream waits for all that this one has captured
 };
@@ -45,8 +45,9 @@ struct CudamasterCpuEvent {
     bool timed;
     bool recorded;
     std::chrono::steady_clock::time_point time;
-    cudaStream_t captured_in = nullptr; // the stream that recorded it in a capture, and behind what
-    std::shared_ptr<executor::Capture> capture;
+    cudaStream_t captured_in =
+        nullptr; // the stream that recorded it in a capture, which may be gone, and behind what
+    std::shared_ptr<executor::Capture> capture = nullptr;
     CudamasterCpuGraphNode* behind = nullptr;
 };
 
@@ -61,6 +62,7 @@ cudaError_t refuse_any_capture();
 // Events in a capture.
 bool capture_event(cudaEvent_t event, cudaStream_t stream);
 bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error);
+cudaError_t refuse_captured(cudaEvent_t event);
 void forget_stream(cudaStream_t stream);
 
 // launch.cpp
