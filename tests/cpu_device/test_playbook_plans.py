@@ -97,3 +97,78 @@ def test_the_stream_of_large_matrices_is_right_on_small_ones(precision: Precisio
     bench = Workbench(cards.load("matrix_copy"), precision, device, calls=0)
     verdict = bench.evaluate(Candidate("matrix_copy", precision, code, device.default_command), check_only=True)
     assert verdict.status is Status.CORRECT, verdict.detail
+
+
+ATTENTION = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+static float number(unsigned i) { return (float)((i * 2654435761u >> 16) % 2001) / 1000.0f - 1.0f; }
+int main(int, char** words) {
+    int batches = std::atoi(words[1]), heads = std::atoi(words[2]);
+    int length = std::atoi(words[3]), dim = std::atoi(words[4]);
+    size_t count = (size_t)batches * heads * length * dim, masked = (size_t)batches * length * length;
+    std::vector<__nv_bfloat16> host[4];
+    std::vector<float> mask(masked);
+    __nv_bfloat16* places[4];
+    float* mask_place;
+    for (int k = 0; k < 4; ++k) {
+        host[k].resize(count);
+        for (size_t i = 0; i < count; ++i)
+            host[k][i] = __float2bfloat16(number((unsigned)(i * 4 + k)));
+        cudaMalloc(&places[k], count * 2);
+        cudaMemcpy(places[k], host[k].data(), count * 2, cudaMemcpyHostToDevice);
+    }
+    for (size_t i = 0; i < masked; ++i)
+        mask[i] = i / length % length == i % length ? 0.0f : (float)(i * 7 % 10 == 3);
+    cudaMalloc(&mask_place, masked * 4);
+    cudaMemcpy(mask_place, mask.data(), masked * 4, cudaMemcpyHostToDevice);
+    triangle_attention_bf16_optimized(places[0], places[1], places[2], mask_place, places[3], batches, heads, length,
+                                      dim);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 1;
+    cudaMemcpy(host[3].data(), places[3], count * 2, cudaMemcpyDeviceToHost);
+    auto at = [&](int k, int head, int row, int d) {
+        return (double)__bfloat162float(host[k][((size_t)head * length + row) * dim + d]);
+    };
+    double worst = 0;
+    for (int head = 0; head < batches * heads; ++head)
+        for (int i = 0; i < length; i += 7) {
+            std::vector<double> weights(i + 1), sums(dim);
+            double total = 0;
+            for (int j = 0; j <= i; ++j) {
+                double dot = 0;
+                for (int d = 0; d < dim; ++d)
+                    dot += at(0, head, i, d) * at(1, head, j, d);
+                bool out = mask[((size_t)(head / heads) * length + i) * length + j] > 0.5f;
+                total += weights[j] = out ? 0 : std::exp(dot / std::sqrt((double)dim));
+            }
+            for (int d = 0; d < dim; ++d) {
+                double sum = 0;
+                for (int j = 0; j <= i; ++j)
+                    sum += weights[j] / total * at(2, head, j, d);
+                worst = std::fmax(worst, std::fabs(sum - at(3, head, i, d)));
+            }
+        }
+    std::fprintf(stderr, "worst error %g\\n", worst);
+    return !(worst < 0.01);
+}
+"""
+
+
+@pytest.mark.slow(but=["2-4-300-72"])
+@pytest.mark.parametrize(
+    "sizes", [(2, 4, 300, 72), (1, 2, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40)], ids=lambda s: "-".join(map(str, s))
+)
+def test_heads_that_share_a_mask_each_get_their_own_result(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
+    """Clusters of four, two and one, tiles behind the first; the error is that of weights rounded to bf16."""
+    device = CpuDevice()
+    folder = resources.package() / "playbook" / "triangle_attention" / "bf16"
+    text = (folder / "3_warpgroups_and_a_shared_mask.cu").read_text()
+    compiled = device.compile(text + ATTENTION, ["-O2"], "attention", tmp_path)
+    assert compiled.object is not None, compiled.log
+    linked = device.link([compiled.object], tmp_path / "attention")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    assert ran.exit_code == 0, ran.stderr
