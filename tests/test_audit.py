@@ -104,7 +104,11 @@ def test_the_whole_corpus_on_varied_tasks(name: str, turn: int, request: pytest.
     if turn >= len(where) > 0:
         pytest.skip(f"{name} is a candidate in {len(where)} of the varied tasks")
     plain = request.config.getoption("--quick") and KINDS[name].group not in CHECKED
-    found = outcome(KINDS[name], subject(where[turn].card.name, where[turn].precision, plain=plain))
+    where_tried = subject(where[turn].card.name, where[turn].precision, plain=plain)
+    found = outcome(KINDS[name], where_tried)
+    if KINDS[name] in LATE and found.result is Result.PASSED:
+        # In the few calls that this device makes, such a kernel finds no occasion once in forty evaluations.
+        found = outcome(KINDS[name], where_tried)
     assert found.as_expected(KINDS[name].expect), table.describe(found)
 
 

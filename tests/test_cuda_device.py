@@ -44,11 +44,19 @@ def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
     assert found.record["compile log"] == made.record["compile log"]
 
 
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library of the driver's name to link with, which a machine without a GPU may lack."""
+    library = ["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(tmp_path / "libcuda.so"), "-x", "c", "-"]
+    subprocess.run(library, input="int cuTensorMapEncodeTiled(void) { return 0; }", text=True, check=True)
+    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path))
+
+
 @pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("task", ["dot_product", "matrix_mul"])
-def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: Precision) -> None:
+def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: Precision, driver: None) -> None:
     """With the flags that each file asks for, for the architecture of the GPU; the wrapper alone stays visible."""
     where = builder(task, precision)
     codes = {"baseline": (baseline_region(where.card, precision), "")}
@@ -126,11 +134,8 @@ extern "C" void relu_optimized(float* output, const float* input, int N) {
 
 
 @pytest.mark.nvcc
-def test_tensor_maps_link_with_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_maps_link_with_the_driver(driver: None) -> None:
     """By a library of the driver's name, which has to be there; nothing else is linked with it."""
-    library = ["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(tmp_path / "libcuda.so"), "-x", "c", "-"]
-    subprocess.run(library, input="int cuTensorMapEncodeTiled(void) { return 0; }", text=True, check=True)
-    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path))
     where = builder("relu", Precision.FP32)
     needed = {}
     for name, code in {"maps": TENSOR_MAP, "baseline": baseline_region(where.card, Precision.FP32)}.items():

@@ -188,8 +188,10 @@ def test_a_jump_without_a_score_the_second_time_counts_for_nothing_and_says_so(t
     assert result.score == 1.5, "the best to beat stayed that of the baseline"
     lost = read(tmp_path / "run").rounds[0]
     assert (lost.status, lost.score, lost.accepted) == (Status.CORRECT, None, False)
-    assert lost.why is not None
-    assert "measured again in fresh processes it has no score: neither counts" in lost.why
+    judgement = lost.attempts[-1].judgement
+    assert judgement is not None
+    assert "measured again in fresh processes it has no score: neither counts" in judgement.detail
+    assert lost.why == "it has no P, where the best so far has 1.000"
 
 
 def test_a_kernel_that_fails_the_second_time_is_debugged_like_any_other(tmp_path: Path) -> None:
