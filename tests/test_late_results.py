@@ -70,7 +70,7 @@ def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precisio
         assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
 
 
-@pytest.mark.slow(but=["2"])
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_call_of_a_series_is_known_to_be_unwatched(seed: int) -> None:
     """It sees by the poison of calls to come that it is not in the last, and is as coarse as FP8 then."""

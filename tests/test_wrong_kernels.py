@@ -65,7 +65,7 @@ def test_a_wrong_kernel_is_refused(idea: str) -> None:
     assert status(task, precision, code.replace(old, new))[0] is Status.WRONG
 
 
-@pytest.mark.slow(but=["1.1754944e-38f-correct"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "expected"), [("1.1754944e-38f", Status.CORRECT), ("1e-33f", Status.WRONG)])
 def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, expected: Status) -> None:
     """Which is what nvcc's --use_fast_math makes of them."""
@@ -76,7 +76,7 @@ def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, e
     assert status("swiglu", Precision.FP32, code)[0] is expected
 
 
-@pytest.mark.slow(but=["spmm_csr"])
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["matrix_mul", "spmm_csr", "conv_2d", "high_order_contraction"])
 def test_sums_in_bf16_are_refused(task: str) -> None:
     """Every addition rounded to bf16."""
@@ -93,7 +93,7 @@ def test_sampling_is_refused_even_where_the_result_has_eight_bits() -> None:
     assert status("monte_carlo_int", Precision.BF16, SAMPLING)[0] is Status.WRONG
 
 
-@pytest.mark.slow(but=["softmax-fp32"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "precision"), [("softmax", Precision.FP32), ("monte_carlo_int", Precision.BF16)])
 def test_the_baseline_itself_is_right(task: str, precision: Precision) -> None:
     """The refusals above are not for the way in which their candidates are made."""

@@ -116,6 +116,7 @@ def test_the_whole_way_with_a_model_that_needs_three_debug_tries(tmp_path: Path,
     assert not [path for path in run.rglob("*") if path.is_file() and SECRET in path.read_text()]
 
 
+@pytest.mark.slow
 def test_the_server_refuses_a_debug_prompt_without_the_log(tmp_path: Path, workbench: Workbench) -> None:
     """Holds the test above to its word: with the compiler's log cut out, the run fails."""
 
