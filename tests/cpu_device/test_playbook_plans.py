@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from cudamaster.core import resources
-from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu import CpuDevice
-from cudamaster.tasks import cards
-from cudamaster.workbench.evaluation import Workbench
+from cudamaster.devices.protocol import Ran
 
+FOLDER = resources.package() / "playbook" / "matrix_mul" / "bf16"
 STEP = "2_warpgroups_and_tensor_maps.cu"
 # Whole numbers, so that every order of summing is exact.
 MAIN = """
@@ -71,32 +69,26 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 @pytest.mark.slow(but=["Split-136x136x520-4"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}")
 def test_a_plan_is_right_on_small_matrices(case: tuple[str, int, int, int, int, int], tmp_path: Path) -> None:
+    ran = run_plan((FOLDER / STEP).read_text(), case, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+def run_plan(text: str, case: tuple[str, int, int, int, int, int], tmp_path: Path) -> Ran:
+    """What a plan of a kernel gives on matrices of whole numbers."""
     device = CpuDevice()
-    text = (resources.package() / "playbook" / "matrix_mul" / "bf16" / STEP).read_text()
     compiled = device.compile(text + MAIN.replace("PLAN", case[0]), ["-O2"], "plan", tmp_path)
     assert compiled.object is not None, compiled.log
     linked = device.link([compiled.object], tmp_path / "plan")
     assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, case[1:])], 120)
-    assert ran.exit_code == 0, ran.stderr
+    return device.execute([str(linked.object), *map(str, case[1:])], 120)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", list(Precision))
-def test_the_stream_of_large_matrices_is_right_on_small_ones(precision: Precision) -> None:
-    """With its stages made small too, so that the ring goes around."""
-    code = (resources.package() / "playbook" / "matrix_copy" / precision / "2_bulk_copies.cu").read_text()
-    for large, small in (
-        (r"kLarge = [^;]*", "kLarge = 1"),
-        ("kStageBytes = 16384", "kStageBytes = 4096"),
-        (r"processors \* kBlocksEach", "3"),
-    ):
-        code, changed = re.subn(large, small, code)
-        assert changed == 1, large
-    device = CpuDevice()
-    bench = Workbench(cards.load("matrix_copy"), precision, device, calls=0)
-    verdict = bench.evaluate(Candidate("matrix_copy", precision, code, device.default_command), check_only=True)
-    assert verdict.status is Status.CORRECT, verdict.detail
+def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> None:
+    """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
+    text, masks = (FOLDER / STEP).read_text(), "(address & 0x3ffff)"
+    assert masks in text
+    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), tmp_path)
+    assert ran.exit_code != 0
 
 
 ATTENTION = """
