@@ -10,39 +10,44 @@ from cudamaster.core import resources
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
 
-FOLDER = resources.package() / "playbook" / "matrix_mul" / "bf16"
-STEP = "2_warpgroups_and_tensor_maps.cu"
+PLAYBOOK = resources.package() / "playbook"
+STEP = "bf16/2_warpgroups_and_tensor_maps.cu"
 # Whole numbers, so that every order of summing is exact.
 MAIN = """
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 static int value(int i, int j) { return (i * 7 + j * 13) % 9 - 4; }
+// Called as a function of the device is: it has to keep to its own.
+static float number(float x) { return x; }
+static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <class Plan> static int differ(int M, int N, int K, int split, int blocks) {
-    std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N), c((size_t)M * N, __float2bfloat16(99.0f));
+    std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N);
+    std::vector<RESULT> c((size_t)M * N, 99.0f);
     for (int i = 0; i < M; ++i)
         for (int k = 0; k < K; ++k)
             a[(size_t)i * K + k] = __float2bfloat16((float)value(i, k));
     for (int k = 0; k < K; ++k)
         for (int j = 0; j < N; ++j)
-            b[(size_t)k * N + j] = __float2bfloat16((float)value(k + 3, 2 * j));
-    __nv_bfloat16 *A, *B, *C;
+            b[BY_ROWS ? (size_t)k * N + j : (size_t)j * K + k] = __float2bfloat16((float)value(k + 3, 2 * j));
+    __nv_bfloat16 *A, *B;
+    RESULT* C;
     cudaMalloc(&A, a.size() * 2);
     cudaMalloc(&B, b.size() * 2);
-    cudaMalloc(&C, c.size() * 2);
+    cudaMalloc(&C, c.size() * sizeof c[0]);
     cudaMemcpy(A, a.data(), a.size() * 2, cudaMemcpyHostToDevice);
     cudaMemcpy(B, b.data(), b.size() * 2, cudaMemcpyHostToDevice);
-    cudaMemcpy(C, c.data(), c.size() * 2, cudaMemcpyHostToDevice);
-    if (!launch_hopper<Plan>(A, B, C, M, N, K, split, blocks) || cudaDeviceSynchronize() != cudaSuccess)
+    cudaMemcpy(C, c.data(), c.size() * sizeof c[0], cudaMemcpyHostToDevice);
+    if (!CALL || cudaDeviceSynchronize() != cudaSuccess)
         return -1;
-    cudaMemcpy(c.data(), C, c.size() * 2, cudaMemcpyDeviceToHost);
+    cudaMemcpy(c.data(), C, c.size() * sizeof c[0], cudaMemcpyDeviceToHost);
     int wrong = 0;
     for (int i = 0; i < M; ++i)
         for (int j = 0; j < N; ++j) {
             int sum = 0;
             for (int k = 0; k < K; ++k)
                 sum += value(i, k) * value(k + 3, 2 * j);
-            wrong += __bfloat162float(c[(size_t)i * N + j]) != __bfloat162float(__float2bfloat16((float)sum));
+            wrong += number(c[(size_t)i * N + j]) != number((RESULT)(float)sum);
         }
     return wrong;
 }
@@ -66,28 +71,52 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 ]
 
 
-@pytest.mark.slow(but=["Split-136x136x520-4"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}")
-def test_a_plan_is_right_on_small_matrices(case: tuple[str, int, int, int, int, int], tmp_path: Path) -> None:
-    ran = run_plan((FOLDER / STEP).read_text(), case, tmp_path)
-    assert ran.exit_code == 0, ran.stderr
+PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+OF_ATTENTION = (
+    "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
+    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
+)
+SCORES = {"CALL": OF_ATTENTION, "RESULT": "float", "BY_ROWS": "0"}
+VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+Sizes = tuple[str, int, int, int, int, int]
 
 
-def run_plan(text: str, case: tuple[str, int, int, int, int, int], tmp_path: Path) -> Ran:
+def run_plan(text: str, case: Sizes, words: dict[str, str], folder: Path) -> Ran:
     """What a plan of a kernel gives on matrices of whole numbers."""
     device = CpuDevice()
-    compiled = device.compile(text + MAIN.replace("PLAN", case[0]), ["-O2"], "plan", tmp_path)
+    flags = ["-O2", f"-DPLAN={case[0]}", *(f"-D{name}={value}" for name, value in words.items())]
+    compiled = device.compile(text + MAIN, flags, "plan", folder)
     assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], tmp_path / "plan")
+    linked = device.link([compiled.object], folder / "plan")
     assert linked.object is not None, linked.log
     return device.execute([str(linked.object), *map(str, case[1:])], 120)
 
 
+def named(case: Sizes) -> str:
+    return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
+
+
+@pytest.mark.slow(but=["Split-136x136x520-4"])
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Square-264x264x456-1-scores"])
+@pytest.mark.parametrize("words", [SCORES, VALUES], ids=["scores", "values"])
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
+    """Keys lie as they are read, values with rows and columns exchanged."""
+    ran = run_plan((PLAYBOOK / "softmax_attention" / STEP).read_text(), case, words, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
 def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> None:
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
-    text, masks = (FOLDER / STEP).read_text(), "(address & 0x3ffff)"
+    text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), PRODUCT, tmp_path)
     assert ran.exit_code != 0
 
 
