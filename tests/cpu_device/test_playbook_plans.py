@@ -120,6 +120,78 @@ def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> Non
     assert ran.exit_code != 0
 
 
+IN_PARTS = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+int main(int, char** words) {
+    int M = std::atoi(words[1]), N = std::atoi(words[2]), K = std::atoi(words[3]);
+    unsigned state = 1;
+    // Of all sizes, some beyond what fp16 has.
+    auto next = [&] {
+        state = state * 1664525u + 1013904223u;
+        float unit = (float)(state >> 8) / 8388608.0f - 1.0f;
+        return state % 97 == 0 ? unit * 1e15f : state % 89 == 0 ? unit * 1e-15f : unit;
+    };
+    std::vector<float> a((size_t)M * K), b((size_t)K * N), c((size_t)M * N, NAN);
+    for (float& x : a)
+        x = next();
+    for (float& x : b)
+        x = next();
+    float *A, *B, *C;
+    cudaMalloc(&A, a.size() * 4);
+    cudaMalloc(&B, b.size() * 4);
+    cudaMalloc(&C, c.size() * 4);
+    cudaMemcpy(A, a.data(), a.size() * 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(B, b.data(), b.size() * 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(C, c.data(), c.size() * 4, cudaMemcpyHostToDevice);
+    if (!multiply_parts<Square>(A, B, C, M, N, K, 132) || cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(c.data(), C, c.size() * 4, cudaMemcpyDeviceToHost);
+    double worst = 0, worst_of_fp32 = 0;
+    for (int i = 0; i < M; ++i)
+        for (int j = 0; j < N; ++j) {
+            double sum = 0, scale = 0;
+            float single = 0;
+            for (int k = 0; k < K; ++k) {
+                double term = (double)a[(size_t)i * K + k] * b[(size_t)k * N + j];
+                sum += term;
+                scale += std::fabs(term);
+                single = std::fmaf(a[(size_t)i * K + k], b[(size_t)k * N + j], single);
+            }
+            double error = std::fabs(c[(size_t)i * N + j] - sum) / scale;
+            worst = error <= worst ? worst : error;
+            worst_of_fp32 = std::fmax(worst_of_fp32, std::fabs(single - sum) / scale);
+        }
+    std::fprintf(stderr, "worst error %g of the sum of the terms' sizes; of an fp32 loop %g\\n", worst, worst_of_fp32);
+    return !(worst < 2 * worst_of_fp32);
+}
+"""
+
+
+@pytest.mark.slow(but=["300-264-72"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(300, 264, 72), (129, 131, 33), (520, 136, 264), (40, 600, 161)],
+    ids=lambda sizes: "-".join(map(str, sizes)),
+)
+def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    """Numbers of sizes from 1e-15 to 1e15 meet; parts of the matrices, one after the other, are small here."""
+    text = (PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu").read_text()
+    rooms = "kRoomA = 1 << 23, kRoomB = 1 << 24"
+    assert rooms in text
+    device = CpuDevice()
+    made = device.compile(
+        text.replace(rooms, "kRoomA = 1 << 17, kRoomB = 1 << 17") + IN_PARTS, ["-O2"], "parts", tmp_path
+    )
+    assert made.object is not None, made.log
+    linked = device.link([made.object], tmp_path / "parts")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    assert ran.exit_code == 0, ran.stderr
+
+
 ATTENTION = """
 #include <cmath>
 #include <cstdio>
