@@ -21,6 +21,7 @@ from cudamaster.tasks.harness import baseline_region
 
 _INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
 _ROOM = "kRoom"  # of corpus/parts/kept.cu
+_SLOTS, _SLOTS_BYTES = "kSlots = 8;", 256 << 20  # of corpus/parts/late.cu
 
 _NEEDS = {
     "input_like_output": "no input has an output's type",
@@ -87,7 +88,7 @@ def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
     body = kind.body if kind.body is not None else f"{kind.before}\n{{{{ call() }}}}\n{kind.after}"
     parts = [
         f"// {kind.title[:1].upper()}{kind.title[1:]}.\n{_INCLUDES}",
-        *(corpus.part(name) for name in kind.use),
+        *(corpus.part(name).replace(_SLOTS, f"kSlots = {_slots(card, precision)};") for name in kind.use),
         _rendered(kind.globals, names),
         kernels,
         f"{_head(kind, names)} {{\n{_indented(_rendered(body, names))}\n}}",
@@ -142,6 +143,12 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "timed": [case for case in card.cases if case.sweep],
         "among": lambda cases: _among(integers, cases),
     }  # fmt: skip
+
+
+def _slots(card: TaskCard, precision: Precision) -> int:
+    """How many calls a kind may put off: eight, or four where eight of none of the timed cases fit into a series."""
+    lightest = min(card.footprint_bytes(case, precision) for case in card.cases if case.sweep)
+    return 8 if lightest * 8 <= _SLOTS_BYTES else 4
 
 
 def _one_call(card: TaskCard, precision: Precision) -> str:

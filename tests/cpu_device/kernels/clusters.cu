@@ -240,7 +240,13 @@ __global__ void places(int* out) {
     bool right = x + nx * (y + ny * z) == rank_in_cluster() && nx * ny * nz == blocks_of_cluster() &&
                  ix * nx + x == blockIdx.x && iy * ny + y == blockIdx.y && iz * nz + z == blockIdx.z &&
                  grid_x == gridDim.x / nx && is == (nx * ny * nz > 1);
+    // An address has the rank of its block above the place, the block's own too.
+    __shared__ int variable;
+    unsigned address = shared_address(&variable), last = blocks_of_cluster() - 1;
+    right = right && address >> 24 == rank_in_cluster() && mapped(address, rank_in_cluster()) == address &&
+            mapped(address, last) == (last << 24 | (address & 0xffffff));
     out[blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)] = right;
+    sync_cluster(); // an address of a block that has ended is an error
 }
 
 // A grid of clusters whose blocks never meet: rank 0 alone comes to the barrier.

@@ -365,6 +365,8 @@ inline size_t kept_alignment(size_t bytes) {
         step *= 2;
     return step;
 }
+// A place in the block's own window; one outside of it ends the block.
+void* own_shared_place(unsigned offset);
 bool holds_shared(const Worker& self, const void* place);
 // The block's static shared variable with that key, null where it has none yet; more than a block may have ends it.
 void* known_shared(const Worker& self, const void* key, size_t bytes);

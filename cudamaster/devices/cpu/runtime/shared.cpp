@@ -116,7 +116,7 @@ using namespace executor;
 // Dynamic arrays are at its end, as in the arena. From its beginning on come the static variables: thread-local ones, or
 // exact allocations, which keep their alignment as far as their size reaches: up to 1 KB.
 constexpr unsigned long long kVariablesBegin = 1024, kNowhere = 1 << 30, kPageMask = 4095;
-// Bits of an address that mapa gives: the rank of its block and 1. Addresses of the block's own have none.
+// Above its place in the window an address has its block's rank in the cluster, as on an H200.
 constexpr unsigned kRankShift = 24;
 constexpr unsigned long long kOffsetMask = (1ull << kRankShift) - 1;
 constexpr unsigned long long kGap = 16; // the address behind an exact allocation is none of the next one
@@ -148,7 +148,7 @@ static unsigned long long exact_begin(const Worker::ExactShared& shared, unsigne
 }
 
 static unsigned long long ranked(const Worker& of) {
-    return &of == worker ? 0 : (of.rank + 1ull) << kRankShift;
+    return static_cast<unsigned long long>(of.rank) << kRankShift;
 }
 
 // In the window of that block.
@@ -195,30 +195,30 @@ static void* place_in(const Worker& self, unsigned long long address) {
     return nullptr;
 }
 
-static bool has_rank(unsigned long long address) {
+// Whose address it is; nobody's where the cluster has no such block.
+static Worker* block_of_address(unsigned long long address) {
     unsigned long long rank = address >> kRankShift;
-    return rank && rank <= worker->cluster->size;
-}
-
-// Whose address it is.
-static Worker& block_of_address(unsigned long long address) {
-    return has_rank(address) ? *worker->cluster->members[(address >> kRankShift) - 1] : *worker;
+    return rank < worker->cluster->size ? worker->cluster->members[rank] : nullptr;
 }
 
 void* cudamaster_cpu_cluster_place(unsigned long long address) {
-    const Worker& block = block_of_address(address);
-    if (block.ended)
+    const Worker* block = block_of_address(address);
+    if (block && block->ended)
         fail_block("an access to the shared memory of a block of the cluster that has ended");
-    if (void* place = place_in(block, has_rank(address) ? address & kOffsetMask : address))
+    if (void* place = block ? place_in(*block, address & kOffsetMask) : nullptr)
         return place;
     fail_block(
         "an address that is none of shared memory (cvta.to.shared or __cvta_generic_to_shared makes one)");
 }
 
 void* cudamaster_cpu_shared_place(unsigned long long address) {
-    if (&block_of_address(address) != worker)
+    if (const Worker* block = block_of_address(address); block && block != worker)
         fail_block("an address of another block's shared memory without .shared::cluster");
     return cudamaster_cpu_cluster_place(address);
+}
+
+void* executor::own_shared_place(unsigned offset) {
+    return cudamaster_cpu_cluster_place(ranked(*worker) | offset);
 }
 
 bool executor::holds_shared(const Worker& self, const void* place) {

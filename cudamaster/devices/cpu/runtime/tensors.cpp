@@ -58,6 +58,14 @@ class Box {
         if (window_ % kBoxAlignment)
             fail_block("a tensor copy whose place in shared memory is no multiple of 128 bytes");
         std::copy(box.at, box.at + map.rank, at_);
+        if (at_[0] * static_cast<long long>(element_) % kChunk)
+            fail_block(
+                "a tensor copy whose first coordinate is no multiple of 16 bytes: an H200 stops there, with "
+                "\"an illegal instruction was encountered\"");
+        if (!into_shared && at_[0] < 0)
+            fail_block("a tensor copy to global memory whose first coordinate is negative: an H200 stops "
+                       "there, with "
+                       "\"an illegal instruction was encountered\"");
     }
 
     Bulk bulk() {

@@ -146,16 +146,15 @@ void read_factors(Matrices& matrices, const Wgmma* const (&lanes)[kWarp], unsign
         Layout layout(one.a_descriptor);
         for (unsigned row = 0; row < kRows; ++row)
             for (unsigned at = 0; at < inner; ++at)
-                matrices.a[row * inner + at] =
-                    number_at(cudamaster_cpu_shared_place(
-                                  layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
-                              one.a_kind);
+                matrices.a[row * inner + at] = number_at(
+                    own_shared_place(layout.of(warp_in_group * kRows + row, at, bytes, one.a_transposed)),
+                    one.a_kind);
     }
     Layout layout(one.b_descriptor);
     for (unsigned column = 0; column < one.columns; ++column)
         for (unsigned at = 0; at < inner; ++at)
-            matrices.b[at * one.columns + column] = number_at(
-                cudamaster_cpu_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
+            matrices.b[at * one.columns + column] =
+                number_at(own_shared_place(layout.of(column, at, bytes, one.b_transposed)), one.b_kind);
     double sign = (one.a_negated ? -1 : 1) * (one.b_negated ? -1 : 1);
     if (sign < 0)
         for (unsigned i = 0; i < kRows * inner; ++i)
@@ -289,8 +288,7 @@ template <class Each> void each_piece(const Wgmma& of, unsigned warp_in_group, E
         unsigned outer_step = transposed ? pack : 1, inner_step = transposed ? 1 : pack;
         for (unsigned outer = first; outer < first + count; outer += outer_step)
             for (unsigned at = 0; at < inner; at += inner_step)
-                each(static_cast<const char*>(
-                    cudamaster_cpu_shared_place(layout.of(outer, at, bytes, transposed))));
+                each(static_cast<const char*>(own_shared_place(layout.of(outer, at, bytes, transposed))));
     };
     if (!of.a_in_registers)
         factor(of.a_descriptor, warp_in_group * kRows, kRows, of.a_transposed);

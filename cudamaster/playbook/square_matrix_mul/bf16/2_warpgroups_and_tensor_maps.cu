@@ -232,11 +232,12 @@ static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
                  : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster.
+// Arrives at the same barrier of another block of the cluster. Only what products have read is handed over, so the
+// scope can be the block's: that of the cluster costs a fence of all memory each time.
 static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
     asm volatile("{.reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}" ::"r"(barrier),
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
                  "r"(block)
                  : "memory");
 }
@@ -244,7 +245,7 @@ static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
 static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
     asm volatile("{.reg .pred done;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
@@ -273,11 +274,11 @@ static __device__ void cluster_barrier() {
                      : "memory");
 }
 
-// Where a factor begins in shared memory, 128 bytes swizzled. A has K side by side, eight rows a group; B has its columns
-// side by side, 64 of them a box, eight rows of K a group.
+// Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled.
+// A has K side by side, eight rows a group; B has its columns side by side, 64 of them a box, eight rows of K a group.
 static __device__ unsigned long long describe(unsigned int address, unsigned int leading,
                                               unsigned int group) {
-    return (unsigned long long)(address >> 4) | (unsigned long long)(leading >> 4) << 16 |
+    return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
            (unsigned long long)(group >> 4) << 32 | 1ull << 62;
 }
 

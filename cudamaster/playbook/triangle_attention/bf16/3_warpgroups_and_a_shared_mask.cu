@@ -413,7 +413,18 @@ static __device__ void store_at(unsigned place, unsigned block, const unsigned (
                  : "memory");
 }
 
+// For what this block has written or the copy engine has. A scope of the cluster would cost more.
 static __device__ void wait_for(unsigned barrier, unsigned parity) {
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// For what threads of other blocks have written or read.
+static __device__ void wait_for_others(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred done;\n"
                  "again:\n"
                  "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
@@ -441,10 +452,10 @@ static __device__ void cluster_barrier() {
                      : "memory");
 }
 
-// Where a factor begins in shared memory, 128 bytes swizzled, eight rows a group; `box` is from 64 elements to the next
-// where they are what lies side by side.
+// Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled,
+// eight rows a group; `box` is from 64 elements to the next where they are what lies side by side.
 static __device__ unsigned long long describe(unsigned address, unsigned box) {
-    return (unsigned long long)(address >> 4) | (unsigned long long)(box >> 4) << 16 |
+    return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(box >> 4) << 16 |
            (unsigned long long)(1024 >> 4) << 32 | 1ull << 62;
 }
 
@@ -602,7 +613,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             int share = kRows / shares;
             for (int tile = 0; tile < count; ++tile) {
                 int stage = tile % kStages, key = tile * kRows + lane * 4;
-                wait_for(barrier(kEmptyBits, stage), (tile / kStages & 1) ^ 1);
+                wait_for_others(barrier(kEmptyBits, stage), (tile / kStages & 1) ^ 1);
                 constexpr int kTogether = 4; // rows whose loads are in flight
                 for (int first = warp - 1; first < share; first += kPackers * kTogether) {
                     float4 found[kTogether];
@@ -649,7 +660,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
             // Two words of each row, while the products are made: of keys 4 l + 2 (lane % 2) and the next.
             unsigned bits[2][2];
-            wait_for(barrier(kFullBits, stage), parity);
+            wait_for_others(barrier(kFullBits, stage), parity);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned place = Ring::kBits + stage * kBitBytes + (own + 8 * half) * 16 + lane % 2 * 8;
