@@ -103,7 +103,7 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["Square-264x264x456-1-scores"])
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [SCORES, VALUES], ids=["scores", "values"])
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
