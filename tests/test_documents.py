@@ -165,5 +165,5 @@ def test_the_readme_shows_what_comes_out(tmp_path: Path) -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     """Of the site; Sphinx says so too, but takes longer to ask."""
-    menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
+    menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9-]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
     assert {page.stem for page in PAGES} - {"index"} <= set(menu)
