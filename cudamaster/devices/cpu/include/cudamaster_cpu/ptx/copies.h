@@ -43,11 +43,8 @@ CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes,
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier, B16 blocks) {
-    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
-    for (B32 rank = 0; blocks >> rank; ++rank)
-        if (blocks >> rank & 1)
-            cudamaster_cpu_bulk_load(cudamaster_cpu_in_block(first, rank), place<t_global>(source), bytes,
-                                     cudamaster_cpu_in_block(arrived, rank));
+    cudamaster_cpu_bulk_multicast(place<t_shared>(target), place<t_global>(source), bytes,
+                                  place<t_shared>(barrier), blocks);
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
     cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
@@ -124,11 +121,7 @@ template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
                                                      B16 blocks) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
-    for (B32 rank = 0; blocks >> rank; ++rank)
-        if (blocks >> rank & 1)
-            cudamaster_cpu_tensor_load(cudamaster_cpu_in_block(first, rank), &box,
-                                       cudamaster_cpu_in_block(arrived, rank));
+    cudamaster_cpu_tensor_multicast(place<t_shared>(target), &box, place<t_shared>(barrier), blocks);
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
