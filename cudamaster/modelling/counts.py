@@ -165,6 +165,8 @@ class Launch(_Counted):
     local_requests: _Count = 0  # to a thread's own arrays with indices that are no constants
     contention: Contention = Contention()
     barriers: Spread
+    # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
+    cluster_fences: Spread = Spread(mean=0, largest=0)
     requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
     # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.

@@ -111,8 +111,8 @@ def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> Launc
 
 
 def refused(launch: Launch, gpu: Gpu) -> str | None:
-    """Why the GPU would not launch this at all, a clause; None where it would, as far as the counts say it."""
-    if (lacking := _lacking(launch, gpu)) is not None:
+    """Why the GPU would not launch this at all, or why nobody knows how long it would take, a clause; else None."""
+    if (lacking := _lacking(launch, gpu) or _unpriced(launch)) is not None:
         return lacking
     if (most := _shape(launch, gpu)[0].occupancy.blocks * gpu.limits.sms) > 0:
         together = math.prod(launch.cluster)
@@ -133,6 +133,18 @@ def _lacking(launch: Launch, gpu: Gpu) -> str | None:
     if launch.products.as_f16 and gpu.figures.warpgroup_operations is None:
         return f"{kernel} multiplies by wgmma, and the figures of an {gpu.name} have no warpgroup_operations"
     return None
+
+
+def _unpriced(launch: Launch) -> str | None:
+    """What of a launch is counted and has no price, a clause. On an H200 such fences took a microsecond and more a step
+    of a product's ring: of its smaller sizes more than all else together."""
+    most = launch.cluster_fences.largest
+    if not most:
+        return None
+    return (
+        f"{plain_name(launch.kernel)} arrives and waits at mbarriers with the scope of the cluster, {most:.0f} times a"
+        " warp, and the fence of all memory that each of these is has no price"
+    )
 
 
 def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:

@@ -116,6 +116,7 @@ class _Launch(_Line):
     cold_waits: _Sums
     warp_instructions: _Sums
     block_instructions: _Sums
+    cluster_fences: _Sums
 
 
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
@@ -368,6 +369,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
             same_address=atomic_lanes / addresses if addresses else 1,
         ),
         barriers=_spread(line.barriers, longer),
+        cluster_fences=_spread(line.cluster_fences, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),

@@ -241,6 +241,27 @@ __global__ void __cluster_dims__(2, 1, 1) cluster_barriers_kernel(int rounds) {
         cluster_barrier();
 }
 
+// All threads of a block arrive at its mbarrier as they would at another block's, and wait.
+__global__ void __cluster_dims__(2, 1, 1) scope_kernel(int phases) {
+    __shared__ unsigned long long barrier;
+    unsigned there;
+    if (threadIdx.x == 0)
+        init(shared_address(&barrier), blockDim.x);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    cluster_barrier();
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(&barrier)), "r"(rank_in_cluster()));
+    for (int i = 0; i < phases; ++i) {
+        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+        asm volatile("{.reg .pred done;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again;}" ::"r"(shared_address(&barrier)),
+                     "r"(i % 2)
+                     : "memory");
+    }
+    cluster_barrier();
+}
+
 template <class Call> void recorded(const Call& call) {
     cudamaster_cpu_record(1);
     call();
@@ -280,5 +301,6 @@ int main() {
     recorded([&] { numbered_kernel<<<4, 128>>>(10); });
     recorded([&] { phases_kernel<<<4, 64>>>(10); });
     recorded([&] { cluster_barriers_kernel<<<4, 64>>>(10); });
+    recorded([&] { scope_kernel<<<4, 64>>>(10); });
     return 0;
 }

@@ -80,6 +80,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     waits.add(counts.waits);
     cold_waits.add(counts.cold_waits);
     instructions.add(counts.instructions);
+    cluster_fences.add(counts.cluster_fences);
     block_instructions.note(counts.all_instructions);
     lines.each([this](const LineSet::Entry& entry) {
         Sum& sum = of_block[entry.buffer];
@@ -177,6 +178,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("cold_waits", cold_waits);
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
+    text.spread("cluster_fences", cluster_fences);
     text.put("}\n");
     return text.take();
 }

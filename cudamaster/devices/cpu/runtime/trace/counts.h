@@ -100,7 +100,7 @@ struct BlockCounts {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, requests, waits, cold_waits, instructions;
+    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences;
     Count all_instructions = 0;
 
     void execute(unsigned place, unsigned lanes) {
@@ -119,7 +119,7 @@ struct BlockCounts {
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = requests = waits = cold_waits = instructions = {};
+        barriers = requests = waits = cold_waits = instructions = cluster_fences = {};
     }
 };
 
@@ -176,7 +176,7 @@ struct Launch {
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, requests, waits, cold_waits, instructions, block_instructions;
+    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences;
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block
     LineSet all;

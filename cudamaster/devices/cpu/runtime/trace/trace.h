@@ -46,6 +46,7 @@ struct Lane {
     unsigned depth = 0; // of calls
     unsigned long long dropped = 0;
     unsigned long long waits = 0; // but at barriers of the whole block
+    unsigned long long cluster_fences = 0;
 };
 
 // Room for the events of one warp.

@@ -458,11 +458,14 @@ void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
         // Copies to one mbarrier come one after another, those to different ones are on their way together.
-        Count copies = 0, waits = 0;
+        Count copies = 0, waits = 0, fences = 0;
         for (const auto& [barrier, times] : trace.copies_waited_for)
             copies = std::max(copies, times);
-        for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i)
+        for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
             waits = std::max<Count>(waits, lanes_[i].waits);
+            fences = std::max<Count>(fences, lanes_[i].cluster_fences);
+        }
+        counts_.cluster_fences.note(fences);
         counts_.barriers.note(trace.barriers + waits);
         counts_.requests.note(trace.global_requests);
         counts_.waits.note(trace.waits + copies);
