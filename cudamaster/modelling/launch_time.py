@@ -127,8 +127,7 @@ def refused(launch: Launch, gpu: Gpu) -> str | None:
 def _lacking(launch: Launch, gpu: Gpu) -> str | None:
     """Which of a launch's instructions the GPU does not have, a clause; None where it has all of them."""
     kernel = plain_name(launch.kernel)
-    bulk = sum(each.bulk_read_sectors + each.bulk_written_sectors + each.bulk_reduced_sectors for each in launch.traffic)
-    if gpu.compute_capability < _HOPPER and (bulk or launch.shared.bulk_bytes or math.prod(launch.cluster) > 1):
+    if gpu.compute_capability < _HOPPER and (launch.shared.bulk_bytes or math.prod(launch.cluster) > 1):
         return f"{kernel} takes clusters or copies in bulk, which an {gpu.name} does not have"
     if launch.products.as_f16 and gpu.figures.warpgroup_operations is None:
         return f"{kernel} multiplies by wgmma, and the figures of an {gpu.name} have no warpgroup_operations"

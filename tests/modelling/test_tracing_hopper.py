@@ -1,4 +1,4 @@
-"""Holds counts of products of warpgroups, copies in bulk, mbarriers and clusters to what small kernels do by construction."""
+"""Holds counts of wgmma, copies in bulk, mbarriers and clusters to what small kernels do by construction."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def of_threads(launch: Launch) -> float:
     ],
 )
 def test_products_of_a_warpgroup_by_type(calls: Calls, name: str, products: Products) -> None:
-    """Two blocks multiply 64 x 8 sums three times, 32 bytes of k each: all take as long. Factors are 72 rows of that."""
+    """Two blocks make 64 x 8 sums three times, of 32 bytes of k: all take as long. Factors are 72 rows of that."""
     launch = only(calls, name)
     assert launch.products == products
     assert launch.products.as_f16 == 2 * 3 * 2 * 64 * 8 * 16

@@ -24,9 +24,10 @@ __device__ void wait(unsigned barrier, unsigned parity) {
                  : "memory");
 }
 __device__ void load(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 __device__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release;\n"
@@ -42,9 +43,10 @@ __device__ unsigned rank_in_cluster() {
 // ---- Products of a warpgroup: 64 x 8 sums, 32 bytes of k ----
 
 #define PRODUCT(name, types, values, constraint, constants)                                                  \
-    __device__ void name(values (&d)[4], unsigned long long a, unsigned long long b) {                       \
-        asm volatile("wgmma.mma_async.sync.aligned." types " {%0, %1, %2, %3}, %4, %5, " constants ";"         \
-                     : "+" constraint(d[0]), "+" constraint(d[1]), "+" constraint(d[2]), "+" constraint(d[3])   \
+    __device__ void name(values(&d)[4], unsigned long long a, unsigned long long b) {                        \
+        asm volatile("wgmma.mma_async.sync.aligned." types " {%0, %1, %2, %3}, %4, %5, " constants ";"       \
+                     : "+" constraint(d[0]), "+" constraint(d[1]), "+" constraint(d[2]),                     \
+                       "+" constraint(d[3])                                                                  \
                      : "l"(a), "l"(b));                                                                      \
     }
 PRODUCT(of_bf16, "m64n8k16.f32.bf16.bf16", float, "f", "1, 1, 1, 0, 0")
@@ -53,10 +55,11 @@ PRODUCT(of_e4m3, "m64n8k32.f32.e4m3.e4m3", float, "f", "1, 1, 1")
 PRODUCT(of_s8, "m64n8k32.s32.s8.s8", int, "r", "1")
 
 __device__ void of_registers(float (&d)[4], unsigned a, unsigned long long b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %4, %4, %4}, %5, "
-                 "1, 1, 1, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a), "l"(b));
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %4, %4, %4}, %5, "
+        "1, 1, 1, 0;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a), "l"(b));
 }
 
 template <class Value, class Multiply> __device__ void products(void* out, int count, Multiply multiply) {
@@ -107,8 +110,9 @@ __global__ void tiles_kernel(const unsigned char* in, float* out, int bytes, int
         if (threadIdx.x == 0)
             for (int i = 0; i < stages; ++i) {
                 expect(shared_address(full + i), bytes);
-                load(shared_address(memory) + i * bytes, in + ((long long)blockIdx.x * tiles + tile + i) * bytes,
-                     bytes, shared_address(full + i));
+                load(shared_address(memory) + i * bytes,
+                     in + ((long long)blockIdx.x * tiles + tile + i) * bytes, bytes,
+                     shared_address(full + i));
             }
         for (int i = 0; i < stages; ++i)
             wait(shared_address(full + i), tile / stages % 2);
@@ -149,15 +153,16 @@ __global__ void box_kernel(const __grid_constant__ CUtensorMap map, bool back) {
     init(shared_address(&full), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     expect(shared_address(&full), 2048);
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
-                 "[%4];" ::"r"(shared_address(tile)),
-                 "l"(&map), "r"(0), "r"(0), "r"(shared_address(&full))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+        "[%4];" ::"r"(shared_address(tile)),
+        "l"(&map), "r"(0), "r"(0), "r"(shared_address(&full))
+        : "memory");
     wait(shared_address(&full), 0);
     if (!back)
         return;
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(0),
-                 "r"(0), "r"(shared_address(tile))
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+                 "r"(0), "r"(0), "r"(shared_address(tile))
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -200,12 +205,15 @@ __global__ void __cluster_dims__(2, 1, 1) neighbour_kernel(float* out, int bytes
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     cluster_barrier();
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(other));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_address(&full)), "r"(other));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(barrier)
+                 : "r"(shared_address(&full)), "r"(other));
     if (threadIdx.x == 0)
-        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-                         "r"(there + bytes),
-                     "r"(own), "r"(bytes), "r"(barrier)
-                     : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                "r"(there + bytes),
+            "r"(own), "r"(bytes), "r"(barrier)
+            : "memory");
     wait(shared_address(&full), 0);
     float value;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there + threadIdx.x * 4) : "memory");
@@ -249,7 +257,9 @@ __global__ void __cluster_dims__(2, 1, 1) scope_kernel(int phases) {
         init(shared_address(&barrier), blockDim.x);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     cluster_barrier();
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(&barrier)), "r"(rank_in_cluster()));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(there)
+                 : "r"(shared_address(&barrier)), "r"(rank_in_cluster()));
     for (int i = 0; i < phases; ++i) {
         asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
         asm volatile("{.reg .pred done;\n"

@@ -22,9 +22,9 @@ constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
-    6'000'000'000;                 // the same where no block may be left out, since others wait for it
+    6'000'000'000;                     // the same where no block may be left out, since others wait for it
 constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
-constexpr unsigned kTogether = 16; // blocks of a cooperative launch that are recorded
+constexpr unsigned kTogether = 16;     // blocks of a cooperative launch that are recorded
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 

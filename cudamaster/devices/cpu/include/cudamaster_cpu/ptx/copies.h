@@ -234,13 +234,15 @@ template <class... Tags> CUDAMASTER_CPU_PART inline bool passed(int over) {
     return over;
 }
 template <class... Tags> inline bool mbarrier_test_wait(B64 address, B64 state) {
-    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0));
+    return passed<Tags...>(
+        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0));
 }
 template <class... Tags> inline bool mbarrier_test_wait_parity(B64 address, B32 parity) {
     return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 0));
 }
 template <class... Tags> inline bool mbarrier_try_wait(B64 address, B64 state, B32 = 0) {
-    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1));
+    return passed<Tags...>(
+        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1));
 }
 template <class... Tags> inline bool mbarrier_try_wait_parity(B64 address, B32 parity, B32 = 0) {
     return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 1));
