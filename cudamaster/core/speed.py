@@ -131,6 +131,11 @@ def modelled(speedup: float, error: float | None) -> Comparison:
     return Comparison(speedup, interval, speedup, interval, change)
 
 
+def median(samples: Sequence[float]) -> float | None:
+    """Of samples that there may not be."""
+    return statistics.median(samples) if samples else None
+
+
 def overall(cases: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Comparison:
     """P over cases of (weight T, baseline_us, candidate_us), each as for `compare`.
 

@@ -28,6 +28,11 @@ class Precision(StrEnum):
     BF16 = "bf16"
 
 
+def wrapper_name(task: str, precision: Precision, *, optimized: bool = False) -> str:
+    """Name of a task's extern "C" wrapper: the baseline's, or the candidate's."""
+    return f"{task}{'_bf16' if precision is Precision.BF16 else ''}{'_optimized' if optimized else ''}"
+
+
 class Role(StrEnum):
     """Who is asked. A strategy names those that it needs; a role that is not here cannot be asked."""
 

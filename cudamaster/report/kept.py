@@ -9,7 +9,6 @@ anew from the timings, which every format has.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -215,17 +214,13 @@ def _case(case: _Case) -> CaseResult:
         weight=case.weight,
         status=case.status,
         skipped=case.skipped,
-        baseline_us=_median(timing.baseline_us) if timing else None,
-        candidate_us=_median(timing.candidate_us) if timing else None,
+        baseline_us=speed.median(timing.baseline_us) if timing else None,
+        candidate_us=speed.median(timing.candidate_us) if timing else None,
         speedup=compared.speedup if compared else None,
         interval=compared.interval if compared else None,
         floor_us=case.floor_us,
         empty_us=case.empty_us,
     )
-
-
-def _median(samples: _Microseconds) -> float | None:
-    return statistics.median(samples) if samples else None
 
 
 def _view(path: Path, candidate: str) -> HardwareView | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from cudamaster.agents.asking import ReplyMisfit
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.errors import DeviceError, RunFolderError, UsageError
-from cudamaster.core.values import Candidate, Findings, Plan, Precision, Role, Status, Verdict
+from cudamaster.core.values import Candidate, Findings, Plan, Precision, Role, Status, Verdict, wrapper_name
 from cudamaster.models.protocol import AnsweredBy, Reply, Request
 from cudamaster.runs import digest
 from cudamaster.runs.record import RunRecord, read_record
@@ -310,8 +310,7 @@ class _StoredCard:
         self.name = name
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
-        twin = "_bf16" if precision is Precision.BF16 else ""
-        return f"{self.name}{twin}{'_optimized' if optimized else ''}"
+        return wrapper_name(self.name, precision, optimized=optimized)
 
     def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
         return self.wrapper(precision, optimized=optimized)

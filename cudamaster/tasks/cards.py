@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError, nearest
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
-from cudamaster.core.values import Precision, content_hash
+from cudamaster.core.values import Precision, content_hash, wrapper_name
 from cudamaster.tasks.held_out import Block, check_blocks
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
@@ -257,8 +257,7 @@ class TaskCard(_Strict):
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         """Name of the extern "C" wrapper."""
-        twin = "_bf16" if precision is Precision.BF16 else ""
-        return f"{self.name}{twin}{'_optimized' if optimized else ''}"
+        return wrapper_name(self.name, precision, optimized=optimized)
 
     def signature(self, precision: Precision) -> tuple[tuple[str, str], ...]:
         """(C type, name) of each wrapper parameter, in order."""

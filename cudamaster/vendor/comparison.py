@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cudamaster.core import resources
+from cudamaster.core import resources, speed
 from cudamaster.core.errors import BaselineError, DeviceError, UsageError, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import Comparison
@@ -244,17 +243,13 @@ def _contest_case(case: CaseVerdict) -> ContestCase:
         weight=case.weight,
         status=case.status,
         detail=case.skipped or case.detail,
-        own_us=_median(timing.candidate_us if timing else ()),
-        against_us=_median(timing.baseline_us if timing else ()),
-        own_device_us=_median(timing.candidate_device_us if timing else ()),
+        own_us=speed.median(timing.candidate_us if timing else ()),
+        against_us=speed.median(timing.baseline_us if timing else ()),
+        own_device_us=speed.median(timing.candidate_device_us if timing else ()),
         floor_us=case.floor_us,
         empty_us=case.empty_us,
         speed=case.speed,
     )
-
-
-def _median(samples: Sequence[float]) -> float | None:
-    return statistics.median(samples) if samples else None
 
 
 def saved(path: Path, about: Mapping[str, str]) -> tuple[VendorRecord, ...]:

@@ -10,39 +10,44 @@ from cudamaster.core import resources
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
 
-FOLDER = resources.package() / "playbook" / "matrix_mul" / "bf16"
-STEP = "2_warpgroups_and_tensor_maps.cu"
+PLAYBOOK = resources.package() / "playbook"
+STEP = "bf16/2_warpgroups_and_tensor_maps.cu"
 # Whole numbers, so that every order of summing is exact.
 MAIN = """
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 static int value(int i, int j) { return (i * 7 + j * 13) % 9 - 4; }
+// Called as a function of the device is: it has to keep to its own.
+static float number(float x) { return x; }
+static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <class Plan> static int differ(int M, int N, int K, int split, int blocks) {
-    std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N), c((size_t)M * N, __float2bfloat16(99.0f));
+    std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N);
+    std::vector<RESULT> c((size_t)M * N, 99.0f);
     for (int i = 0; i < M; ++i)
         for (int k = 0; k < K; ++k)
             a[(size_t)i * K + k] = __float2bfloat16((float)value(i, k));
     for (int k = 0; k < K; ++k)
         for (int j = 0; j < N; ++j)
-            b[(size_t)k * N + j] = __float2bfloat16((float)value(k + 3, 2 * j));
-    __nv_bfloat16 *A, *B, *C;
+            b[BY_ROWS ? (size_t)k * N + j : (size_t)j * K + k] = __float2bfloat16((float)value(k + 3, 2 * j));
+    __nv_bfloat16 *A, *B;
+    RESULT* C;
     cudaMalloc(&A, a.size() * 2);
     cudaMalloc(&B, b.size() * 2);
-    cudaMalloc(&C, c.size() * 2);
+    cudaMalloc(&C, c.size() * sizeof c[0]);
     cudaMemcpy(A, a.data(), a.size() * 2, cudaMemcpyHostToDevice);
     cudaMemcpy(B, b.data(), b.size() * 2, cudaMemcpyHostToDevice);
-    cudaMemcpy(C, c.data(), c.size() * 2, cudaMemcpyHostToDevice);
-    if (!launch_hopper<Plan>(A, B, C, M, N, K, split, blocks) || cudaDeviceSynchronize() != cudaSuccess)
+    cudaMemcpy(C, c.data(), c.size() * sizeof c[0], cudaMemcpyHostToDevice);
+    if (!CALL || cudaDeviceSynchronize() != cudaSuccess)
         return -1;
-    cudaMemcpy(c.data(), C, c.size() * 2, cudaMemcpyDeviceToHost);
+    cudaMemcpy(c.data(), C, c.size() * sizeof c[0], cudaMemcpyDeviceToHost);
     int wrong = 0;
     for (int i = 0; i < M; ++i)
         for (int j = 0; j < N; ++j) {
             int sum = 0;
             for (int k = 0; k < K; ++k)
                 sum += value(i, k) * value(k + 3, 2 * j);
-            wrong += __bfloat162float(c[(size_t)i * N + j]) != __bfloat162float(__float2bfloat16((float)sum));
+            wrong += number(c[(size_t)i * N + j]) != number((RESULT)(float)sum);
         }
     return wrong;
 }
@@ -66,29 +71,128 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 ]
 
 
-@pytest.mark.slow(but=["Split-136x136x520-4"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}")
-def test_a_plan_is_right_on_small_matrices(case: tuple[str, int, int, int, int, int], tmp_path: Path) -> None:
-    ran = run_plan((FOLDER / STEP).read_text(), case, tmp_path)
-    assert ran.exit_code == 0, ran.stderr
+PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+OF_ATTENTION = (
+    "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
+    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
+)
+SCORES = {"CALL": OF_ATTENTION, "RESULT": "float", "BY_ROWS": "0"}
+VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+Sizes = tuple[str, int, int, int, int, int]
 
 
-def run_plan(text: str, case: tuple[str, int, int, int, int, int], tmp_path: Path) -> Ran:
+def run_plan(text: str, case: Sizes, words: dict[str, str], folder: Path) -> Ran:
     """What a plan of a kernel gives on matrices of whole numbers."""
     device = CpuDevice()
-    compiled = device.compile(text + MAIN.replace("PLAN", case[0]), ["-O2"], "plan", tmp_path)
+    flags = ["-O2", f"-DPLAN={case[0]}", *(f"-D{name}={value}" for name, value in words.items())]
+    compiled = device.compile(text + MAIN, flags, "plan", folder)
     assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], tmp_path / "plan")
+    linked = device.link([compiled.object], folder / "plan")
     assert linked.object is not None, linked.log
     return device.execute([str(linked.object), *map(str, case[1:])], 120)
 
 
+def named(case: Sizes) -> str:
+    return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
+
+
+@pytest.mark.slow(but=["Split-136x136x520-4"])
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Square-264x264x456-1-scores"])
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [*((CASES[i], SCORES) for i in (0, 2, 3, 5)), (CASES[4], VALUES)],
+    ids=lambda given: named(given) if isinstance(given, tuple) else "scores" if given is SCORES else "values",
+)
+def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
+    """Keys lie as they are read, values with rows and columns exchanged."""
+    ran = run_plan((PLAYBOOK / "softmax_attention" / STEP).read_text(), case, words, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
 def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> None:
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
-    text, masks = (FOLDER / STEP).read_text(), "(address & 0x3ffff)"
+    text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), PRODUCT, tmp_path)
     assert ran.exit_code != 0
+
+
+IN_PARTS = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+int main(int, char** words) {
+    int M = std::atoi(words[1]), N = std::atoi(words[2]), K = std::atoi(words[3]);
+    unsigned state = 1;
+    // Of all sizes, some beyond what fp16 has.
+    auto next = [&] {
+        state = state * 1664525u + 1013904223u;
+        float unit = (float)(state >> 8) / 8388608.0f - 1.0f;
+        return state % 97 == 0 ? unit * 1e15f : state % 89 == 0 ? unit * 1e-15f : unit;
+    };
+    std::vector<float> a((size_t)M * K), b((size_t)K * N), c((size_t)M * N, NAN);
+    for (float& x : a)
+        x = next();
+    for (float& x : b)
+        x = next();
+    float *A, *B, *C;
+    cudaMalloc(&A, a.size() * 4);
+    cudaMalloc(&B, b.size() * 4);
+    cudaMalloc(&C, c.size() * 4);
+    cudaMemcpy(A, a.data(), a.size() * 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(B, b.data(), b.size() * 4, cudaMemcpyHostToDevice);
+    cudaMemcpy(C, c.data(), c.size() * 4, cudaMemcpyHostToDevice);
+    if (!multiply_parts<Square>(A, B, C, M, N, K, 132) || cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(c.data(), C, c.size() * 4, cudaMemcpyDeviceToHost);
+    double worst = 0, worst_of_fp32 = 0;
+    for (int i = 0; i < M; ++i)
+        for (int j = 0; j < N; ++j) {
+            double sum = 0, scale = 0;
+            float single = 0;
+            for (int k = 0; k < K; ++k) {
+                double term = (double)a[(size_t)i * K + k] * b[(size_t)k * N + j];
+                sum += term;
+                scale += std::fabs(term);
+                single = std::fmaf(a[(size_t)i * K + k], b[(size_t)k * N + j], single);
+            }
+            double error = std::fabs(c[(size_t)i * N + j] - sum) / scale;
+            worst = error <= worst ? worst : error;
+            worst_of_fp32 = std::fmax(worst_of_fp32, std::fabs(single - sum) / scale);
+        }
+    std::fprintf(stderr, "worst error %g of the sum of the terms' sizes; of an fp32 loop %g\\n", worst, worst_of_fp32);
+    return !(worst < 2 * worst_of_fp32);
+}
+"""
+
+
+@pytest.mark.slow(but=["300-264-72"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(300, 264, 72), (129, 131, 33), (520, 136, 100)],
+    ids=lambda sizes: "-".join(map(str, sizes)),
+)
+def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    """Numbers of sizes from 1e-15 to 1e15 meet; parts of the matrices, one after the other, are small here."""
+    text = (PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu").read_text()
+    rooms = "kRoomA = 1 << 23, kRoomB = 1 << 24"
+    assert rooms in text
+    device = CpuDevice()
+    made = device.compile(
+        text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15") + IN_PARTS, ["-O2"], "parts", tmp_path
+    )
+    assert made.object is not None, made.log
+    linked = device.link([made.object], tmp_path / "parts")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    assert ran.exit_code == 0, ran.stderr
 
 
 ATTENTION = """

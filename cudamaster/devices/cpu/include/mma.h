@@ -216,16 +216,16 @@ CUDAMASTER_CPU_UNSEEN void multiply(CudamasterCpuExchange* all) {
         parts[lane] = reinterpret_cast<Part*>(all->values[lane]);
     double a[m][k], b[k][n];
     for (int i = 0; i < m * k; ++i) {
-        double value = number(parts[owner(i)]->a->x[i / 32]);
+        double value = details::number(parts[owner(i)]->a->x[i / 32]);
         a[i / k][i % k] = is_tf32 ? truncate_tf32(static_cast<float>(value)) : value;
     }
     for (int i = 0; i < k * n; ++i) {
-        double value = number(parts[owner(i)]->b->x[i / 32]);
+        double value = details::number(parts[owner(i)]->b->x[i / 32]);
         b[i / n][i % n] = is_tf32 ? truncate_tf32(static_cast<float>(value)) : value;
     }
     double sums[m][n];
     for (int i = 0; i < m * n; ++i)
-        sums[i / n][i % n] = number(parts[owner(i)]->c->x[i / 32]);
+        sums[i / n][i % n] = details::number(parts[owner(i)]->c->x[i / 32]);
     constexpr int kind = kind_of<typename A::element_type>();
     CudamasterCpuProduct product{m, n, k, kind_of<typename D::element_type>(), kind, kind};
     cudamaster_cpu_product(&product, *sums, *a, *b);
