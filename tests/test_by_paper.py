@@ -126,6 +126,7 @@ def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
         assert "The cpu device measures no times of its own" in done.output
 
 
+@pytest.mark.slow
 def test_calls_come_one_behind_the_other(tmp_path: Path) -> None:
     """Three warm-up calls, the timed ones, and one whose outputs are compared, all on the same inputs."""
     builder = Builder(small_card("dot_product"), Precision.FP32, CpuDevice())

@@ -66,6 +66,7 @@ def test_a_short_evaluation_says_nothing() -> None:
     assert lines == []
 
 
+@pytest.mark.slow
 def test_lines_tell_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part of it, on the cases of the task."""
     monkeypatch.setattr(cases, "EVERY_S", 0.02)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from plain_device import PlainCpuDevice
 
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices.cpu import CpuDevice
@@ -145,7 +146,7 @@ def test_row_width(length: str, width: str | None) -> None:
 
 def evaluated(task: str, precision: Precision, old: str, new: str) -> Verdict:
     """The verification cases of a baseline with a change."""
-    bench = Workbench(cards.load(task), precision, CpuDevice(), seed=5)
+    bench = Workbench(cards.load(task), precision, PlainCpuDevice(), seed=5)
     code = bench.baseline.code
     assert old in code
     return bench.evaluate(Candidate(task, precision, code.replace(old, new), bench.baseline.command), check_only=True)
@@ -195,7 +196,7 @@ def test_one_element_of_a_million_that_is_off_by_a_percent() -> None:
 
 def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> None:
     """With four elements sampled of 65536 that lie 35 orders of magnitude apart, the reference has the last word."""
-    bench = Workbench(cards.load("softmax"), Precision.FP32, CpuDevice())
+    bench = Workbench(cards.load("softmax"), Precision.FP32, PlainCpuDevice())
     code = bench.baseline.code.replace(
         "expf(x[j] - largest) / sum;", "exp2f((x[j] - largest) * 1.4426950408889634f) / sum;"
     )
@@ -219,9 +220,10 @@ def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> 
         assert subprocess.run(command, check=False).returncode == 0, report.read_text()
 
 
+@pytest.mark.slow
 def test_one_element_within_twice_the_bound_is_seen_where_the_reference_takes_a_sample(tmp_path: Path) -> None:
     """Two kernels may be apart by that much; the reference, asked about the furthest, says which of them is wrong."""
-    bench = Workbench(cards.load("matrix_scalar_mul"), Precision.FP32, CpuDevice())
+    bench = Workbench(cards.load("matrix_scalar_mul"), Precision.FP32, PlainCpuDevice())
     assert "scalar * A[i]" in bench.baseline.code
     for ulps, code in ((0.0, 0), (6.0, 1)):  # of fp32 at the element; the bound is four
         text = bench.baseline.code.replace(
@@ -249,7 +251,7 @@ def test_one_element_within_twice_the_bound_is_seen_where_the_reference_takes_a_
 @pytest.mark.slow
 def test_a_wrong_kernel_on_the_command_line(tmp_path: Path) -> None:
     """What is printed names the elements, what was expected, got and allowed; the JSON has it all for every case."""
-    bench = Workbench(cards.load("spmv_csr"), Precision.FP32, CpuDevice())
+    bench = Workbench(cards.load("spmv_csr"), Precision.FP32, PlainCpuDevice())
     code = re.sub(r"y\[row\] = sum;", "y[row] = row == 5 ? sum + 0.25f : sum;", bench.baseline.code)
     assert code != bench.baseline.code
     file = tmp_path / "wrong.cu"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from plain_device import PlainCpuDevice
 from small_cards import small_card
 
 from cudamaster.cli import main
@@ -70,7 +71,7 @@ def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> No
 def test_a_file_asks_its_library_for_the_task(file: comparison.VendorFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layouts, leading dimensions, types and orders: the loops behind the interface make what the reference makes."""
     monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
-    bench = Workbench(file.card, file.precision, CpuDevice())
+    bench = Workbench(file.card, file.precision, PlainCpuDevice())
     # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
     text = re.sub(r"#include <cu(?:blas_v2|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text)
     worker = bench.vendor_worker(text, comparison.headers(), [], [])
@@ -160,7 +161,7 @@ def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None
 
 def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
-    card, device = small_card("dot_product"), CpuDevice()
+    card, device = small_card("dot_product"), PlainCpuDevice()
     bench = Workbench(card, Precision.FP32, device, modelled=False)
     (file,) = comparison.files([card], [Precision.FP32], folder_with(LOOP, tmp_path))
     record = comparison.measure(comparison.prepare(file, bench, device), bench, bench.baseline)

@@ -6,9 +6,9 @@ tests/test_evaluation.py holds cheats and broken code; here the kernels are hone
 import re
 
 import pytest
+from plain_device import PlainCpuDevice
 
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
@@ -51,7 +51,7 @@ extern "C" void monte_carlo_int_bf16_optimized(const __nv_bfloat16* y_samples, _
 
 def status(task: str, precision: Precision, code: str) -> tuple[Status, str]:
     """What becomes of a candidate on the verification cases."""
-    bench = Workbench(cards.load(task), precision, CpuDevice(), modelled=False)
+    bench = Workbench(cards.load(task), precision, PlainCpuDevice(), modelled=False)
     verdict = bench.evaluate(Candidate(task, precision, code, bench.baseline.command), check_only=True)
     return verdict.status, verdict.log or verdict.detail
 
@@ -60,27 +60,27 @@ def status(task: str, precision: Precision, code: str) -> tuple[Status, str]:
 @pytest.mark.parametrize("idea", REPLACED)
 def test_a_wrong_kernel_is_refused(idea: str) -> None:
     task, precision, old, new = REPLACED[idea]
-    code = Workbench(cards.load(task), precision, CpuDevice()).baseline.code
+    code = Workbench(cards.load(task), precision, PlainCpuDevice()).baseline.code
     assert old in code
     assert status(task, precision, code.replace(old, new))[0] is Status.WRONG
 
 
-@pytest.mark.slow(but=["1.1754944e-38f-correct"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "expected"), [("1.1754944e-38f", Status.CORRECT), ("1e-33f", Status.WRONG)])
 def test_only_results_below_the_smallest_normal_number_may_be_zero(least: str, expected: Status) -> None:
     """Which is what nvcc's --use_fast_math makes of them."""
-    code = Workbench(cards.load("swiglu"), Precision.FP32, CpuDevice()).baseline.code
+    code = Workbench(cards.load("swiglu"), Precision.FP32, PlainCpuDevice()).baseline.code
     flushed = f"if (fabsf(output[i]) < {least})\n            output[i] = 0.0f;"
     code = code.replace("* value_input[i];", f"* value_input[i];\n        {flushed}")
     assert "fabsf" in code
     assert status("swiglu", Precision.FP32, code)[0] is expected
 
 
-@pytest.mark.slow(but=["spmm_csr"])
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["matrix_mul", "spmm_csr", "conv_2d", "high_order_contraction"])
 def test_sums_in_bf16_are_refused(task: str) -> None:
     """Every addition rounded to bf16."""
-    code = Workbench(cards.load(task), Precision.BF16, CpuDevice()).baseline.code
+    code = Workbench(cards.load(task), Precision.BF16, PlainCpuDevice()).baseline.code
     code, changed = re.subn(
         r"sum \+= ([^;]*);", r"sum = __bfloat162float(__float2bfloat16(sum + \1));", code, flags=re.DOTALL
     )
@@ -93,9 +93,9 @@ def test_sampling_is_refused_even_where_the_result_has_eight_bits() -> None:
     assert status("monte_carlo_int", Precision.BF16, SAMPLING)[0] is Status.WRONG
 
 
-@pytest.mark.slow(but=["softmax-fp32"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "precision"), [("softmax", Precision.FP32), ("monte_carlo_int", Precision.BF16)])
 def test_the_baseline_itself_is_right(task: str, precision: Precision) -> None:
     """The refusals above are not for the way in which their candidates are made."""
-    bench = Workbench(cards.load(task), precision, CpuDevice(), modelled=False)
+    bench = Workbench(cards.load(task), precision, PlainCpuDevice(), modelled=False)
     assert status(task, precision, bench.baseline.code)[0] is Status.CORRECT

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from made_once import made_once
 
 from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
@@ -44,18 +44,18 @@ class Program:
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
     """Builds a file of kernels/ once per session, plain or with the sanitizer."""
-    made: dict[tuple[str, bool], Program] = {}
 
+    @cache
     def make(name: str, *, debug: bool = False) -> Program:
-        if (name, debug) not in made:
-            device, folder = CpuDevice(), tmp_path_factory.mktemp(name)
-            source = (KERNELS / f"{name}.cu").read_text()
+        def build(folder: Path) -> None:
+            device, source = CpuDevice(), (KERNELS / f"{name}.cu").read_text()
             compiled = device.compile(source, ["-O2"], name, folder, debug=debug)
             assert compiled.object is not None, compiled.log
             linked = device.link([compiled.object], folder / name, debug=debug)
             assert linked.object is not None, linked.log
-            made[name, debug] = Program(linked.object, folder)
-        return made[name, debug]
+
+        folder = made_once(tmp_path_factory, f"{name}{'-debug' if debug else ''}", build)
+        return Program(folder / name, folder)
 
     return make
 
@@ -63,18 +63,18 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
 @pytest.fixture(scope="session")
 def build_checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
     """Builds a file of kernels/ once per session, under the checker."""
-    made: dict[str, Program] = {}
 
+    @cache
     def make(name: str) -> Program:
-        if name not in made:
-            device, folder = CpuDevice(), tmp_path_factory.mktemp(name)
-            source = (KERNELS / f"{name}.cu").read_text()
+        def build(folder: Path) -> None:
+            device, source = CpuDevice(), (KERNELS / f"{name}.cu").read_text()
             compiled = device.compile_observed(source, ["-O2"], "candidate", folder, "check")
             assert compiled.object is not None, compiled.log
             linked = device.link_observed([compiled.object], folder / name, "check")
             assert linked.object is not None, linked.log
-            made[name] = Program(linked.object, folder)
-        return made[name]
+
+        folder = made_once(tmp_path_factory, f"{name}-checked", build)
+        return Program(folder / name, folder)
 
     return make
 
@@ -82,20 +82,11 @@ def build_checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 @pytest.fixture(scope="session")
 def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the programs of benchmarks/ptx_results.py write on the CPU device: cases.out and others."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # one for all processes of this session
-    folder /= "ptx"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
-            _run_ptx_programs(CpuDevice(), folder)
-            (folder / "done").touch()
-    return folder
+    return made_once(tmp_path_factory, "ptx-words", _run_ptx_programs)
 
 
-def _run_ptx_programs(device: CpuDevice, folder: Path) -> None:
+def _run_ptx_programs(folder: Path) -> None:
+    device = CpuDevice()
     ptx_results.write_data(folder)
     for name, program in ptx_results.PROGRAMS.items():
         compiled = device.compile(program(), ["-O1"], name, folder)

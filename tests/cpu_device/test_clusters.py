@@ -29,6 +29,7 @@ def test_known_answers(build, check, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_known_answers_under_the_sanitizer(build, check):
     """The same where each shared variable is an allocation of its own, in each block."""
@@ -111,6 +112,7 @@ def test_cluster_dims_need_the_body():
     assert rewrite(text).count("\n") == text.count("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_program_is_cuda(tmp_path):
     """nvcc and ptxas take the same program."""

@@ -14,6 +14,7 @@ KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["captured", "by-hand", "refused", "gone", "dependent", "occupancy"]
 
 
+@pytest.mark.slow(but=[f"plain-{check}" for check in CHECKS])
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
 def test_known_answers(build, check, debug):
@@ -34,6 +35,7 @@ def test_what_is_not_there_is_unsupported(tmp_path):
     assert "cudaGraphAddHostNode" in compiled.unsupported
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_program_is_cuda(tmp_path):
     """nvcc takes the same program, which its device part alone would not show."""

@@ -13,7 +13,7 @@ def test_known_answers(build, check, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["warps"])
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_known_answers_under_the_sanitizer(build, check):
     """The debug build gives the same answers, and AddressSanitizer has nothing to say about the executor."""

@@ -15,6 +15,7 @@ from cudamaster.faults.cpu_checker import reports
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["memory", "atomics", "warps", "tiles", "barriers", "copies", "exits", "cluster"]
+STREAMS = ["stream", "polling", "turns", "halves", "state", "arrivals-of-copies", "issuer-fences", "incomplete"]
 TAGS = toolchain.INCLUDE / "cudamaster_cpu" / "ptx" / "tags.def"
 
 
@@ -26,6 +27,7 @@ def test_known_answers(build, check, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
+@pytest.mark.slow(but=["memory"])
 @pytest.mark.parametrize("check", CHECKS)
 def test_known_answers_under_the_sanitizer(build, check):
     """The same where each shared variable is an allocation of its own."""
@@ -86,13 +88,17 @@ def test_streams_in_bulk(build, name, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.parametrize(
-    "name", ["stream", "polling", "turns", "halves", "state", "arrivals-of-copies", "issuer-fences", "incomplete"]
-)
-def test_honest_streams_raise_nothing(build, build_checked, name):
-    """Neither the sanitizer nor the checker has anything to say of them."""
-    assert build("ptx_bulk", debug=True).run(name).exit_code == 0
+@pytest.mark.parametrize("name", STREAMS)
+def test_honest_streams_raise_nothing(build_checked, name):
+    """The checker has nothing to say of them."""
     assert build_checked("ptx_bulk").found(name) == (set(), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STREAMS)
+def test_honest_streams_under_the_sanitizer(build, name):
+    """Neither has the sanitizer."""
+    assert build("ptx_bulk", debug=True).run(name).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -138,13 +144,11 @@ def test_reading_without_the_wait_of_a_cluster_is_a_race(build_checked):
     assert "race" in build_checked("ptx").found("cluster-mistake-2")[0]
 
 
-def test_a_missing_fence_is_told_with_both_lines(tmp_path):
+def test_a_missing_fence_is_told_with_both_lines(build_checked):
     """The write that is not fenced, and the copy that reads it."""
-    code = (KERNELS / "ptx_bulk.cu").read_text()
-    compiled = CpuDevice().compile_observed(code, ["-O2"], "candidate", tmp_path, "check")
-    linked = CpuDevice().link_observed([compiled.object], tmp_path / "worker", "check")
-    ran = CpuDevice().execute([str(linked.object), "no-fence"], 60)
-    told = [one for report in reports(ran.stderr, linked.object, code) for one in report.findings]
+    code, checked = (KERNELS / "ptx_bulk.cu").read_text(), build_checked("ptx_bulk")
+    _, said = checked.found("no-fence")
+    told = [one for report in reports(said, checked.executable, code) for one in report.findings]
     assert len(told) == 1
     assert told[0].what.startswith("Asynchronous read of the shared variable result without fence.proxy.async since")
     lines = code.splitlines()
@@ -233,6 +237,7 @@ def test_every_modifier_has_its_tag():
     assert set(names_of_tags()) <= named
 
 
+@pytest.mark.slow(but=["ptx"])
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", ["ptx", "ptx_waits", "ptx_bulk"])
 def test_the_programs_are_ptx(tmp_path, name):

@@ -103,6 +103,7 @@ def test_the_checker_takes_it_for_atomics(tmp_path):
     assert {one["kind"] for one in told} == {"unfenced"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_program_is_ptx(tmp_path):
     """nvcc and ptxas take it."""

@@ -170,6 +170,7 @@ def test_boxes_are_stored(build, tmp_path, name):
     assert (made == expected).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["2d-corner", "5d", "2d-edge-128", "3d-u8-32"])
 def test_boxes_under_the_sanitizer(build, tmp_path, name):
     """No byte beside the tensor or the tile is touched."""
@@ -292,6 +293,7 @@ def test_products_of_tiles_in_a_ring(build, build_checked, name, reversed_thread
     assert build_checked("ptx_ring").found(name) == (set(), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ring", "shared"])
 def test_products_of_tiles_under_the_sanitizer(build, name):
     """The result is a variable of its own there, and still at a multiple of 128."""
@@ -345,6 +347,7 @@ def test_a_ring_with_another_swizzle_gives_another_result(build):
     assert build("ptx_ring").run("unswizzled").exit_code == 3
 
 
+@pytest.mark.slow
 def test_boxes_by_the_functions_of_cpp(build, build_checked):
     """cuda::ptx and what came before it: the same copies."""
     for debug in (False, True):
@@ -353,6 +356,7 @@ def test_boxes_by_the_functions_of_cpp(build, build_checked):
     assert build_checked("cxx_tensor").found() == (set(), "")
 
 
+@pytest.mark.slow
 def test_the_program_for_a_gpu_finds_nothing_wrong_here(tmp_path):
     """Eight hundred boxes at random places, operations and rules, as benchmarks/ptx_tensor.cu tries them anywhere."""
     device = CpuDevice()
@@ -365,6 +369,7 @@ def test_the_program_for_a_gpu_finds_nothing_wrong_here(tmp_path):
     assert "800 boxes, 0 wrong" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize(
     "path", [*(KERNELS / f"{name}.cu" for name in PROGRAMS), BENCHMARK], ids=lambda path: path.stem

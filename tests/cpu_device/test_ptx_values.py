@@ -44,6 +44,7 @@ def test_results_are_the_manuals(results, group):
             assert agrees(wanted, got, width), f"{case}: {[hex(bits) for bits in operands]} gave {got:#x}, not {wanted}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_cases_are_ptx(tmp_path):
     """ptxas takes every case."""

@@ -16,6 +16,17 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import ptx_warpgroups
 from ptx_warpgroups import COLUMNS, ROWS, STEPS, Case
 
+ENDS = [
+    ("product", 0, ""),
+    ("no-wait", 9, "ends before its wgmma is done"),
+    ("no-commit", 9, "ends before its wgmma is done"),
+    ("overwritten", 3, ""),
+    ("no-fence", 9, "wgmma.mma_async before any wgmma.fence"),
+    ("changed", 9, "accumulators that were changed behind a product and without wgmma.fence since"),
+    ("changed-too-early", 9, "accumulators that were changed before their wgmma was waited for"),
+    ("fenced-again", 0, ""),
+]
+
 
 @pytest.fixture(scope="module")
 def results(ptx_words) -> dict[Case, np.ndarray]:
@@ -70,19 +81,8 @@ def test_product(results, case):
     assert (accumulators(results[case], case.d) == wanted).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "exit_code", "words"),
-    [
-        ("product", 0, ""),
-        ("no-wait", 9, "ends before its wgmma is done"),
-        ("no-commit", 9, "ends before its wgmma is done"),
-        ("overwritten", 3, ""),
-        ("no-fence", 9, "wgmma.mma_async before any wgmma.fence"),
-        ("changed", 9, "accumulators that were changed behind a product and without wgmma.fence since"),
-        ("changed-too-early", 9, "accumulators that were changed before their wgmma was waited for"),
-        ("fenced-again", 0, ""),
-    ],
-)
+@pytest.mark.slow(but=[f"plain-{name}-{exit_code}-{words}" for name, exit_code, words in ENDS])
+@pytest.mark.parametrize(("name", "exit_code", "words"), ENDS)
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
 def test_products_are_late(build, name, exit_code, words, debug):
     """They take place at their wait: factors are read then, and accumulators written."""

@@ -91,6 +91,7 @@ def test_each_rule_is_checked(build, words):
     assert build("tensor_maps").run(*words.split()).exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_the_program_is_cuda(tmp_path):
     """nvcc takes it with the driver's own header."""

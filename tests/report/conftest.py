@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from made_once import made_once
 from made_up import CPU, authority, report, result
 from parsed_pages import Parsed, full_report, hostile
 
@@ -16,9 +17,8 @@ from cudamaster.report.data import Missing, Problem
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a hundred tasks."""
-    path = tmp_path_factory.mktemp("whole") / "report.html"
-    page.write(full_report(), path)
-    return path
+    folder = made_once(tmp_path_factory, "whole", lambda folder: page.write(full_report(), folder / "report.html"))
+    return folder / "report.html"
 
 
 @pytest.fixture(scope="session")

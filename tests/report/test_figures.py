@@ -258,6 +258,7 @@ def test_no_results_are_no_figures(tmp_path: Path) -> None:
     assert (tmp_path / "new").is_dir()
 
 
+@pytest.mark.slow
 def test_scores_that_are_no_numbers_do_no_harm(tmp_path: Path) -> None:
     wrong = [replace(one, score=score) for one, score in zip(scored(1.0, 2.0), (math.inf, math.nan), strict=True)]
     assert figures.draw(report([*wrong, *scored(None, None, 3.0)]), tmp_path)

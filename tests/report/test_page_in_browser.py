@@ -162,6 +162,7 @@ def test_hostile_texts_do_nothing_in_a_browser(chromium: browser.Browser, attack
     assert tab.ask("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.slow
 @needs_browser
 def test_settings_can_be_told_apart(chromium: browser.Browser, tmp_path: Path) -> None:
     """Two models and two configurations: each task once in each, to be chosen by name."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_device import PlainCpuDevice
 from search_stand_ins import (
     COMMAND,
     ChatServer,
@@ -39,7 +40,6 @@ from small_cards import small_card
 
 from cudamaster.core.errors import BudgetSpent, ModelError, UsageError
 from cudamaster.core.values import Precision, Role, Status
-from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.models import choose
 from cudamaster.models.in_time import OutOfTime, in_time
 from cudamaster.models.litellm_model import LiteLLMModel
@@ -86,7 +86,7 @@ def answer(role: Role, messages: list[dict[str, str]]) -> tuple[int, str]:
 @pytest.fixture
 def workbench() -> Workbench:
     """The real one, on the CPU device, with a single small timed case."""
-    return Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), modelled=False)
+    return Workbench(small_card("dot_product"), Precision.FP32, PlainCpuDevice(), modelled=False)
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,7 @@ def test_the_whole_way_with_a_model_that_needs_three_debug_tries(tmp_path: Path,
     assert not [path for path in run.rglob("*") if path.is_file() and SECRET in path.read_text()]
 
 
+@pytest.mark.slow
 def test_the_server_refuses_a_debug_prompt_without_the_log(tmp_path: Path, workbench: Workbench) -> None:
     """Holds the test above to its word: with the compiler's log cut out, the run fails."""
 

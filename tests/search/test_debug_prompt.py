@@ -6,6 +6,7 @@ import re
 
 import pytest
 from asked_prompts import asked
+from plain_device import PlainCpuDevice
 from recorded_runs import COMMAND, ROOT
 from search_stand_ins import dot_product
 
@@ -91,16 +92,16 @@ def test_named_lines_are_quoted_once() -> None:
     assert len(named_lines(many, "\n".join("abcdefghij" * 10))) == 12
 
 
-def judged(statement: str) -> tuple[str, Verdict]:
+def judged(statement: str, device: CpuDevice) -> tuple[str, Verdict]:
     """A kernel for dot_product with that loop body, and what the CPU device says of it at small sizes."""
     text = dot_product(statement)
-    bench = Workbench(cards.load("dot_product"), Precision.FP32, CpuDevice(), seed=5)
+    bench = Workbench(cards.load("dot_product"), Precision.FP32, device, seed=5)
     candidate = Candidate("dot_product", Precision.FP32, text, CpuDevice.default_command)
     return text, bench.evaluate(candidate, check_only=True)
 
 
 def test_debug_sees_the_mismatch_with_its_pattern() -> None:
-    text, told = judged("if (i % 7 != 6) " + SUM)
+    text, told = judged("if (i % 7 != 6) " + SUM, PlainCpuDevice())
     part = debug(text, told)
     assert "Status: wrong. out: 1 of 1 elements wrong, the only element" in part
     assert re.search(r"\d+ of \d+ cases failed\.\nThey are those where N >= 7", part)
@@ -110,7 +111,7 @@ def test_debug_sees_the_mismatch_with_its_pattern() -> None:
 
 
 def test_debug_sees_the_fault_with_its_line() -> None:
-    text, told = judged(SUM.replace("X[i]", "X[i + 64]"))
+    text, told = judged(SUM.replace("X[i]", "X[i + 64]"), CpuDevice())
     part = debug(text, told)
     assert "heap-buffer-overflow" in part
     assert re.search(r"^ +\d+ \| +total \+= \(double\)X\[i \+ 64\]", part, re.MULTILINE)
@@ -118,7 +119,7 @@ def test_debug_sees_the_fault_with_its_line() -> None:
 
 
 def test_debug_sees_the_refusal_with_its_line() -> None:
-    text, told = judged(SUM)
+    text, told = judged(SUM, PlainCpuDevice())
     assert told.correct
     text = text.replace('extern "C"', 'static int calls = 0;\nextern "C"').replace(
         "    cudaDevice", "    ++calls;\n    cudaDevice"

@@ -179,6 +179,7 @@ def test_killed_at_every_request(tmp_path: Path, runner: Runner, unkilled: str) 
     assert len(server.asked) == EXPECTED_REQUESTS + kills
 
 
+@pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_while_files_appear(tmp_path: Path, runner: Runner, unkilled: str, seed: int) -> None:
     """SIGKILL as soon as there are some more files than before, or a random moment later."""

@@ -350,6 +350,7 @@ def cli(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_records_replays_and_resumes(tmp_path: Path) -> None:
     """Real tasks on the CPU device; the replay has no compiler. A suite that is done is not done again."""
     record, again = tmp_path / "record", tmp_path / "again"
