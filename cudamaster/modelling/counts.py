@@ -37,6 +37,7 @@ class Traffic(_Counted):
     block before it on its SM left there.
     `lines` are those of 128 bytes that requests of all kinds touch, each request by itself; `wavefronts` those in which
     L1 serves them: as many as the busiest of its banks has words, and one for four lines.
+    `bulk_...` are sectors that the copy engine moves past L1: of copies to several blocks of a cluster each once.
     """
 
     buffer: _Whole
@@ -50,11 +51,22 @@ class Traffic(_Counted):
     atomic_sectors: _Count = 0
     lines: _Count = 0
     wavefronts: _Count = 0
+    bulk_read_sectors: _Count = 0
+    bulk_written_sectors: _Count = 0
+    bulk_reduced_sectors: _Count = 0
     footprints: tuple[Footprint, ...] = ()
 
 
+# What all banks of shared memory give or take at once.
+_WAVEFRONT_BYTES = 128
+
+
 class Shared(_Counted):
-    """Shared memory: requests, and the wavefronts that they take: one each without bank conflicts."""
+    """Shared memory: requests, and the wavefronts that they take: one each without bank conflicts.
+
+    Beside these, without a request: `bulk_bytes` that the copy engine writes and reads there, `factor_bytes` that
+    products of warpgroups read.
+    """
 
     load_requests: _Count = 0
     load_wavefronts: _Count = 0
@@ -62,11 +74,29 @@ class Shared(_Counted):
     store_wavefronts: _Count = 0
     atomic_requests: _Count = 0
     atomic_wavefronts: _Count = 0
+    bulk_bytes: _Count = 0
+    factor_bytes: _Count = 0
 
     @property
     def wavefronts(self) -> float:
-        """Those of all requests."""
-        return self.load_wavefronts + self.store_wavefronts + self.atomic_wavefronts
+        """Those of all requests, and of the bytes beside them."""
+        beside = (self.bulk_bytes + self.factor_bytes) / _WAVEFRONT_BYTES
+        return self.load_wavefronts + self.store_wavefronts + self.atomic_wavefronts + beside
+
+
+class Products(_Counted):
+    """Operations of products of warpgroups (wgmma) by the type of their factors, where `f16` is bf16 too, `f8` both
+    kinds of 8 bits, and `integer` of 8 bits. A multiplication and an addition are two."""
+
+    f16: _Count = 0
+    tf32: _Count = 0
+    f8: _Count = 0
+    integer: _Count = 0
+
+    @property
+    def as_f16(self) -> float:
+        """How many operations of 16 bits take as long: factors of an instruction have 32 bytes of k in all types."""
+        return self.f16 + 2 * self.tf32 + (self.f8 + self.integer) / 2
 
 
 class Instructions(_Counted):
@@ -112,7 +142,8 @@ class Contention(_Counted):
 class Launch(_Counted):
     """One kernel launch, or `count` of them in a row that do the same.
 
-    Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp.
+    Registers and static shared memory are None where no compiler for the GPU was asked. `barriers` are per warp: all
+    waits for other threads, also at mbarriers and for other blocks of the `cluster`.
     `requests_of_warp` and `instructions_of_warp` show how uneven the work is.
     """
 
@@ -121,6 +152,7 @@ class Launch(_Counted):
     count: _Positive = 1
     grid: _Three
     block: _Three
+    cluster: _Three = (1, 1, 1)  # blocks
     dynamic_shared_bytes: _Whole
     static_shared_bytes: _Whole | None = None
     registers: _Whole | None = None
@@ -129,12 +161,15 @@ class Launch(_Counted):
     instructions: Instructions
     traffic: tuple[Traffic, ...] = ()
     shared: Shared = Shared()
+    products: Products = Products()
     local_requests: _Count = 0  # to a thread's own arrays with indices that are no constants
     contention: Contention = Contention()
     barriers: Spread
+    # Arrivals and waits of a warp at mbarriers with the scope of the cluster: each is a fence of all memory.
+    cluster_fences: Spread = Spread(mean=0, largest=0)
     requests_of_warp: Spread  # to global memory
     # Global loads of a warp that come one after another because each waits for the one before, and those of them that
-    # ask for something which the warp has not had lately.
+    # ask for something which the warp has not had lately. Copies in bulk that it waits for are such loads.
     waits_of_warp: Spread
     cold_waits_of_warp: Spread
     instructions_of_warp: Spread

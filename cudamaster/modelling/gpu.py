@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,8 @@ class Figures:
     """The figures of a GPU, in the units of their names; rates are of one SM and clock unless they say otherwise.
 
     Lanes are threads that a unit takes at once. `matrix_operations` are those of tensor instructions by mma.sync, a
-    multiplication and an addition being two. `l1_bytes` are those that L1 and shared memory divide among them.
+    multiplication and an addition being two; `warpgroup_operations` those by wgmma of factors of 16 bits, None where a
+    GPU has no wgmma, or nobody has given a figure. `l1_bytes` are those that L1 and shared memory divide among them.
     `atomic_sectors_per_clock` is what all of L2 does on different sectors, `same_address_per_clock` on one address.
 
     Of a call: `empty_call_us` is one that launches an empty kernel, by the host's clock with the wait for its end,
@@ -75,6 +76,7 @@ class Figures:
     synchronise_us: float
     host_bytes_per_s: float
     host_instructions_per_us: float
+    warpgroup_operations: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,9 @@ class _Figure(_Strict):
     source: Source
 
 
-_FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **{each.name: (_Figure, ...) for each in fields(Figures)})  # type: ignore[call-overload]
+_NEEDED = {each.name: (_Figure, ...) for each in fields(Figures) if each.default is MISSING}
+_OTHERS = {each.name: (_Figure | None, None) for each in fields(Figures) if each.default is not MISSING}
+_FIGURES: Any = create_model("_FIGURES", __base__=_Strict, **_NEEDED, **_OTHERS)  # type: ignore[call-overload]
 
 
 # What can only be whole.
@@ -171,7 +175,9 @@ def load(wanted: str = DEFAULT) -> Gpu:
     if (part := next((name for name in _COUNTS if getattr(read.figures, name).value % 1), None)) is not None:
         raise UsageError(f"The GPU's figures {path} are wrong at figures.{part}.value: it is no whole number.", fix)
     major, minor = re.findall(r"\d+", read.compute_capability)
-    given: dict[str, _Figure] = {name: getattr(read.figures, name) for name in type(read.figures).model_fields}
+    given: dict[str, _Figure] = {
+        name: figure for name in type(read.figures).model_fields if (figure := getattr(read.figures, name)) is not None
+    }
     return Gpu(
         key=path.stem,
         name=read.name,

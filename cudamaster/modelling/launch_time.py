@@ -29,6 +29,7 @@ _SECTORS_OF_A_LINE = 4
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
+_HOPPER = (9, 0)
 
 
 class Part(StrEnum):
@@ -110,14 +111,39 @@ def launch_time(launch: Launch, gpu: Gpu, constants: Constants, l2: L2) -> Launc
 
 
 def refused(launch: Launch, gpu: Gpu) -> str | None:
-    """Why the GPU would not launch this at all, a clause; None where it would, as far as the counts say it."""
-    if _shape(launch, gpu)[0].occupancy.blocks > 0:
-        return None
+    """Why the GPU would not launch this at all, or why nobody knows how long it would take, a clause; else None."""
+    if (lacking := _lacking(launch, gpu) or _unpriced(launch)) is not None:
+        return lacking
+    if (most := _shape(launch, gpu)[0].occupancy.blocks * gpu.limits.sms) > 0:
+        together = math.prod(launch.cluster)
+        return None if together <= most else f"a cluster of {together} blocks, of which an {gpu.name} holds {most}"
     threads, shared = math.prod(launch.block), launch.dynamic_shared_bytes + (launch.static_shared_bytes or 0)
     needs = [f"{threads} threads"]
     needs += [] if launch.registers is None else [f"{threads} x {launch.registers} registers"]
     needs += [f"{shared} bytes of shared memory"] if shared else []
     return f"no SM of an {gpu.name} has room for a block of {plain_name(launch.kernel)}: {', '.join(needs)}"
+
+
+def _lacking(launch: Launch, gpu: Gpu) -> str | None:
+    """Which of a launch's instructions the GPU does not have, a clause; None where it has all of them."""
+    kernel = plain_name(launch.kernel)
+    if gpu.compute_capability < _HOPPER and (launch.shared.bulk_bytes or math.prod(launch.cluster) > 1):
+        return f"{kernel} takes clusters or copies in bulk, which an {gpu.name} does not have"
+    if launch.products.as_f16 and gpu.figures.warpgroup_operations is None:
+        return f"{kernel} multiplies by wgmma, and the figures of an {gpu.name} have no warpgroup_operations"
+    return None
+
+
+def _unpriced(launch: Launch) -> str | None:
+    """What of a launch is counted and has no price, a clause. On an H200 such fences took a microsecond and more a step
+    of a product's ring: of its smaller sizes more than all else together."""
+    most = launch.cluster_fences.largest
+    if not most:
+        return None
+    return (
+        f"{plain_name(launch.kernel)} arrives and waits at mbarriers with the scope of the cluster, {most:.0f} times a"
+        " warp, and the fence of all memory that each of these is has no price"
+    )
 
 
 def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
@@ -142,14 +168,17 @@ def _shape(launch: Launch, gpu: Gpu) -> tuple[_Shape, tuple[str, ...]]:
     warps = math.ceil(asked.threads / WARP)
     # A block that does not fit is priced as if one did; `refused` says so.
     of_sm = max(1, occupancy.blocks)
-    in_flight = min(blocks, of_sm * sms)
+    # Blocks of a cluster are there together.
+    together = math.prod(launch.cluster)
+    room = max(1, of_sm * sms // together) * together
+    in_flight = min(blocks, room)
     resident = min(of_sm, math.ceil(blocks / sms)) * warps
     shape = _Shape(
         blocks=blocks,
         warps_of_block=warps,
         occupancy=occupancy,
         in_flight=in_flight,
-        rounds=math.ceil(blocks / (of_sm * sms)),
+        rounds=math.ceil(blocks / room),
         busiest=math.ceil(blocks / sms) / blocks,
         schedulers=min(gpu.figures.schedulers, resident),
     )
@@ -192,12 +221,13 @@ def _units(launch: Launch, gpu: Gpu, constants: Constants, shape: _Shape) -> dic
         + cycles(mix.integer * scale + _beside(launch, constants), figures.integer_lanes)
     )
     operations = mix.matrix * _MATRIX_OPERATIONS
+    products = launch.products.as_f16 / figures.warpgroup_operations if figures.warpgroup_operations else 0.0
     return {
         Part.ISSUE: _instructions(launch, constants) / shape.schedulers * shape.busiest,
         Part.ARITHMETIC: arithmetic,
         Part.SPECIAL: cycles(mix.special, figures.special_lanes),
         Part.CONVERSION: cycles(mix.conversion * scale, figures.conversion_lanes),
-        Part.MATRIX: operations / (figures.matrix_operations * usable) * shape.busiest,
+        Part.MATRIX: (operations / (figures.matrix_operations * usable) + products / usable) * shape.busiest,
     }
 
 
@@ -221,7 +251,7 @@ def _levels(bytes_moved: Moved, gpu: Gpu) -> dict[Part, float]:
 
 def _atomics(launch: Launch, gpu: Gpu) -> float:
     figures = gpu.figures
-    sectors = sum(each.atomic_sectors for each in launch.traffic)
+    sectors = sum(each.atomic_sectors + each.bulk_reduced_sectors for each in launch.traffic)
     hottest = launch.contention.hottest / max(1.0, launch.contention.same_address)
     return max(sectors / figures.atomic_sectors_per_clock, hottest / figures.same_address_per_clock)
 

@@ -68,14 +68,14 @@ def moved(traffic: Sequence[Traffic], blocks: int, in_flight: int, l2: L2) -> Mo
         cycle = max(1.0, once / wave) if wave > 0 else 1.0
         between = sum(min(sizes[buffer], cycle * touched) for buffer, touched in of_wave.items())
         again = max(0.0, 1.0 - l2.capacity / between) if between > 0 else 0.0
-        asked = each.missed_sectors * SECTOR_BYTES
+        asked = (each.missed_sectors + each.bulk_read_sectors) * SECTOR_BYTES
         read += min(asked, once * missing + max(0.0, waves * wave - once) * again)
         written += _touched(each, blocks, _written)
     for each in traffic:
         l2.touch(each.buffer, sizes[each.buffer])
     return Moved(
-        l2_read=sum(each.missed_sectors for each in traffic) * SECTOR_BYTES,
-        l2_written=sum(each.store_sectors for each in traffic) * SECTOR_BYTES,
+        l2_read=sum(each.missed_sectors + each.bulk_read_sectors for each in traffic) * SECTOR_BYTES,
+        l2_written=sum(each.store_sectors + each.bulk_written_sectors for each in traffic) * SECTOR_BYTES,
         dram_read=read,
         # What L2 can hold need not have been written when the launch is over.
         dram_written=max(0.0, written - l2.capacity),

@@ -14,7 +14,6 @@ from cudamaster.devices.kernel_names import plain_name
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
-from cudamaster.modelling.memory import SECTOR_BYTES
 
 # The units that Nsight Compute counts to the SM, and those that it counts to memory.
 _SM = (Part.ISSUE, Part.ARITHMETIC, Part.SPECIAL, Part.CONVERSION, Part.MATRIX)
@@ -100,7 +99,7 @@ def metrics(launch: Launch, time: LaunchTime, gpu: Gpu) -> Mapping[str, float]:
     cycles = gpu.cycles(elapsed_us)
     resident = min(time.occupancy.blocks, time.blocks / sms) * time.warps_of_block
     loaded = sum(each.load_sectors for each in launch.traffic)
-    missed = time.moved.l2_read / SECTOR_BYTES
+    missed = sum(each.missed_sectors for each in launch.traffic)
     at_l2 = time.moved.l2_read + time.moved.l2_written
     found = {
         "sm__throughput.avg.pct_of_peak_sustained_elapsed": share(busiest * even),

@@ -89,7 +89,8 @@ def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -
 
 
 def refused(counts: CallCounts, gpu: Gpu) -> str | None:
-    """Why a call cannot be made on a GPU, a clause: one of its kernels does not fit. None where it can."""
+    """Why a call cannot be made on a GPU, or has no time, a clause: one of its kernels does not fit, or does what has
+    no price. None where it can."""
     launches = (event for event in counts.events if isinstance(event, Launch))
     return next((why for each in launches if (why := launch_time.refused(each, gpu)) is not None), None)
 

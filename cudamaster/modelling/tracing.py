@@ -30,6 +30,7 @@ from cudamaster.modelling.counts import (
     Instructions,
     Launch,
     Other,
+    Products,
     Shared,
     Spread,
     Traffic,
@@ -77,6 +78,7 @@ class _Traffic(_Line):
     atomic: tuple[int, int]
     lines: int
     wavefronts: int
+    bulk: tuple[int, int, int]  # sectors that the copy engine reads, writes and does operations on
     footprints: list[tuple[int, float, float]]
 
 
@@ -91,6 +93,7 @@ class _Launch(_Line):
     function: int
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
     dynamic_shared_bytes: int
     cooperative: bool
     blocks: int
@@ -102,6 +105,9 @@ class _Launch(_Line):
     executed: list[tuple[int, int, int]]  # place of the basic block, executions by warps and by threads
     traffic: list[_Traffic]
     shared: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # requests, wavefronts of load, store, atomic
+    bulk_bytes: int
+    factor_bytes: int
+    products: tuple[int, int, int, int]  # operations of f16, TF32, 8 bits, integers
     local_requests: int
     atomics: tuple[int, int, int, int, int]  # requests, lanes, addresses, the hottest of one group and of several
     barriers: _Sums
@@ -110,6 +116,7 @@ class _Launch(_Line):
     cold_waits: _Sums
     warp_instructions: _Sums
     block_instructions: _Sums
+    cluster_fences: _Sums
 
 
 _ANY = TypeAdapter(Annotated[_Launch | _Event | _Mark, Field(discriminator="event")])
@@ -330,11 +337,13 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
             kinds[kind] += count * by_warps * scale
     (loads, load_waves), (stores, store_waves), (atomics, atomic_waves) = line.shared
     _, atomic_lanes, addresses, of_one, of_many = line.atomics
+    f16, tf32, f8, integer = (each * scale for each in line.products)
     found = usage_of(line.kernel, math.prod(line.block), usage)
     return Launch(
         kernel=line.kernel,
         grid=line.grid,
         block=line.block,
+        cluster=line.cluster,
         dynamic_shared_bytes=line.dynamic_shared_bytes,
         static_shared_bytes=None if found is None else found.shared_bytes,
         registers=None if found is None else found.registers,
@@ -349,7 +358,10 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
             store_wavefronts=store_waves * scale,
             atomic_requests=atomics * scale,
             atomic_wavefronts=atomic_waves * scale,
+            bulk_bytes=line.bulk_bytes * scale,
+            factor_bytes=line.factor_bytes * scale,
         ),
+        products=Products(f16=f16, tf32=tf32, f8=f8, integer=integer),
         local_requests=line.local_requests * scale,
         contention=Contention(
             hottest=max(of_many * scale, of_one),
@@ -357,6 +369,7 @@ def _launch(line: _Launch, blocks: Mapping[int, Mapping[str, float]], usage: Seq
             same_address=atomic_lanes / addresses if addresses else 1,
         ),
         barriers=_spread(line.barriers, longer),
+        cluster_fences=_spread(line.cluster_fences, longer),
         requests_of_warp=_spread(line.requests, longer),
         waits_of_warp=_spread(line.waits, longer),
         cold_waits_of_warp=_spread(line.cold_waits, longer),
@@ -382,6 +395,9 @@ def _traffic(line: _Traffic, scale: float, launch: _Launch, wanted: Gpu) -> Traf
         atomic_sectors=line.atomic[1] * scale,
         lines=line.lines * scale,
         wavefronts=line.wavefronts * scale,
+        bulk_read_sectors=line.bulk[0] * scale,
+        bulk_written_sectors=line.bulk[1] * scale,
+        bulk_reduced_sectors=line.bulk[2] * scale,
         footprints=tuple(Footprint(blocks=n, read=read, written=written) for n, read, written in line.footprints),
     )
 

@@ -222,9 +222,9 @@ def left_out(counts: CallCounts, read: int, written: int) -> str | None:
     reads = writes = 0.0
     for event in counts.events:
         if isinstance(event, Launch):
-            both = sum(traffic.atomic_sectors for traffic in event.traffic)
-            loads = sum(traffic.load_sectors for traffic in event.traffic)
-            stores = sum(traffic.store_sectors for traffic in event.traffic)
+            both = sum(traffic.atomic_sectors + traffic.bulk_reduced_sectors for traffic in event.traffic)
+            loads = sum(traffic.load_sectors + traffic.bulk_read_sectors for traffic in event.traffic)
+            stores = sum(traffic.store_sectors + traffic.bulk_written_sectors for traffic in event.traffic)
             reads += event.count * _SECTOR_BYTES * (loads + both)
             writes += event.count * _SECTOR_BYTES * (stores + both)
         elif event.event in ("copy", "memset"):

@@ -52,7 +52,9 @@ def test_a_file_that_is_no_yaml_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", gpu.known())
 def test_every_figure_has_a_source_and_only_the_h200_was_measured(key: str) -> None:
     found = gpu.load(key)
-    assert set(found.sources) == set(gpu.Figures.__dataclass_fields__)
+    warpgroups = {"warpgroup_operations"} if found.compute_capability == (9, 0) else set()
+    assert set(found.sources) == set(gpu.Figures.__dataclass_fields__) - {"warpgroup_operations"} | warpgroups
+    assert (found.figures.warpgroup_operations is not None) == bool(warpgroups)
     assert ("measured" in found.sources.values()) == (key == "h200")
 
 
@@ -62,6 +64,8 @@ def test_the_h200s_bandwidths_are_those_that_were_measured() -> None:
     assert (found.read_bytes_per_s, found.write_bytes_per_s, found.copy_bytes_per_s) == (4.58e12, 4.60e12, 4.26e12)
     assert 2 * found.fp32_lanes * found.sms * found.clock_mhz * 1e6 == pytest.approx(64.9e12, rel=0.05)
     assert found.special_lanes * found.sms * found.clock_mhz * 1e6 == pytest.approx(4.17e12, rel=0.02)
+    assert found.warpgroup_operations is not None
+    assert found.warpgroup_operations * found.sms * found.clock_mhz * 1e6 == pytest.approx(975e12, rel=0.001)
     assert found.empty_call_us == 9.8
 
 

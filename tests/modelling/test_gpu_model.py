@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cudamaster.modelling import gpu as gpus
 from cudamaster.modelling.constants import Constants
-from cudamaster.modelling.counts import Contention, Instructions, Launch, Other, Shared, Traffic
-from cudamaster.modelling.launch_time import Part, launch_time
+from cudamaster.modelling.counts import Contention, Instructions, Launch, Other, Products, Shared, Traffic
+from cudamaster.modelling.launch_time import Part, launch_time, refused
 from cudamaster.modelling.memory import L2
 from cudamaster.modelling.model import ModelledCall, breakdown, modelled
 
@@ -104,6 +104,66 @@ def test_bank_conflicts_cost() -> None:
         return device_us(launch(blocks, shared=shared))
 
     assert with_ways(32) > 10 * with_ways(2) > 10 * with_ways(1) / 2
+
+
+def test_products_of_warpgroups_take_the_tensor_cores() -> None:
+    """A product of 4096 x 4096 x 4096 at 975 TFLOP/s, which were measured; half of that in TF32, twice in 8 bits."""
+    operations = 2.0 * 4096**3
+    blocks = SMS * 8
+    busy = parts(launch(blocks).model_copy(update={"products": Products(f16=operations)}))
+    assert busy[Part.MATRIX] == pytest.approx(operations / 975e12 * 1e6, rel=0.001)
+    for product in (Products(tf32=operations / 2), Products(f8=2 * operations), Products(integer=2 * operations)):
+        assert parts(launch(blocks).model_copy(update={"products": product})) == busy
+
+
+def test_factors_and_copies_in_bulk_take_shared_memory() -> None:
+    """128 bytes are a wavefront, as a request without conflicts is."""
+    blocks = SMS * 8
+    by_threads = parts(launch(blocks, shared=Shared(load_wavefronts=3e6)))
+    assert parts(launch(blocks, shared=Shared(factor_bytes=128e6, bulk_bytes=256e6)))[Part.L1] == by_threads[Part.L1]
+
+
+def test_copies_in_bulk_move_what_loads_move() -> None:
+    """Past L1, and without instructions: the same bytes of L2 and DRAM."""
+    loads = launch(2**14, loads=8, stores=4)
+    traffic = [
+        Traffic(
+            buffer=each.buffer,
+            bytes=each.bytes,
+            bulk_read_sectors=each.missed_sectors,
+            bulk_written_sectors=each.store_sectors,
+            footprints=each.footprints,
+        )
+        for each in loads.traffic
+    ]
+    bulk = loads.model_copy(update={"traffic": tuple(traffic)})
+    for part in (Part.L2, Part.DRAM):
+        assert parts(bulk)[part] == parts(loads)[part] > 0
+    assert parts(bulk)[Part.L1] == 0 < parts(loads)[Part.L1]
+    assert parts(bulk)[Part.ISSUE] < parts(loads)[Part.ISSUE]
+
+
+def test_reductions_in_bulk_are_atomics_of_l2() -> None:
+    traffic = Traffic(buffer=0, bytes=2**30, bulk_reduced_sectors=1e6)
+    one = launch(SMS * 8).model_copy(update={"traffic": (traffic,)})
+    cycles = 1e6 / H200.figures.atomic_sectors_per_clock
+    assert parts(one)[Part.ATOMICS] == pytest.approx(cycles / H200.figures.clock_mhz)
+
+
+def test_blocks_of_a_cluster_are_there_together() -> None:
+    """With a block an SM, 132 hold 16 clusters of eight: what fills them four times takes five rounds of clusters."""
+    alone = launch(4 * SMS, loads=1, shared_bytes=200_000)
+    together = alone.model_copy(update={"cluster": (8, 1, 1)})
+    assert device_us(together) == pytest.approx(5 / 4 * device_us(alone))
+    assert refused(together, H200) is None
+
+
+def test_a_cluster_for_which_there_is_no_room_is_refused() -> None:
+    small = replace(H200, figures=replace(H200.figures, sms=4))
+    one = launch(16, shared_bytes=200_000).model_copy(update={"cluster": (4, 2, 1)})
+    reason = refused(one, small)
+    assert reason is not None
+    assert "a cluster of 8 blocks, of which an NVIDIA H200 holds 4" in reason
 
 
 def test_one_block_cannot_saturate_memory() -> None:

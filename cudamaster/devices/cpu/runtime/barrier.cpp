@@ -143,7 +143,6 @@ int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind,
     // __syncthreads is barrier 0 for all.
     if (number == 0 && !arrives && !barrier.arrived && (!threads || threads == self.total))
         return cudamaster_cpu_barrier(kind, predicate);
-    observe::uncounted("a barrier of some of a block's threads");
     if (barrier.arrived && barrier.expected != threads)
         fail_block("threads come to one barrier for different numbers of threads");
     if (!arrives && barrier.waiting.head && barrier.kind != kind)
@@ -158,6 +157,8 @@ int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind,
     barrier.members[warp] |= bit;
     if (!arrives)
         barrier.takers[warp] |= bit;
+    if (!arrives)
+        observe::waited(self, nullptr);
     if (numbered_complete(self, barrier))
         return release_numbered(self, barrier);
     if (arrives)
@@ -172,7 +173,6 @@ int cudamaster_cpu_numbered_barrier(unsigned number, unsigned threads, int kind,
 }
 
 void cudamaster_cpu_cluster_arrive(int tells) {
-    observe::uncounted("a barrier of a cluster");
     Worker& self = *worker;
     Cluster& cluster = *self.cluster;
     if (self.came_to.empty())
@@ -201,6 +201,7 @@ void cudamaster_cpu_cluster_wait() {
         block_current(self, me);
     }
     self.came_to[self.linear] = 0;
+    observe::waited(self, nullptr);
     observe::cluster_passes(self, self.linear);
 }
 

@@ -100,8 +100,8 @@ void fibre_main() {
     __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
     Worker& self = *worker;
-    if (in_cluster(self))
-        observe::uncounted("a cluster of several blocks");
+    if (in_cluster(self) && self.job->launch->cooperative)
+        observe::uncounted("a cooperative launch of clusters");
     for (;;) {
         Fibre* me = self.current;
         // A fibre that was idle is woken to start a thread, even where others are ready.
@@ -191,6 +191,27 @@ void run_block(Worker& self, uint3 place, unsigned long long number) {
         free_exact_shared(self);
 }
 
+void let_others_run(Worker& self) {
+    Fibre* to = nullptr;
+    if (self.running) {
+        // Threads that have not started come first: a waiting loop must not keep them out.
+        if (in_cluster(self) && share_turn(self, self.started == self.total && !self.ready.head))
+            return;
+        if (self.started < self.total)
+            to = take_idle(self);
+        else if (self.ready.head)
+            to = self.ready.pop();
+    }
+    if (!to) {
+        sched_yield();
+        return;
+    }
+    Fibre* me = self.current;
+    keep_place(self, me);
+    self.ready.push(me);
+    switch_to(self, me, to);
+}
+
 void abandon_block(Worker& self) {
     self.block_failed = true;
     self.cluster->failed = in_cluster(self);
@@ -215,24 +236,7 @@ void cudamaster_cpu_exit() {
 void cudamaster_cpu_yield() {
     Worker& self = *worker;
     observe::yields(self);
-    Fibre* to = nullptr;
-    if (self.running) {
-        // Threads that have not started come first: a waiting loop must not keep them out.
-        if (in_cluster(self) && share_turn(self, self.started == self.total && !self.ready.head))
-            return;
-        if (self.started < self.total)
-            to = take_idle(self);
-        else if (self.ready.head)
-            to = self.ready.pop();
-    }
-    if (!to) {
-        sched_yield();
-        return;
-    }
-    Fibre* me = self.current;
-    keep_place(self, me);
-    self.ready.push(me);
-    switch_to(self, me, to);
+    let_others_run(self);
 }
 
 unsigned cudamaster_cpu_lane() {

@@ -172,6 +172,7 @@ struct Bulk {
     bool arrives = false;
     CudamasterCpuReduce reduce = nullptr; // in place of a write
     size_t copies = 0;                    // single copies of the thread before it
+    bool again = false;                   // the source was read for another block already
     bool taken = false;                   // its source was read ...
     std::vector<char> content;            // ... and was this
 };
@@ -290,6 +291,8 @@ bool in_stack_guard(const Worker& self, const void* address);
 void run_block(Worker& self, uint3 place, unsigned long long number);
 uint3 block_at(unsigned long long number);
 [[noreturn]] void abandon_block(Worker& self);
+// The running thread lets others of its block or cluster go on, for which it waits.
+void let_others_run(Worker& self);
 
 // barrier.cpp
 inline bool barrier_complete(const Worker& self) {
@@ -341,6 +344,15 @@ bool give_up_at_mbarriers(Worker& self);
 bool has_unread_source(const Worker& self, unsigned thread);
 void end_bulks(Worker& self);
 void start_bulk(Bulk bulk);
+// The places in the shared memory of each of the cluster's `blocks` (bits), and whether it is not the first of them.
+template <class Act> void to_each_block(unsigned blocks, void* target, void* barrier, Act act) {
+    bool again = false;
+    for (unsigned rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1) {
+            act(cudamaster_cpu_in_block(target, rank), cudamaster_cpu_in_block(barrier, rank), again);
+            again = true;
+        }
+}
 
 // wgmma.cpp
 bool has_open_products(const Worker& self, unsigned thread);

@@ -272,7 +272,6 @@ void describe_mbarrier(const void* place, unsigned parity, char* text, size_t by
 using namespace executor;
 
 void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
-    observe::uncounted("an mbarrier");
     if (!count || count >= 1u << 20)
         fail_block("an mbarrier for less than 1 or more than 2^20 - 1 arrivals");
     word_at(place) = 0;
@@ -325,13 +324,14 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     Fibre* me = self.current;
     if (phase_at(place).parity != parity) {
         me->polls = 0;
+        observe::waited(self, place);
         observe::mbarrier_passes(self, place, self.linear);
         return 1;
     }
     if (!blocks && ++me->polls < kMostPollsInVain) {
         // One that tries several barriers in turn polls; one that tries again waits, so its first try costs nothing.
         if (!refuses || polls > 1)
-            cudamaster_cpu_yield();
+            let_others_run(self);
         return 0;
     }
     me->refusals = 0;
@@ -342,6 +342,8 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     keep_place(self, me);
     self.at_mbarriers.push(me);
     block_current(self, me);
+    if (me->active_mask)
+        observe::waited(self, place);
     return static_cast<int>(me->active_mask);
 }
 
@@ -366,20 +368,27 @@ void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned bytes, 
     start_bulk(bulk_copy(target, source, bytes, place, nullptr, __builtin_return_address(0)));
 }
 
+void cudamaster_cpu_bulk_multicast(void* target, const void* source, unsigned bytes, void* place,
+                                   unsigned blocks) {
+    const void* site = __builtin_return_address(0);
+    to_each_block(blocks, target, place, [&](void* to, void* arrived, bool again) {
+        Bulk bulk = bulk_copy(to, source, bytes, arrived, nullptr, site);
+        bulk.again = again;
+        start_bulk(std::move(bulk));
+    });
+}
+
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned bytes) {
-    observe::uncounted("cp.async.bulk");
     start_bulk(bulk_copy(target, source, bytes, nullptr, nullptr, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned bytes, void* place,
                                 CudamasterCpuReduce reduce) {
-    observe::uncounted("cp.reduce.async.bulk");
     start_bulk(bulk_copy(target, source, bytes, place, reduce, __builtin_return_address(0)));
 }
 
 void cudamaster_cpu_store_async(void* target, const void* content, unsigned bytes, void* place,
                                 CudamasterCpuReduce reduce) {
-    observe::uncounted("st.async");
     if (reinterpret_cast<uintptr_t>(target) % bytes)
         fail_block("st.async or red.async at an address that is no multiple of its size");
     if (&owner_of(target) != &owner_of(place))

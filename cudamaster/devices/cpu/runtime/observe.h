@@ -74,7 +74,7 @@ CUDAMASTER_CPU_HOOK(void cluster_completes([[maybe_unused]] Cluster& cluster))
 CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
 // What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
 CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
-// The same as of single copies; of one that leaves shared memory, when its source has been read.
+// The same as of single copies; of one for several blocks once for each; of one that leaves shared memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 // It uses a tensor map that lies in memory.
@@ -85,6 +85,12 @@ CUDAMASTER_CPU_HOOK(void piece_starts([[maybe_unused]] Worker& self, [[maybe_unu
                                       [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))
 CUDAMASTER_CPU_HOOK(void piece_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
                                      [[maybe_unused]] unsigned bytes))
+// A product of its warpgroup begins; each thread says so. Whether the observer wants to hear of the pieces, too.
+CUDAMASTER_CPU_HOOK(void product_starts([[maybe_unused]] Worker& self,
+                                        [[maybe_unused]] const CudamasterCpuWgmma& product))
+CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)
+// It has waited at a barrier of some threads, of the cluster, or at an mbarrier (`place`, else null).
+CUDAMASTER_CPU_HOOK(void waited([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))
 // It does something that an observer who counts has no way to count.
 CUDAMASTER_CPU_HOOK(void uncounted([[maybe_unused]] const char* what))
 // It lets others run, for it may be waiting.

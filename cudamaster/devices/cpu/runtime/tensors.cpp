@@ -141,25 +141,35 @@ class Box {
     Bulk bulk_;
 };
 
+void load(void* target, const CudamasterCpuBox& box, void* place, bool again, const void* site) {
+    TensorMap map = map_at(box, site);
+    Bulk bulk = Box(box, map, static_cast<char*>(target), true).bulk();
+    bulk.barrier = place;
+    bulk.issuer = worker;
+    bulk.thread = worker->linear;
+    bulk.site = site;
+    bulk.again = again;
+    start_bulk(std::move(bulk));
+}
+
 } // namespace
 } // namespace executor
 
 using namespace executor;
 
 void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place) {
+    load(target, *box, place, false, __builtin_return_address(0));
+}
+
+void cudamaster_cpu_tensor_multicast(void* target, const CudamasterCpuBox* box, void* place,
+                                     unsigned blocks) {
     const void* site = __builtin_return_address(0);
-    TensorMap map = map_at(*box, site);
-    Bulk bulk = Box(*box, map, static_cast<char*>(target), true).bulk();
-    bulk.barrier = place;
-    bulk.issuer = worker;
-    bulk.thread = worker->linear;
-    bulk.site = site;
-    start_bulk(std::move(bulk));
+    to_each_block(blocks, target, place,
+                  [&](void* to, void* arrived, bool again) { load(to, *box, arrived, again, site); });
 }
 
 void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
                                  CudamasterCpuReductions reductions) {
-    observe::uncounted(reductions ? "cp.reduce.async.bulk.tensor" : "cp.async.bulk.tensor");
     const void* site = __builtin_return_address(0);
     TensorMap map = map_at(*box, site);
     Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), false).bulk();

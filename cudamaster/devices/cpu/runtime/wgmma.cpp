@@ -316,14 +316,14 @@ void cudamaster_cpu_wgmma_fence() {
 }
 
 void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product) {
-    observe::uncounted("wgmma");
     Worker& self = *worker;
     WgmmaGroups& groups = groups_of(self, self.linear);
     if (!groups.fences)
         fail_block("wgmma.mma_async before any wgmma.fence");
     take_accumulators(groups, *product);
     groups.pending.push_back(*product);
-    if (self.linear % kWarp == 0)
+    observe::product_starts(self, *product);
+    if (observe::wants_pieces() && self.linear % kWarp == 0)
         each_piece(*product, self.linear / kWarp % 4,
                    [&](const char* piece) { observe::piece_starts(self, piece, 16, product->site); });
 }
@@ -340,7 +340,7 @@ void cudamaster_cpu_wgmma_wait(unsigned groups_left) {
     size_t done = groups.ends.size() > groups_left ? groups.ends.size() - groups_left : 0;
     size_t count = done ? groups.ends[done - 1] : 0;
     --cudamaster_cpu_warp(~0u, CUDAMASTER_CPU_CONVERGES, count, run_groups)->unread;
-    if (self.linear % kWarp == 0)
+    if (observe::wants_pieces() && self.linear % kWarp == 0)
         for (size_t i = 0; i < count; ++i)
             each_piece(groups.pending[i], self.linear / kWarp % 4,
                        [&](const char* piece) { observe::piece_lands(self, piece, 16); });

@@ -166,11 +166,16 @@ void cudamaster_cpu_proxy_fence(int of_inits_alone);
 // Copies in bulk.
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
+// To the same places of the cluster's `blocks` (bits): read once, written in each of them.
+void cudamaster_cpu_bulk_multicast(void* target, const void* source, unsigned int bytes, void* place,
+                                   unsigned int blocks);
 // The same with an operation on each element in place of a write; in a group, or for an mbarrier.
 void cudamaster_cpu_bulk_reduce(void* target, const void* source, unsigned int bytes, void* place,
                                 CudamasterCpuReduce reduce);
 // The same of boxes of tensors, as runtime/tensors.cpp has them; with no reductions it is a plain copy.
 void cudamaster_cpu_tensor_load(void* target, const CudamasterCpuBox* box, void* place);
+void cudamaster_cpu_tensor_multicast(void* target, const CudamasterCpuBox* box, void* place,
+                                     unsigned int blocks);
 void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source,
                                  CudamasterCpuReductions reductions);
 // A few bytes of registers that come to shared memory of the cluster, for an mbarrier beside them.

@@ -10,6 +10,8 @@ void cudamaster_cpu_record(int on);
 void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, const void* site);
 // A fence: of the block (0), the device (1) or the system (2).
 void cudamaster_cpu_observe_fence(int scope);
+// An arrival or a wait at an mbarrier with the scope of the cluster, of which a GPU's compiler makes a fence of all memory.
+void cudamaster_cpu_observe_cluster_fence(void);
 // What nobody knows how to count for the model of a GPU.
 void cudamaster_cpu_observe_uncounted(const char* what);
 #endif
@@ -34,6 +36,7 @@ void cudamaster_cpu_observe_uncounted(const char* what);
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)                                                                  \
     cudamaster_cpu_observe_atomic(address, sizeof *(address), __builtin_return_address(0))
 #define CUDAMASTER_CPU_SEES_FENCE(scope) cudamaster_cpu_observe_fence(scope)
+#define CUDAMASTER_CPU_SEES_CLUSTER_FENCE() cudamaster_cpu_observe_cluster_fence()
 #define CUDAMASTER_CPU_SEES_UNCOUNTED(what) cudamaster_cpu_observe_uncounted(what)
 #else
 #define CUDAMASTER_CPU_UNSEEN
@@ -42,5 +45,6 @@ void cudamaster_cpu_observe_uncounted(const char* what);
 #define CUDAMASTER_CPU_PART
 #define CUDAMASTER_CPU_SEES_ATOMIC(address)
 #define CUDAMASTER_CPU_SEES_FENCE(scope)
+#define CUDAMASTER_CPU_SEES_CLUSTER_FENCE()
 #define CUDAMASTER_CPU_SEES_UNCOUNTED(what)
 #endif

@@ -112,6 +112,7 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned int bytes, cons
     observe_access(address, bytes, kAtomic | kWrite | kReads, site);
 }
 
+void cudamaster_cpu_observe_cluster_fence() {}
 void cudamaster_cpu_observe_uncounted(const char*) {}
 
 void cudamaster_cpu_observe_fence(int) {

@@ -318,6 +318,11 @@ void piece_lands(Worker& self, const char* piece, unsigned bytes) {
     land(of(self), piece, bytes, self.linear);
 }
 
+void product_starts(Worker&, const CudamasterCpuWgmma&) {}
+bool wants_pieces() {
+    return true;
+}
+void waited(Worker&, const void*) {}
 void uncounted(const char*) {}
 
 void allocated(const void* base, size_t bytes) {

@@ -183,6 +183,10 @@ void cudamaster_cpu_observe_atomic(const void* address, unsigned bytes, const vo
     access(Act::kAtomic, address, bytes, site);
 }
 void cudamaster_cpu_observe_fence(int) {}
+void cudamaster_cpu_observe_cluster_fence() {
+    if (Tracer* tracer = recorder)
+        ++tracer->lane(worker->linear).cluster_fences;
+}
 void cudamaster_cpu_observe_uncounted(const char* what) {
     observe::uncounted(what);
 }

@@ -52,13 +52,16 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
         executed[place].lanes += counts.executed[place].lanes;
     }
     for (const Range& range : ranges)
-        if (const TrafficCounts& more = counts.traffic[range.buffer];
-            more.load_requests || more.store_requests || more.atomic_requests)
+        if (const TrafficCounts& more = counts.traffic[range.buffer]; more.any())
             traffic[range.buffer].add(more);
     for (int i = 0; i < 3; ++i) {
         shared.requests[i] += counts.shared.requests[i];
         shared.wavefronts[i] += counts.shared.wavefronts[i];
     }
+    shared.bulk_bytes += counts.shared.bulk_bytes;
+    shared.factor_bytes += counts.shared.factor_bytes;
+    for (unsigned i = 0; i < kFactorTypes; ++i)
+        products.operations[i] += counts.products.operations[i];
     local_requests += counts.local_requests;
     atomic_lanes += counts.atomic_lanes;
     atomic_addresses += counts.atomic_addresses;
@@ -77,6 +80,7 @@ void Launch::add(unsigned long long block, const BlockCounts& counts, const Line
     waits.add(counts.waits);
     cold_waits.add(counts.cold_waits);
     instructions.add(counts.instructions);
+    cluster_fences.add(counts.cluster_fences);
     block_instructions.note(counts.all_instructions);
     lines.each([this](const LineSet::Entry& entry) {
         Sum& sum = of_block[entry.buffer];
@@ -97,6 +101,7 @@ std::string Launch::line(const Job& job) const {
                  : -1);
     text.put(",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", launch.grid.x, launch.grid.y, launch.grid.z,
              launch.block.x, launch.block.y, launch.block.z);
+    text.put(",\"cluster\":[%u,%u,%u]", job.shape.x, job.shape.y, job.shape.z);
     text.put(",\"dynamic_shared_bytes\":%zu,\"cooperative\":%s", launch.shared_bytes,
              launch.cooperative ? "true" : "false");
     text.put(",\"blocks\":%llu,\"traced\":%llu,\"left_out\":%s,\"events\":%llu,\"dropped\":%llu", plan.blocks,
@@ -137,10 +142,11 @@ std::string Launch::line(const Job& job) const {
     for (const auto& [buffer, counts] : traffic) {
         text.put(
             "%s{\"buffer\":%u,\"bytes\":%zu,\"load\":[%llu,%llu,%llu,%llu],\"store\":[%llu,%llu],\"atomic\":["
-            "%llu,%llu],\"lines\":%llu,\"wavefronts\":%llu",
+            "%llu,%llu],\"lines\":%llu,\"wavefronts\":%llu,\"bulk\":[%llu,%llu,%llu]",
             comma, buffer, bytes[buffer], counts.load_requests, counts.load_sectors, counts.missed_sectors,
             counts.common_sectors, counts.store_requests, counts.store_sectors, counts.atomic_requests,
-            counts.atomic_sectors, counts.lines, counts.wavefronts);
+            counts.atomic_sectors, counts.lines, counts.wavefronts, counts.bulk[0], counts.bulk[1],
+            counts.bulk[2]);
         comma = ",";
         auto one = mean(of_block, buffer, traced);
         text.put(",\"footprints\":[[1,%.4f,%.4f]", one.first, one.second);
@@ -156,6 +162,9 @@ std::string Launch::line(const Job& job) const {
     }
     text.put("],\"shared\":[[%llu,%llu],[%llu,%llu],[%llu,%llu]]", shared.requests[0], shared.wavefronts[0],
              shared.requests[1], shared.wavefronts[1], shared.requests[2], shared.wavefronts[2]);
+    text.put(",\"bulk_bytes\":%llu,\"factor_bytes\":%llu,\"products\":[%llu,%llu,%llu,%llu]",
+             shared.bulk_bytes, shared.factor_bytes, products.operations[0], products.operations[1],
+             products.operations[2], products.operations[3]);
     Count hottest = 0, hottest_of_many = 0;
     for (const auto& [address, hits] : atomics) {
         Count& highest = hits.of_many ? hottest_of_many : hottest;
@@ -169,6 +178,7 @@ std::string Launch::line(const Job& job) const {
     text.spread("cold_waits", cold_waits);
     text.spread("warp_instructions", instructions);
     text.spread("block_instructions", block_instructions);
+    text.spread("cluster_fences", cluster_fences);
     text.put("}\n");
     return text.take();
 }

@@ -37,6 +37,10 @@ struct Program {
 struct TrafficCounts {
     Count load_requests = 0, load_sectors = 0, missed_sectors = 0, common_sectors = 0, store_requests = 0,
           store_sectors = 0, atomic_requests = 0, atomic_sectors = 0, lines = 0, wavefronts = 0;
+    Count bulk[3] = {}; // sectors of copies in bulk, by Ask
+    bool any() const {
+        return load_requests || store_requests || atomic_requests || bulk[0] || bulk[1] || bulk[2];
+    }
     void add(const TrafficCounts& more) {
         load_requests += more.load_requests;
         load_sectors += more.load_sectors;
@@ -48,6 +52,8 @@ struct TrafficCounts {
         atomic_sectors += more.atomic_sectors;
         lines += more.lines;
         wavefronts += more.wavefronts;
+        for (int i = 0; i < 3; ++i)
+            bulk[i] += more.bulk[i];
     }
 };
 
@@ -72,6 +78,14 @@ struct Executions {
 
 struct SharedCounts {
     Count requests[3] = {}, wavefronts[3] = {}; // by Ask
+    Count bulk_bytes = 0;                       // that copies in bulk read and write
+    Count factor_bytes = 0;                     // that products of warpgroups read
+};
+
+// Of products of warpgroups, by the type of their factors: f16 and bf16, TF32, floating point of 8 bits, integers.
+constexpr unsigned kFactorTypes = 4;
+struct ProductCounts {
+    Count operations[kFactorTypes] = {}; // a multiplication and an addition are two
 };
 
 // Of one block.
@@ -82,10 +96,11 @@ struct BlockCounts {
     TrafficCounts traffic[kMostBuffers + 1];
     unsigned buffers = 0; // that there may be traffic of
     SharedCounts shared;
+    ProductCounts products;
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0;
     Count events = 0, dropped = 0;
     std::unordered_map<unsigned long long, Count> atomics; // by address
-    Spread barriers, requests, waits, cold_waits, instructions;
+    Spread barriers, requests, waits, cold_waits, instructions, cluster_fences;
     Count all_instructions = 0;
 
     void execute(unsigned place, unsigned lanes) {
@@ -100,10 +115,11 @@ struct BlockCounts {
         places.clear();
         std::memset(static_cast<void*>(traffic), 0, sizeof(TrafficCounts) * (buffers + 1));
         shared = {};
+        products = {};
         local_requests = atomic_lanes = atomic_addresses = atomic_requests = events = dropped =
             all_instructions = 0;
         atomics.clear();
-        barriers = requests = waits = cold_waits = instructions = {};
+        barriers = requests = waits = cold_waits = instructions = cluster_fences = {};
     }
 };
 
@@ -117,9 +133,10 @@ struct Sum {
     Count count = 0, read = 0, written = 0;
 };
 
-// Which blocks of a launch are recorded: groups of neighbours.
+// Which blocks of a launch are recorded: groups of neighbours, whole clusters. Blocks count in the order of clusters here,
+// those of a cluster by their ranks.
 struct Plan {
-    unsigned long long blocks = 0, group_blocks = 1;
+    unsigned long long blocks = 0, group_blocks = 1, cluster_blocks = 1;
     std::vector<unsigned long long> groups; // first block of each, ascending
     bool only_those = false;                // no others are run
 
@@ -127,8 +144,9 @@ struct Plan {
         auto after = std::upper_bound(groups.begin(), groups.end(), block);
         return after != groups.begin() && block - after[-1] < group_blocks;
     }
-    // Says first what a block costs: the first, and one in the middle and at the end.
+    // Says first what a block costs: the first, and one in the middle and at the end. With each its whole cluster.
     bool tries(unsigned long long block) const {
+        block -= block % cluster_blocks;
         return block == groups.front() || block == groups[groups.size() / 2] || block == groups.back();
     }
 };
@@ -154,10 +172,11 @@ struct Launch {
     std::map<unsigned, Executions> executed;
     std::map<unsigned, TrafficCounts> traffic;
     SharedCounts shared;
+    ProductCounts products;
     Count local_requests = 0, atomic_lanes = 0, atomic_addresses = 0, atomic_requests = 0, events = 0,
           dropped = 0;
     std::unordered_map<unsigned long long, Hits> atomics;
-    Spread barriers, requests, waits, cold_waits, instructions, block_instructions;
+    Spread barriers, requests, waits, cold_waits, instructions, block_instructions, cluster_fences;
     std::map<unsigned, Sum> of_block;             // lines by buffer
     std::map<unsigned long long, LineSet> groups; // by first block
     LineSet all;

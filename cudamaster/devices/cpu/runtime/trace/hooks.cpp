@@ -22,8 +22,9 @@ constexpr Count kRecordedOfLaunch = 40'000'000;  // ... and in one launch
 constexpr Count kExecutedOfCall = 1'500'000'000; // that take place in one call, recorded or not
 constexpr unsigned kGroups = 8, kGroupBlocks = 8;
 constexpr Count kExecutedWaiting =
-    6'000'000'000;                 // the same where no block may be left out, since others wait for it
-constexpr unsigned kTogether = 16; // blocks of a cooperative launch that are recorded
+    6'000'000'000;                     // the same where no block may be left out, since others wait for it
+constexpr unsigned kBytesOfAccess = 4; // of what a copy in bulk moves
+constexpr unsigned kTogether = 16;     // blocks of a cooperative launch that are recorded
 constexpr Count kPatienceOfTrials = 20'000;
 constexpr Count kPatience = 200'000; // yields of blocks while others are left out: they wait for one of those
 
@@ -148,11 +149,24 @@ size_t share_of_l1(const Job& job) {
     return (sm.l1_bytes - std::min({resident * shared, sm.shared_bytes, sm.l1_bytes})) / resident;
 }
 
+// The place of a block in the order of clusters, which is the grid's where a cluster is one block.
+unsigned long long in_clusters(const Job& job, unsigned long long block) {
+    if (job.cluster_size == 1)
+        return block;
+    const dim3 &grid = job.launch->grid, &shape = job.shape;
+    unsigned long long x = block % grid.x, y = block / grid.x % grid.y, z = block / grid.x / grid.y;
+    unsigned long long wide = grid.x / shape.x, high = grid.y / shape.y;
+    unsigned long long cluster = x / shape.x + wide * (y / shape.y + high * (z / shape.z));
+    return cluster * job.cluster_size + x % shape.x + shape.x * (y % shape.y + shape.y * (z % shape.z));
+}
+
 // About so many blocks in groups of neighbours, spread over the grid: the first and the last are among them.
-Plan plan_of(unsigned long long blocks, Count wanted) {
+Plan plan_of(const Job& job, Count wanted) {
     Plan plan;
+    const unsigned long long blocks = job.blocks, cluster = job.cluster_size;
     plan.blocks = blocks;
-    plan.group_blocks = std::min<unsigned long long>(blocks, kGroupBlocks);
+    plan.cluster_blocks = cluster;
+    plan.group_blocks = std::min(blocks, (kGroupBlocks + cluster - 1) / cluster * cluster);
     unsigned long long whole = blocks / plan.group_blocks;
     std::vector<unsigned long long> groups;
     for (unsigned i = 0; i < std::min<unsigned long long>(kGroups, whole); ++i)
@@ -163,8 +177,8 @@ Plan plan_of(unsigned long long blocks, Count wanted) {
         plan.groups = groups;
         return plan;
     }
-    while (plan.group_blocks > 1 && wanted / plan.group_blocks < 4)
-        plan.group_blocks /= 2;
+    while (plan.group_blocks > cluster && wanted / plan.group_blocks < 4)
+        plan.group_blocks = std::max(plan.group_blocks / 2 / cluster, 1ull) * cluster;
     size_t most = std::max<size_t>(wanted / plan.group_blocks, 3);
     std::vector<size_t> chosen = {0, groups.size() / 2, groups.size() - 1}; // those of the trials
     for (size_t i = 1; i < groups.size() && chosen.size() < most; ++i)
@@ -174,6 +188,11 @@ Plan plan_of(unsigned long long blocks, Count wanted) {
     for (size_t i : chosen)
         plan.groups.push_back(groups[i]);
     return plan;
+}
+
+// That of a block of the running thread's cluster, null where it is not recorded: all of a cluster are, or none.
+Tracer* tracer_of(const Worker& block) {
+    return recorder ? static_cast<Tracer*>(block.observer) : nullptr;
 }
 
 } // namespace
@@ -227,7 +246,7 @@ void launch_begins(const Job& job) {
     }
     std::sort(launch->ranges.begin(), launch->ranges.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    launch->plan = plan_of(job.blocks, kGroups * kGroupBlocks);
+    launch->plan = plan_of(job, kGroups * kGroupBlocks);
     recording.waited = 0;
     recording.launch = std::move(launch);
     write_host();
@@ -248,7 +267,7 @@ bool wants_pass(const Job& job, unsigned pass) {
     if (!launch)
         return pass == 0;
     if (job.launch->cooperative) {
-        launch->plan = plan_of(job.blocks, kTogether);
+        launch->plan = plan_of(job, kTogether);
         launch->stage = Stage::kAll;
         return pass == 0;
     }
@@ -271,7 +290,7 @@ bool wants_pass(const Job& job, unsigned pass) {
     Count wanted = std::min(left / 4, kRecordedOfLaunch) / each;
     // What was launched often before is looked at less closely.
     wanted = std::min<Count>(wanted, before < 8 ? kGroups * kGroupBlocks : before < 64 ? 16 : 4);
-    launch->plan = plan_of(job.blocks, std::max<Count>(wanted, 3));
+    launch->plan = plan_of(job, std::max<Count>(wanted, 3));
     Count most = launch->waiting ? kExecutedWaiting : kExecutedOfCall;
     Count all = each * job.blocks, may = most - std::min(recording.executed, most);
     launch->plan.only_those = all > may;
@@ -282,7 +301,7 @@ bool wants_pass(const Job& job, unsigned pass) {
 void launch_ends(const Job& job) {
     Recording& recording = state();
     std::unique_ptr<Launch> launch = std::move(recording.launch);
-    if (!launch)
+    if (!launch || job.again.load()) // in clusters of another shape
         return;
     recording.recorded += launch->events;
     if (job.failed.load() || !launch->traced)
@@ -291,22 +310,24 @@ void launch_ends(const Job& job) {
         write_all(launch->line(job));
 }
 
-bool wants_block(const Job&, unsigned long long block) {
+bool wants_block(const Job& job, unsigned long long number) {
     Launch* launch = state().launch.get();
     if (!launch)
         return true;
+    unsigned long long block = in_clusters(job, number);
     if (launch->stage == Stage::kFirstBlock)
-        return block == 0;
+        return block < job.cluster_size;
     if (launch->stage == Stage::kOtherTrials)
-        return block != 0 && launch->plan.tries(block);
+        return block >= job.cluster_size && launch->plan.tries(block);
     if (std::find(launch->tried.begin(), launch->tried.end(), block) != launch->tried.end())
         return false;
     return !launch->plan.only_those || launch->plan.has(block);
 }
 
-void block_begins(Worker& self, unsigned long long block) {
+void block_begins(Worker& self, unsigned long long number) {
     Recording& recording = state();
     Launch* launch = recording.launch.get();
+    unsigned long long block = in_clusters(*self.job, number);
     recorder = nullptr;
     accesses = 0;
     left_out = false;
@@ -323,7 +344,7 @@ void block_begins(Worker& self, unsigned long long block) {
     const void* variables[] = {&threadIdx, &blockIdx, &blockDim, &gridDim, &cudamaster_cpu_dynamic_shared};
     for (int i = 0; i < 5; ++i)
         shared.built_in[i] = reinterpret_cast<uintptr_t>(variables[i]);
-    tracer->begin_block(*self.job, *launch, recording.program, shared);
+    tracer->begin_block(self, *launch, recording.program, shared);
     recorder = tracer;
 }
 
@@ -338,7 +359,7 @@ void block_ends(Worker& self) {
     recorder = nullptr;
     unsigned long long block = blockIdx.x + 1ull * gridDim.x * (blockIdx.y + 1ull * gridDim.y * blockIdx.z);
     if (!self.block_failed)
-        state().launch->add(block, tracer->counts(), tracer->lines());
+        state().launch->add(in_clusters(*self.job, block), tracer->counts(), tracer->lines());
 }
 
 // A trial that waits for a block before it is run again with the others, in their order.
@@ -370,6 +391,10 @@ void warp_completes(Worker&, unsigned warp, unsigned arrived) {
 }
 
 void numbered_completes(Worker&, const unsigned*, const unsigned*) {}
+void waited(Worker& self, const void* place) {
+    if (recorder)
+        recorder->waited(self.linear, place);
+}
 
 // Two requests, as if the thread had made them; when they are done nobody is asked.
 void copy_starts(Worker&, const Copy& copy) {
@@ -385,10 +410,33 @@ void mbarrier_passes(Worker&, const void*, unsigned) {}
 void cluster_arrives(Worker&, unsigned) {}
 void cluster_completes(Cluster&) {}
 void cluster_passes(Worker&, unsigned) {}
-void bulk_starts(Worker&, const Bulk&) {}
+
+// What it does in global memory counts for the block of its thread, once for all targets; what comes into shared memory
+// for the block whose that is.
+void bulk_starts(Worker&, const Bulk& bulk) {
+    if (!bulk.again) {
+        accesses += bulk.bytes / kBytesOfAccess;
+        if (recorder)
+            recorder->bulk_starts(bulk);
+    }
+    Tracer* target = bulk.barrier ? tracer_of(owner_of(bulk.barrier)) : nullptr;
+    if (target)
+        target->bulk_comes(bulk.barrier, bulk.bytes);
+}
 void bulk_lands(Worker&, const Bulk&) {}
 void map_is_read(Worker&, const void*, unsigned, const void*) {}
 
+// All threads of a warp say the same.
+void product_starts(Worker& self, const CudamasterCpuWgmma& product) {
+    if (self.linear % kWarp)
+        return;
+    accesses += product.columns;
+    if (recorder)
+        recorder->product_starts(product);
+}
+bool wants_pieces() {
+    return false;
+}
 void piece_starts(Worker&, const char*, unsigned, const void*) {}
 void piece_lands(Worker&, const char*, unsigned) {}
 

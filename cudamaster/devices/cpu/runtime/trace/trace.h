@@ -16,7 +16,9 @@
 #include "trace/counts.h"
 #include "trace/lines.h"
 
+#include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +45,8 @@ struct Lane {
     Event* begin = nullptr;
     unsigned depth = 0; // of calls
     unsigned long long dropped = 0;
+    unsigned long long waits = 0; // but at barriers of the whole block
+    unsigned long long cluster_fences = 0;
 };
 
 // Room for the events of one warp.
@@ -58,6 +62,7 @@ struct WarpTrace {
     unsigned live = 0;
     std::vector<LineRequest> requests; // since the last barrier of the block
     unsigned long long barriers = 0, global_requests = 0, instructions = 0, waits = 0, cold_waits = 0;
+    std::map<const void*, Count> copies_waited_for; // by mbarrier; of the lane that waits most
 };
 
 // Where a block's shared memory is: the program's thread-local variables, and the dynamic array.
@@ -79,7 +84,7 @@ struct SharedMemory {
 // What is recorded of the block that an OS thread runs.
 class Tracer {
   public:
-    void begin_block(const Job& job, const Launch& launch, const Program& program,
+    void begin_block(const Worker& block, const Launch& launch, const Program& program,
                      const SharedMemory& shared);
     void end_block();
     const BlockCounts& counts() const { return counts_; }
@@ -89,6 +94,12 @@ class Tracer {
     void barrier_arrives(unsigned thread, int kind);
     void barrier_completes();
     void warp_completes(unsigned warp, unsigned arrived);
+    // A copy in bulk that a thread of the block has begun, but for what it does in other blocks' shared memory.
+    void bulk_starts(const Bulk& bulk);
+    // So many bytes come into the block's shared memory, for an mbarrier.
+    void bulk_comes(const void* barrier, unsigned bytes);
+    void product_starts(const CudamasterCpuWgmma& product);
+    void waited(unsigned thread, const void* place);
 
     void note(Lane& lane, unsigned thread, Act kind, unsigned long long address, unsigned bytes,
               const void* site);
@@ -103,6 +114,7 @@ class Tracer {
     static Count wavefronts_of(const Step& step, bool shares);
     void take_shared(const Step& step);
     void take_global(WarpTrace& warp, const Step& step, const Range& range);
+    bool is_shared(unsigned long long address) const;
     const Range* range_of(unsigned long long address);
     void drain();
 
@@ -115,6 +127,9 @@ class Tracer {
     const Launch* launch_ = nullptr;
     const Range* last_range_ = nullptr;
     SharedMemory shared_;
+    const Cluster* cluster_ = nullptr;         // of several blocks
+    std::set<const void*> barriers_of_copies_; // mbarriers that copies in bulk come to
+    std::map<std::pair<unsigned, const void*>, Count> copies_waited_for_; // by thread and mbarrier
     BlockCounts counts_;
     L1 l1_;
     LineSet lines_;

@@ -120,13 +120,25 @@ void Tracer::take(WarpTrace& warp, const Step& step) {
         return;
     }
     unsigned long long address = step.address[0];
-    if (shared_.has(address)) {
+    if (is_shared(address)) {
         if (!shared_.is_built_in(address))
             take_shared(step);
         return;
     }
     if (const Range* range = range_of(address))
         take_global(warp, step, *range);
+}
+
+// The block's own, or that of another block of its cluster.
+bool Tracer::is_shared(unsigned long long address) const {
+    if (shared_.has(address))
+        return true;
+    for (unsigned rank = 0; cluster_ && rank < cluster_->size; ++rank) {
+        const auto* other = static_cast<const Tracer*>(cluster_->members[rank]->observer);
+        if (other && other->shared_.has(address) && !other->shared_.is_built_in(address))
+            return true;
+    }
+    return false;
 }
 
 // Neither global nor shared memory, nor a thread's own: parameters and constants.
@@ -295,12 +307,15 @@ void Tracer::drain() {
         warps_[warp].requests.clear();
 }
 
-void Tracer::begin_block(const Job& job, const Launch& launch, const Program& program,
+void Tracer::begin_block(const Worker& block, const Launch& launch, const Program& program,
                          const SharedMemory& shared) {
     launch_ = &launch;
     program_ = &program;
     shared_ = shared;
-    threads_ = job.threads;
+    cluster_ = in_cluster(block) ? block.cluster : nullptr;
+    barriers_of_copies_.clear();
+    copies_waited_for_.clear();
+    threads_ = block.job->threads;
     counts_.buffers = launch.bytes.empty()
                           ? 0
                           : static_cast<unsigned>(std::min<size_t>(launch.bytes.size() - 1, kMostBuffers));
@@ -313,6 +328,7 @@ void Tracer::begin_block(const Job& job, const Launch& launch, const Program& pr
         trace.pending = trace.live = std::min(kWarp, threads_ - warp * kWarp);
         trace.barriers = trace.global_requests = trace.instructions = trace.waits = trace.cold_waits = 0;
         trace.requests.clear();
+        trace.copies_waited_for.clear();
         if (trace.room)
             free_rooms_.push_back(trace.room);
         trace.room = nullptr;
@@ -362,6 +378,78 @@ void Tracer::warp_completes(unsigned number, unsigned arrived) {
         merge(number);
 }
 
+// Each sector of global memory once, however many pieces lie in it. It goes past L1.
+void Tracer::bulk_starts(const Bulk& bulk) {
+    unsigned long long line = 0;
+    unsigned sectors = 0, buffer = 0;
+    Ask ask = Ask::kLoad;
+    auto take = [&] {
+        counts_.traffic[buffer].bulk[static_cast<unsigned>(ask)] +=
+            static_cast<Count>(__builtin_popcount(sectors));
+        if (sectors)
+            lines_.add(line, ask == Ask::kStore ? 0 : sectors, ask == Ask::kLoad ? 0 : sectors, buffer);
+        sectors = 0;
+    };
+    for (const BulkPiece& piece : bulk.pieces) {
+        auto address = reinterpret_cast<uintptr_t>(piece.source);
+        const Range* range = bulk.taken ? nullptr : range_of(address);
+        if (range)
+            ask = Ask::kLoad;
+        else if (!bulk.taken && piece.source)
+            counts_.shared.bulk_bytes += piece.bytes;
+        if (!range && (range = range_of(address = reinterpret_cast<uintptr_t>(piece.target))))
+            ask = bulk.reduce ? Ask::kAtomic : Ask::kStore;
+        if (!range)
+            continue;
+        for (unsigned long long sector = address >> 5; sector <= (address + piece.bytes - 1) >> 5; ++sector) {
+            if (sectors && (line != sector >> 2 || buffer != range->buffer))
+                take();
+            line = sector >> 2;
+            buffer = range->buffer;
+            sectors |= 1u << (sector & 3);
+        }
+    }
+    take();
+}
+
+void Tracer::bulk_comes(const void* barrier, unsigned bytes) {
+    barriers_of_copies_.insert(barrier);
+    counts_.shared.bulk_bytes += bytes;
+}
+
+// Each of the four warps makes a quarter: 16 rows, with 32 bytes of k. The second factor is read once for all of them.
+void Tracer::product_starts(const CudamasterCpuWgmma& product) {
+    constexpr unsigned kRows = 16, kBytes = 32;
+    unsigned type = 0, bytes = 2;
+    switch (product.a_kind) {
+    case CUDAMASTER_CPU_F16:
+    case CUDAMASTER_CPU_BF16:
+        break;
+    case CUDAMASTER_CPU_TF32:
+        type = 1, bytes = 4;
+        break;
+    case CUDAMASTER_CPU_E4M3:
+    case CUDAMASTER_CPU_E5M2:
+        type = 2, bytes = 1;
+        break;
+    default:
+        type = 3, bytes = 1;
+    }
+    counts_.products.operations[type] += 2ull * kRows * product.columns * (kBytes / bytes);
+    counts_.shared.factor_bytes +=
+        (product.a_in_registers ? 0 : kRows * kBytes) + product.columns * kBytes / 4;
+}
+
+// Lanes of a warp that wait for the same find that out at different places of a loop, so they are not brought together:
+// the lane that waits most often stands for its warp.
+void Tracer::waited(unsigned thread, const void* place) {
+    ++lanes_[thread].waits;
+    if (!place || !barriers_of_copies_.count(place))
+        return;
+    Count& of_warp = warps_[thread / kWarp].copies_waited_for[place];
+    of_warp = std::max(of_warp, ++copies_waited_for_[{thread, place}]);
+}
+
 void Tracer::end_block() {
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
         merge(warp);
@@ -369,10 +457,19 @@ void Tracer::end_block() {
     Count instructions = 0;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp) {
         const WarpTrace& trace = warps_[warp];
-        counts_.barriers.note(trace.barriers);
+        // Copies to one mbarrier come one after another, those to different ones are on their way together.
+        Count copies = 0, waits = 0, fences = 0;
+        for (const auto& [barrier, times] : trace.copies_waited_for)
+            copies = std::max(copies, times);
+        for (unsigned i = warp * kWarp; i < std::min(threads_, (warp + 1) * kWarp); ++i) {
+            waits = std::max<Count>(waits, lanes_[i].waits);
+            fences = std::max<Count>(fences, lanes_[i].cluster_fences);
+        }
+        counts_.cluster_fences.note(fences);
+        counts_.barriers.note(trace.barriers + waits);
         counts_.requests.note(trace.global_requests);
-        counts_.waits.note(trace.waits);
-        counts_.cold_waits.note(trace.cold_waits);
+        counts_.waits.note(trace.waits + copies);
+        counts_.cold_waits.note(trace.cold_waits + copies);
         counts_.instructions.note(trace.instructions);
         instructions += trace.instructions;
     }

@@ -43,11 +43,8 @@ CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes,
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes, B64 barrier, B16 blocks) {
-    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
-    for (B32 rank = 0; blocks >> rank; ++rank)
-        if (blocks >> rank & 1)
-            cudamaster_cpu_bulk_load(cudamaster_cpu_in_block(first, rank), place<t_global>(source), bytes,
-                                     cudamaster_cpu_in_block(arrived, rank));
+    cudamaster_cpu_bulk_multicast(place<t_shared>(target), place<t_global>(source), bytes,
+                                  place<t_shared>(barrier), blocks);
 }
 template <class... Tags> CUDAMASTER_CPU_PART inline void cp_async_bulk(B64 target, B64 source, B32 bytes) {
     cudamaster_cpu_bulk_store(place<t_global>(target), place<t_shared>(source), bytes);
@@ -124,11 +121,7 @@ template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 target, B64 map, const Coordinates& at, B64 barrier,
                                                      B16 blocks) {
     CudamasterCpuBox box = box_at<Tags...>(map, at);
-    void *first = place<t_shared>(target), *arrived = place<t_shared>(barrier);
-    for (B32 rank = 0; blocks >> rank; ++rank)
-        if (blocks >> rank & 1)
-            cudamaster_cpu_tensor_load(cudamaster_cpu_in_block(first, rank), &box,
-                                       cudamaster_cpu_in_block(arrived, rank));
+    cudamaster_cpu_tensor_multicast(place<t_shared>(target), &box, place<t_shared>(barrier), blocks);
 }
 template <class... Tags>
 CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates& at, B64 source) {
@@ -198,6 +191,10 @@ template <class... Tags> inline void* mbarrier_place(B64 address) {
     else
         return reinterpret_cast<void*>(address); // generic
 }
+template <class... Tags> CUDAMASTER_CPU_PART inline void fence_of_scope() {
+    if constexpr (has<t_cluster, Tags...> && !has<t_relaxed, Tags...>)
+        CUDAMASTER_CPU_SEES_CLUSTER_FENCE();
+}
 template <class... Tags> inline void mbarrier_init(B64 address, B32 count) {
     cudamaster_cpu_mbarrier_init(mbarrier_place<Tags...>(address), count);
 }
@@ -213,29 +210,42 @@ template <class... Tags> inline void mbarrier_complete_tx(B64 address, B32 bytes
 template <class... Tags>
 constexpr int completing = has<t_noComplete, Tags...> ? CUDAMASTER_CPU_NO_COMPLETE : 0;
 template <class... Tags> inline B64 mbarrier_arrive(B64 address, B32 count = 1) {
+    fence_of_scope<Tags...>();
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, completing<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_expect_tx(B64 address, B32 bytes) {
+    fence_of_scope<Tags...>();
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, 0);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop(B64 address, B32 count = 1) {
+    fence_of_scope<Tags...>();
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0,
                                           CUDAMASTER_CPU_DROPS | completing<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop_expect_tx(B64 address, B32 bytes) {
+    fence_of_scope<Tags...>();
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, CUDAMASTER_CPU_DROPS);
 }
+// A wait that is over sees what those did who arrived.
+template <class... Tags> CUDAMASTER_CPU_PART inline bool passed(int over) {
+    if constexpr (has<t_cluster, Tags...> && !has<t_relaxed, Tags...>)
+        if (over)
+            fence_of_scope<Tags...>();
+    return over;
+}
 template <class... Tags> inline bool mbarrier_test_wait(B64 address, B64 state) {
-    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0);
+    return passed<Tags...>(
+        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0));
 }
 template <class... Tags> inline bool mbarrier_test_wait_parity(B64 address, B32 parity) {
-    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 0);
+    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 0));
 }
 template <class... Tags> inline bool mbarrier_try_wait(B64 address, B64 state, B32 = 0) {
-    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1);
+    return passed<Tags...>(
+        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1));
 }
 template <class... Tags> inline bool mbarrier_try_wait_parity(B64 address, B32 parity, B32 = 0) {
-    return cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 1);
+    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 1));
 }
 template <class... Tags> inline B32 mbarrier_pending_count(B64 state) {
     return static_cast<B32>(state >> 20 & 0xfffff);
