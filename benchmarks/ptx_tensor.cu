@@ -270,6 +270,11 @@ bool came(const char* what, const Case& one) {
     std::exit(1);
 }
 
+// An H200 stops at such a store.
+bool before_the_first(const Case& one) {
+    return *std::min_element(one.at, one.at + one.rank) < 0;
+}
+
 Place place_of(const Case& one) {
     Place place;
     std::memcpy(place.at, one.at, sizeof place.at);
@@ -306,14 +311,15 @@ void try_case(const Case& one) {
             break;
         }
     }
-    if (one.fill || one.at[0] < 0) // an H200 stops at a store from before the first element
+    if (one.fill || before_the_first(one))
         return;
     store_kernel<<<1, 64, kTileBytes>>>(map, one.rank, place_of(one), tile_data.data, -1);
     came("store", one);
     Bytes after = data.read(tensor.size());
+    // An H200 writes whole chunks of 16 bytes: where a row of the tensor ends within one, what lies behind it too.
     for (size_t i = 0; i < places.size(); ++i)
-        if (places[i] >= 0)
-            tensor[static_cast<size_t>(places[i])] = tile[i];
+        if (long long chunk = places[i / 16 * 16]; chunk >= 0)
+            tensor[static_cast<size_t>(chunk) + i % 16] = tile[i];
     for (size_t i = 0; i < tensor.size(); ++i)
         if (after[i] != tensor[i]) {
             tell("store", one, i, tensor[i], after[i]);
@@ -398,7 +404,8 @@ template <class Type> Bytes numbers(size_t bytes) {
 template <class Type> void try_reduction(int operation, int type) {
     for (int turn = 0; turn < 8; ++turn) {
         Case one = random_case(2, type, turn % 4);
-        one.at[0] = std::max(one.at[0], 0);
+        for (int& at : one.at)
+            at = std::max(at, 0);
         Bytes tensor = numbers<Type>(tensor_bytes(one)), tile = numbers<Type>(kTileBytes);
         Memory data(tensor), tile_data(tile);
         CUtensorMap map;

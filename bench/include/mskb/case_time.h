@@ -23,15 +23,18 @@ constexpr double kFreshMemory = 0.125; // ... and that part of the free device m
 constexpr double kCheckedCalls =
     3;                       // of the first turns, and as many as the logarithm of their number grows by 1
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
-constexpr double kMostWidened = 4;    // ... each doubles what outputs may be apart by, up to so much
-constexpr size_t kFewestTurns = 16;   // where calls are long, no more than these are taken if they ...
-constexpr double kLongSeconds = 0.25; // ... take longer than this, and agree
-constexpr int kMostTurns = 64;        // times as many turns as asked for are taken at most, ...
-constexpr double kMostExtra = 0.6;    // ... and for no longer than so many seconds in a case
-constexpr double kTimedPart = 0.25;   // of the work of the reference for a check is done for a timed call
-constexpr int kEmptyCalls = 20;       // empty launches
-constexpr int kDeviceCalls = 5;       // of each, timed on the device
-constexpr uint64_t kTimedStream = 3;  // of the inputs of the first turn; those before are of the checks
+constexpr double kMostWidened = 4;     // ... each doubles what outputs may be apart by, up to so much
+constexpr size_t kFewestTurns = 16;    // where turns are long, no more than these are taken if they ...
+constexpr double kLongSeconds = 0.25;  // ... take longer than this, and agree
+constexpr double kLongCall = 0.005;    // seconds: of baselines that take longer fewer calls are made:
+constexpr size_t kLongWarmups = 1;     // of each pair of processes, ...
+constexpr size_t kLongDeviceCalls = 2; // ... and timed on the device
+constexpr int kMostTurns = 64;         // times as many turns as asked for are taken at most, ...
+constexpr double kMostExtra = 0.6;     // ... and for no longer than so many seconds in a case
+constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
+constexpr int kEmptyCalls = 20;        // empty launches
+constexpr size_t kDeviceCalls = 5;     // of each, timed on the device
+constexpr uint64_t kTimedStream = 3;   // of the inputs of the first turn; those before are of the checks
 
 class CaseTime {
   public:
@@ -46,7 +49,8 @@ class CaseTime {
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
         // What takes the host long is made before the first turn: it does as little as possible between timed calls.
-        size_t warmups = options_.warmups, wanted = options_.calls;
+        size_t wanted = options_.calls;
+        size_t warmups = long_calls() ? std::min<size_t>(options_.warmups, kLongWarmups) : options_.warmups;
         size_t fresh = fresh_structures(structure_seconds, warmups + wanted);
         std::vector<Inputs> inputs;
         inputs.reserve(warmups + wanted);
@@ -134,6 +138,9 @@ class CaseTime {
                taken.precise();
 #endif
     }
+
+    // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.
+    bool long_calls() const { return calls_.baseline_seconds > kLongCall; }
 
     // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
     // reference in any case.
@@ -276,7 +283,7 @@ class CaseTime {
         auto microseconds = [&](Contestant& worker, const Inputs& given) {
             return calls_.call(worker, Ask::kDeviceTime, given).seconds * 1e6;
         };
-        for (size_t k = 0; k < std::min<size_t>(kDeviceCalls, inputs.size()); ++k) {
+        for (size_t k = 0; k < std::min(long_calls() ? kLongDeviceCalls : kDeviceCalls, inputs.size()); ++k) {
             size_t pair = k % workers_.pairs();
             turns.baseline_device_us.push_back(microseconds(workers_.opponent(pair), inputs[k]));
             if (workers_.judged())

@@ -52,7 +52,9 @@ class Expected {
             sort_spread(chosen, units);
             chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
         }
-        for (size_t k = 0; k < (units > drawn ? chosen.size() : units); ++k) {
+        size_t count = units > drawn ? chosen.size() : units;
+        wanted.reserve(std::min(count * unit, elements));
+        for (size_t k = 0; k < count; ++k) {
             size_t begin = (units > drawn ? chosen[k] : k) * unit;
             for (size_t e = begin; e < std::min(begin + unit, elements); ++e)
                 wanted.push_back(e);

@@ -49,11 +49,13 @@ TensorMap map_at(const CudamasterCpuBox& box, const void* site) {
     return map;
 }
 
+enum class Way { kLoad, kStore, kReduce };
+
 // A box on its way to pieces.
 class Box {
   public:
-    Box(const CudamasterCpuBox& box, const TensorMap& map, char* shared, bool into_shared)
-        : map_(map), shared_(shared), into_shared_(into_shared), element_(bytes_of_element(map.type)),
+    Box(const CudamasterCpuBox& box, const TensorMap& map, char* shared, Way way)
+        : map_(map), shared_(shared), way_(way), element_(bytes_of_element(map.type)),
           window_(cudamaster_cpu_shared_address(shared)) {
         if (window_ % kBoxAlignment)
             fail_block("a tensor copy whose place in shared memory is no multiple of 128 bytes");
@@ -62,9 +64,8 @@ class Box {
             fail_block(
                 "a tensor copy whose first coordinate is no multiple of 16 bytes: an H200 stops there, with "
                 "\"an illegal instruction was encountered\"");
-        if (!into_shared && at_[0] < 0)
-            fail_block("a tensor copy to global memory whose first coordinate is negative: an H200 stops "
-                       "there, with "
+        if (way != Way::kLoad && *std::min_element(at_, at_ + map.rank) < 0)
+            fail_block("a tensor copy to global memory at a negative coordinate: an H200 stops there, with "
                        "\"an illegal instruction was encountered\"");
     }
 
@@ -102,9 +103,13 @@ class Box {
         long long last = inside ? std::clamp(size - at_[0], first, count) : first;
         const char* start = map_.base + (inside ? offset + static_cast<long long>(at_[0]) * element_ : 0);
         unsigned bytes = static_cast<unsigned>(count) * element_, step = map_.swizzle ? kChunk : bytes;
+        unsigned begin = static_cast<unsigned>(first) * element_,
+                 end = static_cast<unsigned>(last) * element_;
+        // An H200 writes whole chunks: where a row of the tensor ends within one, what lies behind it is overwritten.
+        if (way_ == Way::kStore)
+            end = std::min((end + kChunk - 1) / kChunk * kChunk, bytes);
         for (unsigned from = 0; from < bytes; from += step)
-            chunk(from, from + step, static_cast<unsigned>(first) * element_,
-                  static_cast<unsigned>(last) * element_, start);
+            chunk(from, from + step, begin, end, start);
         done_ += bytes;
         bulk_.bytes += bytes;
     }
@@ -122,7 +127,7 @@ class Box {
     void piece(char* place, const char* global, unsigned bytes) {
         if (!bytes)
             return;
-        if (into_shared_)
+        if (way_ == Way::kLoad)
             bulk_.pieces.push_back({place, global, bytes});
         else if (global)
             bulk_.pieces.push_back({const_cast<char*>(global), place, bytes});
@@ -135,7 +140,7 @@ class Box {
 
     const TensorMap& map_;
     char* shared_;
-    bool into_shared_;
+    Way way_;
     unsigned element_, window_, done_ = 0;
     int at_[kMostDimensions] = {};
     Bulk bulk_;
@@ -143,7 +148,7 @@ class Box {
 
 void load(void* target, const CudamasterCpuBox& box, void* place, bool again, const void* site) {
     TensorMap map = map_at(box, site);
-    Bulk bulk = Box(box, map, static_cast<char*>(target), true).bulk();
+    Bulk bulk = Box(box, map, static_cast<char*>(target), Way::kLoad).bulk();
     bulk.barrier = place;
     bulk.issuer = worker;
     bulk.thread = worker->linear;
@@ -172,7 +177,8 @@ void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source
                                  CudamasterCpuReductions reductions) {
     const void* site = __builtin_return_address(0);
     TensorMap map = map_at(*box, site);
-    Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), false).bulk();
+    Way way = reductions ? Way::kReduce : Way::kStore;
+    Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), way).bulk();
     if (reductions) {
         bulk.reduce = reductions(map.type);
         if (!bulk.reduce)
