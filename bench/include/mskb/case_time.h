@@ -24,8 +24,9 @@ constexpr double kCheckedCalls =
     3;                       // of the first turns, and as many as the logarithm of their number grows by 1
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
 constexpr double kMostWidened = 4;     // ... each doubles what outputs may be apart by, up to so much
-constexpr size_t kFewestTurns = 16;    // where turns are long, no more than these are taken if they ...
-constexpr double kLongSeconds = 0.25;  // ... take longer than this, and agree
+constexpr size_t kFewestTurns = 24;    // where turns agree, no more than these are taken, ...
+constexpr size_t kFewestLong = 16;     // ... or no more than these if they ...
+constexpr double kLongSeconds = 0.25;  // ... take longer than this
 constexpr double kLongCall = 0.005;    // seconds: of baselines that take longer fewer calls are made:
 constexpr size_t kLongWarmups = 1;     // of each pair of processes, ...
 constexpr size_t kLongDeviceCalls = 2; // ... and timed on the device
@@ -84,7 +85,7 @@ class CaseTime {
             first += count;
             last = first >= most || enough(turns, first >= wanted, start);
             // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
-            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestTurns));
+            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestLong));
             std::optional<size_t> checked;
             if (last || rng_.unit() < likely)
                 checked = rng_.below(count);
@@ -122,9 +123,8 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns will do. Calls of up to 100 µs vary by a tenth from one to the next: more of them are made than were
-    // asked for (`all` were), until their speedup is known well, or for as long as that may take. Of calls that take
-    // milliseconds it is known well before.
+    // Whether the turns will do: their speedup is known well. Calls of up to 100 µs vary by a tenth from one to the next, and
+    // more of them are made than were asked for (`all` were), for as long as that may take. Of longer ones it is known before.
     bool enough([[maybe_unused]] const Turns& taken, bool all,
                 [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE
@@ -134,8 +134,8 @@ class CaseTime {
             return all;
         if (all)
             return taken.precise() || seconds_since(start) > extra_seconds_;
-        return taken.baseline_us.size() >= kFewestTurns && seconds_since(start) > kLongSeconds &&
-               taken.precise();
+        size_t fewest = seconds_since(start) > kLongSeconds ? kFewestLong : kFewestTurns;
+        return taken.baseline_us.size() >= fewest && taken.precise();
 #endif
     }
 
