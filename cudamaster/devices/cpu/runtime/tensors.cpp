@@ -49,13 +49,11 @@ TensorMap map_at(const CudamasterCpuBox& box, const void* site) {
     return map;
 }
 
-enum class Way { kLoad, kStore, kReduce };
-
 // A box on its way to pieces.
 class Box {
   public:
-    Box(const CudamasterCpuBox& box, const TensorMap& map, char* shared, Way way)
-        : map_(map), shared_(shared), way_(way), element_(bytes_of_element(map.type)),
+    Box(const CudamasterCpuBox& box, const TensorMap& map, char* shared, bool into_shared)
+        : map_(map), shared_(shared), into_shared_(into_shared), element_(bytes_of_element(map.type)),
           window_(cudamaster_cpu_shared_address(shared)) {
         if (window_ % kBoxAlignment)
             fail_block("a tensor copy whose place in shared memory is no multiple of 128 bytes");
@@ -64,7 +62,7 @@ class Box {
             fail_block(
                 "a tensor copy whose first coordinate is no multiple of 16 bytes: an H200 stops there, with "
                 "\"an illegal instruction was encountered\"");
-        if (way != Way::kLoad && *std::min_element(at_, at_ + map.rank) < 0)
+        if (!into_shared && *std::min_element(at_, at_ + map.rank) < 0)
             fail_block("a tensor copy to global memory at a negative coordinate: an H200 stops there, with "
                        "\"an illegal instruction was encountered\"");
     }
@@ -106,7 +104,7 @@ class Box {
         unsigned begin = static_cast<unsigned>(first) * element_,
                  end = static_cast<unsigned>(last) * element_;
         // An H200 writes whole chunks: where a row of the tensor ends within one, what lies behind it is overwritten.
-        if (way_ == Way::kStore)
+        if (!into_shared_)
             end = std::min((end + kChunk - 1) / kChunk * kChunk, bytes);
         for (unsigned from = 0; from < bytes; from += step)
             chunk(from, from + step, begin, end, start);
@@ -127,7 +125,7 @@ class Box {
     void piece(char* place, const char* global, unsigned bytes) {
         if (!bytes)
             return;
-        if (way_ == Way::kLoad)
+        if (into_shared_)
             bulk_.pieces.push_back({place, global, bytes});
         else if (global)
             bulk_.pieces.push_back({const_cast<char*>(global), place, bytes});
@@ -140,7 +138,7 @@ class Box {
 
     const TensorMap& map_;
     char* shared_;
-    Way way_;
+    bool into_shared_;
     unsigned element_, window_, done_ = 0;
     int at_[kMostDimensions] = {};
     Bulk bulk_;
@@ -148,7 +146,7 @@ class Box {
 
 void load(void* target, const CudamasterCpuBox& box, void* place, bool again, const void* site) {
     TensorMap map = map_at(box, site);
-    Bulk bulk = Box(box, map, static_cast<char*>(target), Way::kLoad).bulk();
+    Bulk bulk = Box(box, map, static_cast<char*>(target), true).bulk();
     bulk.barrier = place;
     bulk.issuer = worker;
     bulk.thread = worker->linear;
@@ -177,8 +175,7 @@ void cudamaster_cpu_tensor_store(const CudamasterCpuBox* box, const void* source
                                  CudamasterCpuReductions reductions) {
     const void* site = __builtin_return_address(0);
     TensorMap map = map_at(*box, site);
-    Way way = reductions ? Way::kReduce : Way::kStore;
-    Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), way).bulk();
+    Bulk bulk = Box(*box, map, static_cast<char*>(const_cast<void*>(source)), false).bulk();
     if (reductions) {
         bulk.reduce = reductions(map.type);
         if (!bulk.reduce)
