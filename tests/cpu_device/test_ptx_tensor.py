@@ -74,7 +74,7 @@ class Box:
         return self._swizzled(np.array(found))
 
     def written(self) -> np.ndarray:
-        """The same of what a store or a reduction changes: whole chunks of 16 bytes, beyond the end of a row as well."""
+        """The same of what a store or a reduction changes: whole chunks of 16 bytes, beyond a row's end as well."""
         first = self.places().reshape(-1, 16)[:, :1]
         return np.where(first < 0, -1, first + np.arange(16)).reshape(-1)
 
