@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 
-@pytest.mark.parametrize("what", ["order", "shares"])
+@pytest.mark.parametrize("what", ["order", "everywhere", "shares"])
 def test_shares_are_the_whole(build: Callable[..., object], what: str) -> None:
     program = build("shares")
     done = program.run(what)  # type: ignore[attr-defined]
