@@ -166,6 +166,7 @@ template <class... Tags> inline void trap() {
 template <class... Tags> inline void setmaxnreg(long long registers) {
     if (registers < 24 || registers > 256 || registers % 8)
         cudamaster_cpu_fail("setmaxnreg of something else than 24 to 256 registers in steps of 8");
+    cudamaster_cpu_registers(static_cast<unsigned>(registers));
 }
 template <class... Tags> inline void griddepcontrol() {}
 
