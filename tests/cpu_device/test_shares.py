@@ -1,4 +1,4 @@
-"""Parts of the judge: the reference in shares, which elements it is asked about, and when timing may stop."""
+"""Parts of the judge: the reference in shares, what it is asked about, what is wrong, and when timing may stop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pytest
 def test_shares_are_the_whole(build: Callable[..., object], what: str) -> None:
     program = build("shares")
     done = program.run(what)  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.stderr
+
+
+def test_the_judge_is_as_its_definition_says(build: Callable[..., object]) -> None:
+    """Its short cuts change no verdict, no worst error and no tolerance."""
+    done = build("verdicts").run()  # type: ignore[attr-defined]
     assert done.exit_code == 0, done.stderr
 
 
