@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 WRONG = [
@@ -40,3 +44,14 @@ def test_unusual_styles_pass(build, build_checked, name, reversed_threads):
     ran = build("ptx_liars").run(name, reversed_threads=reversed_threads)
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert build_checked("ptx_liars").found(name, reversed_threads=reversed_threads) == (set(), "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_the_program_is_ptx(tmp_path):
+    """nvcc and ptxas take it."""
+    source = Path(__file__).parent / "kernels" / "ptx_liars.cu"
+    target = "-gencode=arch=compute_90a,code=sm_90a"
+    command = ["nvcc", "-std=c++17", target, "-cubin", "-o", str(tmp_path / "x"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
