@@ -18,7 +18,18 @@ WRONG = [
     ("too-many-registers", "has taken more registers by setmaxnreg.inc than it has"),
     ("uneven", "a barrier for threads that are no multiple of a warp"),
 ]
-RIGHT = ["out", "in", "one-waits", "expected-later", "all-arrive", "used-again", "product", "nowhere", "registers"]
+RIGHT = [
+    "out",
+    "in",
+    "one-waits",
+    "expected-later",
+    "all-arrive",
+    "passed-on",
+    "used-again",
+    "product",
+    "nowhere",
+    "registers",
+]
 
 
 @pytest.mark.parametrize(("name", "words"), WRONG)
@@ -35,6 +46,12 @@ def test_a_fence_in_the_wrong_place_is_none(build_checked, name):
     """One before the write, or of a thread that does not know of it."""
     kinds, said = build_checked("ptx_liars").found(name)
     assert kinds == {"unfenced"}, said
+
+
+def test_a_relaxed_arrival_hands_on_nothing(build_checked):
+    """Who waits for it knows nothing of what was written before."""
+    kinds, said = build_checked("ptx_liars").found("passed-on-relaxed")
+    assert kinds == {"race"}, said
 
 
 @pytest.mark.parametrize("name", RIGHT)

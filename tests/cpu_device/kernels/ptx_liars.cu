@@ -114,6 +114,24 @@ template <In how> __global__ void in_kernel(float* in, float* out) {
     }
 }
 
+// Each thread reads what its neighbour wrote before it arrived.
+template <bool relaxed> __global__ void passed_on_kernel(float* out) {
+    __shared__ float tile[kThreads];
+    __shared__ unsigned long long all;
+    unsigned t = threadIdx.x;
+    if (t == 0)
+        init(&all, kThreads);
+    __syncthreads();
+    tile[t] = 1;
+    if (relaxed)
+        asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(&all))
+                     : "memory");
+    else
+        arrive(&all);
+    wait_for(&all, 0);
+    out[t] = tile[(t + 1) % kThreads];
+}
+
 enum Group { kWhole, kOneWarp, kThreeWarps, kShifted, kOtherFactors, kOneWarpMore };
 
 // Ones in both factors: every element of the product is 16, and 1 is added.
@@ -227,6 +245,10 @@ int main(int, char** names) {
             return 20;
         nowhere_kernel<<<1, kThreads>>>(map, out);
     }
+    if (is("passed-on"))
+        passed_on_kernel<false><<<1, kThreads>>>(out);
+    if (is("passed-on-relaxed"))
+        passed_on_kernel<true><<<1, kThreads>>>(out);
     if (is("registers"))
         registers_kernel<240, true><<<1, 384>>>(out);
     if (is("too-many-registers"))

@@ -45,6 +45,7 @@ enum CudamasterCpuBarrier {
 enum CudamasterCpuArrival {
     CUDAMASTER_CPU_DROPS = 1,
     CUDAMASTER_CPU_NO_COMPLETE = 2,
+    CUDAMASTER_CPU_RELAXED = 4, // hands on nothing that the thread knows
 };
 
 enum CudamasterCpuSpace {
