@@ -16,7 +16,6 @@ WRONG = [
     ("one-warp-more", "before all four warps of a warpgroup have made a wgmma"),
     ("other-factors", "warps of a warpgroup give different operands to one wgmma"),
     ("too-many-registers", "has taken more registers by setmaxnreg.inc than it has"),
-    ("uneven", "a barrier for threads that are no multiple of a warp"),
 ]
 RIGHT = [
     "out",

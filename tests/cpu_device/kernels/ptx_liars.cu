@@ -193,12 +193,6 @@ template <int registers, bool gives> __global__ void __launch_bounds__(384, 1) r
         out[threadIdx.x] = 1;
 }
 
-__global__ void uneven_kernel(float* out) {
-    out[threadIdx.x] = 1;
-    if (threadIdx.x < 100)
-        asm volatile("bar.sync 1, 100;" ::: "memory");
-}
-
 int main(int, char** names) {
     static float got[kThreads];
     float *in, *out;
@@ -253,8 +247,6 @@ int main(int, char** names) {
         registers_kernel<240, true><<<1, 384>>>(out);
     if (is("too-many-registers"))
         registers_kernel<240, false><<<1, 384>>>(out);
-    if (is("uneven"))
-        uneven_kernel<<<1, kThreads>>>(out);
     if (cudaDeviceSynchronize() != cudaSuccess)
         return 9;
     cudaMemcpy(got, out, kBytes, cudaMemcpyDeviceToHost);
