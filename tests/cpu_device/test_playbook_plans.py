@@ -21,7 +21,7 @@ static int value(int i, int j) { return (i * 7 + j * 13) % 9 - 4; }
 // Called as a function of the device is: it has to keep to its own.
 static float number(float x) { return x; }
 static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <class Plan> static int differ(int M, int N, int K, int split, int blocks) {
+template <class Plan> static int differ(int M, int N, int K, [[maybe_unused]] int split, int blocks) {
     std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N);
     std::vector<RESULT> c((size_t)M * N, 99.0f);
     for (int i = 0; i < M; ++i)
@@ -60,6 +60,15 @@ int main(int, char** words) {
     return wrong != 0;
 }
 """
+OF_MATRICES = [  # rows, columns, of the inner dimension, slices of it, multiprocessors
+    ("Wide", 400, 264, 264, 1, 4),  # two blocks make more than one tile each, more steps than stages
+    ("Square", 264, 136, 520, 1, 2),
+    ("Narrow", 136, 200, 712, 1, 4),
+    ("Halves", 136, 136, 200, 2, 132),  # slices of different lengths
+    ("Halves", 264, 64, 1416, 2, 132),
+    ("Thin", 40, 264, 1032, 4, 132),
+    ("Thin", 64, 128, 256, 4, 132),  # slices of one step
+]
 CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
     ("Wide", 520, 528, 136, 1, 4),  # two clusters make three by two tiles of theirs, the last ones in part
     ("Wide", 136, 264, 328, 1, 132),  # more steps than stages
@@ -71,7 +80,7 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 ]
 
 
-PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
     "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
@@ -96,8 +105,8 @@ def named(case: Sizes) -> str:
     return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
 
 
-@pytest.mark.slow(but=["Split-136x136x520-4"])
-@pytest.mark.parametrize("case", CASES, ids=named)
+@pytest.mark.slow(but=["Halves-136x136x200-2"])
+@pytest.mark.parametrize("case", OF_MATRICES, ids=named)
 def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
     assert ran.exit_code == 0, ran.stderr
@@ -119,7 +128,7 @@ def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> Non
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
     text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), PRODUCT, tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Thin", 64, 128, 256, 4, 132), PRODUCT, tmp_path)
     assert ran.exit_code != 0
 
 
