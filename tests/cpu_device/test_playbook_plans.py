@@ -132,6 +132,28 @@ def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> Non
     assert ran.exit_code != 0
 
 
+ELSEWHERE = """
+#include <cstdio>
+#include <vector>
+int main() {
+    int M = 64, N = 1024, K = 1024;
+    std::vector<NUMBER> host((size_t)N * K, NUMBER(1.0f));
+    NUMBER *A, *B, *C;
+    cudaMalloc(&A, host.size() * sizeof(NUMBER));
+    cudaMalloc(&B, host.size() * sizeof(NUMBER));
+    cudaMalloc(&C, (size_t)M * N * sizeof(NUMBER));
+    cudaMemcpy(A, host.data(), host.size() * sizeof(NUMBER), cudaMemcpyHostToDevice);
+    cudaMemcpy(B, host.data(), host.size() * sizeof(NUMBER), cudaMemcpyHostToDevice);
+    PRODUCT(A, B, C, M, N, K);
+    if (cudaGetLastError() != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess)
+        return 1;
+    cudaMemcpy(host.data(), C, (size_t)M * N * sizeof(NUMBER), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < M * N; ++i)
+        if ((float)host[i] != (float)K)
+            return 2;
+    return 0;
+}
+"""
 IN_PARTS = """
 #include <cmath>
 #include <cstdio>
@@ -158,7 +180,7 @@ int main(int, char** words) {
     cudaMemcpy(A, a.data(), a.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(B, b.data(), b.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(C, c.data(), c.size() * 4, cudaMemcpyHostToDevice);
-    if (!multiply_parts<Square>(A, B, C, M, N, K, 132) || cudaDeviceSynchronize() != cudaSuccess)
+    if (!CALL || cudaDeviceSynchronize() != cudaSuccess)
         return 2;
     cudaMemcpy(c.data(), C, c.size() * 4, cudaMemcpyDeviceToHost);
     double worst = 0, worst_of_fp32 = 0;
@@ -182,6 +204,19 @@ int main(int, char** words) {
 """
 
 
+def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: Path) -> Ran:
+    """What a product of numbers of sizes from 1e-15 to 1e15 gives against doubles and against a loop in fp32."""
+    device = CpuDevice()
+    made = device.compile(text + IN_PARTS, ["-O2", f"-DCALL={call}"], "parts", folder)
+    assert made.object is not None, made.log
+    linked = device.link([made.object], folder / "parts")
+    assert linked.object is not None, linked.log
+    return device.execute([str(linked.object), *map(str, sizes)], 120)
+
+
+IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
+
+
 @pytest.mark.slow(but=["300-264-72"])
 @pytest.mark.parametrize(
     "sizes",
@@ -189,18 +224,49 @@ int main(int, char** words) {
     ids=lambda sizes: "-".join(map(str, sizes)),
 )
 def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    """Numbers of sizes from 1e-15 to 1e15 meet; parts of the matrices, one after the other, are small here."""
-    text = (PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu").read_text()
-    rooms = "kRoomA = 1 << 23, kRoomB = 1 << 24"
+    """Parts of the matrices, one after the other, are small here."""
+    text, rooms = IN_THREE_PARTS.read_text(), "kRoomA = 1 << 23, kRoomB = 1 << 24"
     assert rooms in text
+    text = text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15")
+    ran = as_exact_as_fp32(text, "multiply_parts<Square>(A, B, C, M, N, K, 132)", sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Halves-136-136-328"])
+@pytest.mark.parametrize(
+    ("plan", "sizes"),
+    [
+        ("Whole", (300, 264, 264)),  # two blocks make more than one tile each, more steps than stages
+        ("Halves", (136, 136, 328)),  # slices of different lengths
+        ("LowHalves", (136, 132, 616)),
+        ("Thin", (72, 132, 520)),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
+)
+def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
+    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    call = f"multiply_on_the_way<{plan}>(A, B, C, M, N, K, 2)"
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.parametrize("step", ["bf16/2_warpgroups_and_tensor_maps.cu", "fp32/2_tensor_cores_on_three_parts.cu"])
+def test_a_build_without_warpgroups_takes_the_step_before(step: str, tmp_path: Path) -> None:
+    """Its launch fails, and leaves no error behind."""
+    text, built = (PLAYBOOK / "matrix_mul" / step).read_text(), "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)"
+    assert built in text
+    number, name = (
+        ("__nv_bfloat16", "matrix_mul_bf16_optimized") if "bf16" in step else ("float", "matrix_mul_optimized")
+    )
     device = CpuDevice()
     made = device.compile(
-        text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15") + IN_PARTS, ["-O2"], "parts", tmp_path
+        text.replace(built, "#if 0") + ELSEWHERE, ["-O2", f"-DNUMBER={number}", f"-DPRODUCT={name}"], "t", tmp_path
     )
     assert made.object is not None, made.log
-    linked = device.link([made.object], tmp_path / "parts")
+    linked = device.link([made.object], tmp_path / "t")
     assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    ran = device.execute([str(linked.object)], 120)
     assert ran.exit_code == 0, ran.stderr
 
 
