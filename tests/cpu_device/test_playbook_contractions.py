@@ -62,7 +62,7 @@ int main(int, char** words) {
             total += error * error;
             total_of_fp32 += of_fp32 * of_fp32;
         }
-    std::fprintf(stderr, "worst error %g of the sum of the terms' sizes, of an fp32 loop %g; in the mean %g times its\\n",
+    std::fprintf(stderr, "worst error %g of the sum of the terms' sizes, of an fp32 loop %g; mean error %g of its\\n",
                  worst, worst_of_fp32, std::sqrt(total / total_of_fp32));
     return !(worst < 1.5 * worst_of_fp32);
 }

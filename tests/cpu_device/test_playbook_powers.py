@@ -80,3 +80,14 @@ def test_a_plan_of_bf16_is_right_on_small_matrices(plan: str, sizes: tuple[int, 
     """More tiles than blocks, tiles in part, pairs of which one has nothing to store."""
     call = f"launch_hopper<{plan}>(A, B, buffer, N, P, bits, products, blocks)"
     power_on("bf16/2_one_launch_of_warpgroups.cu", call, "__nv_bfloat16", sizes, tmp_path)
+
+
+@pytest.mark.slow(but=["136-4-132-Pairs"])
+@pytest.mark.parametrize("plan", ["Pairs", "Singles"])
+@pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (201, 6, 3)], ids=lambda s: "-".join(map(str, s)))
+def test_a_plan_in_three_parts_is_right_on_small_matrices(
+    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """The same, and rows that are no multiple of eight, whose parts are longer than they are."""
+    call = f"launch_hopper<{plan}>(A, B, (__nv_bfloat16*)parts, N, P, bits, products, blocks)"
+    power_on("fp32/2_one_launch_on_three_parts.cu", call, "float", sizes, tmp_path)
