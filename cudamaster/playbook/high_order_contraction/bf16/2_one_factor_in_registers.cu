@@ -362,6 +362,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (tile < tiles)
         load(tile);
 
+#pragma unroll 3
     for (int i = threadIdx.x; i < kCols * kSteps; i += kGroups * 128) {
         int col = i % kCols, s = i / kCols;
         uint4 v[4];

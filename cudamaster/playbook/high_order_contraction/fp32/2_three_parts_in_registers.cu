@@ -219,6 +219,7 @@ constexpr int kGroups = 2;  // warpgroups of a block
 constexpr int kRowsOf = 64; // of A, that a warpgroup takes at a time
 constexpr int kStep = 32;   // products that a thread has eight of, in two rows
 constexpr int kParts = 3;
+constexpr int kPadding = 8; // floats after a row of results on its way out
 
 #if HAS_WARPGROUPS
 // Columns of B lie in groups of eight, whose 16 bytes of eight products make a matrix of 128 bytes one behind the other.
@@ -280,27 +281,26 @@ template <int left> static __device__ void wait_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
 
-// A warp's 16 rows of sums, a lane's pairs each.
+// A warp's 16 rows of sums leave through a patch of its own, eight at a time, so that a store has neighbours.
 template <int count>
-static __device__ void store_sums(const float (&d)[count], float* to, long long row, int col, int M, int N) {
+static __device__ void store_sums(const float (&d)[count], float* patch, float* C, long long row, int col,
+                                  int rows, int c_dim) {
+    constexpr int kCols = 2 * count, kStride = kCols + kPadding;
     int lane = threadIdx.x % 32;
-    bool pairs = N % 2 == 0 && ((size_t)to & 7) == 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        long long r = row + lane / 4 + 8 * half;
+    for (int half = 0; half < 2; ++half, row += 8) {
 #pragma unroll
-        for (int i = 0; i < count / 4; ++i) {
-            int c = col + i * 8 + lane % 4 * 2;
-            float* place = to + r * N + c;
-            if (r < M && c + 1 < N && pairs) {
-                *(float2*)place = make_float2(d[i * 4 + half * 2], d[i * 4 + half * 2 + 1]);
-            } else if (r < M) {
-                if (c < N)
-                    place[0] = d[i * 4 + half * 2];
-                if (c + 1 < N)
-                    place[1] = d[i * 4 + half * 2 + 1];
-            }
+        for (int i = 0; i < kCols / 8; ++i)
+            *(float2*)(patch + lane / 4 * kStride + i * 8 + lane % 4 * 2) =
+                make_float2(d[i * 4 + half * 2], d[i * 4 + half * 2 + 1]);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 8 * kCols; i += 128) {
+            int r = (i + lane * 4) / kCols, c = (i + lane * 4) % kCols;
+            if (row + r < rows && col + c < c_dim)
+                *(float4*)(C + (row + r) * c_dim + col + c) = *(const float4*)(patch + r * kStride + c);
         }
+        __syncwarp();
     }
 }
 
@@ -350,6 +350,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(128) uint4 columns[]; // of four words of four threads each
     constexpr int kPart = kSteps * 4 * kCols;         // of those
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float* patch = (float*)(columns + kParts * kPart) + (group * 4 + warp) * 8 * (kCols + kPadding);
     int first_col = blockIdx.y * kCols, eights = x_dim * y_dim / 8;
     // Where the thread's products begin in a row of A, -1 beyond the last one.
     int places[kSteps];
@@ -381,6 +382,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     load(0);
     load(1);
 
+#pragma unroll 2
     for (int i = threadIdx.x; i < kCols * kSteps; i += kGroups * 128) {
         int col = i % kCols, s = i / kCols;
         unsigned int words[4][kParts][4];
@@ -446,7 +448,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < kCols / 2; ++i)
             large[i] += small[i];
-        store_sums(large, C, (long long)tile * kRowsOf + warp * 16, first_col, rows, c_dim);
+        store_sums(large, patch, C, (long long)tile * kRowsOf + warp * 16, first_col, rows, c_dim);
     }
 #endif
 }
@@ -456,7 +458,8 @@ template <int kCols, int kSteps>
 static bool launch_hopper(const float* A, const float* B, float* C, int rows, int b_dim, int c_dim, int x_dim,
                           int y_dim, int blocks) {
     auto kernel = high_order_contraction_parts_kernel_optimized<kCols, kSteps>;
-    constexpr int kMemory = kParts * kCols * kSteps * kStep * (int)sizeof(__nv_bfloat16);
+    constexpr int kPatches = kGroups * 4 * 8 * (kCols + kPadding) * (int)sizeof(float);
+    constexpr int kMemory = kParts * kCols * kSteps * kStep * (int)sizeof(__nv_bfloat16) + kPatches;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMemory);
     unsigned int tiles = (rows - 1) / kRowsOf + 1, parts = (c_dim - 1) / kCols + 1;
     dim3 grid(min(tiles, (unsigned int)blocks), parts);
@@ -469,8 +472,8 @@ static bool contract_on_hopper(const float* A, const float* B, float* C, long lo
                                int x_dim, int y_dim) {
     int device = 0, major = 0, blocks = 0;
     long long products = (long long)x_dim * y_dim;
-    if (y_dim % 8 || (((size_t)A | (size_t)B) & 15) || products < 64 || products > 256 || rows >= 1 << 30 ||
-        products * b_dim >= 1 << 30)
+    if (y_dim % 8 || c_dim % 4 || (((size_t)A | (size_t)B | (size_t)C) & 15) || products < 64 ||
+        products > 256 || rows >= 1 << 30 || products * b_dim >= 1 << 30)
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
