@@ -73,17 +73,17 @@ def power_on(step: str, call: str, kind: str, sizes: tuple[int, int, int], folde
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["264-5-4-Pairs"])
-@pytest.mark.parametrize("plan", ["Pairs", "Singles"])
+@pytest.mark.slow(but=["264-5-4-Wide"])
+@pytest.mark.parametrize("plan", ["Wide", "Narrow"])
 @pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (200, 6, 3)], ids=lambda s: "-".join(map(str, s)))
 def test_a_plan_of_bf16_is_right_on_small_matrices(plan: str, sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    """More tiles than blocks, tiles in part, pairs of which one has nothing to store."""
+    """More tiles than blocks, tiles in part."""
     call = f"launch_hopper<{plan}>(A, B, buffer, N, P, bits, products, blocks)"
     power_on("bf16/2_one_launch_of_warpgroups.cu", call, "__nv_bfloat16", sizes, tmp_path)
 
 
-@pytest.mark.slow(but=["136-4-132-Pairs"])
-@pytest.mark.parametrize("plan", ["Pairs", "Singles"])
+@pytest.mark.slow(but=["136-4-132-Wide"])
+@pytest.mark.parametrize("plan", ["Wide", "Narrow"])
 @pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (201, 6, 3)], ids=lambda s: "-".join(map(str, s)))
 def test_a_plan_in_three_parts_is_right_on_small_matrices(
     plan: str, sizes: tuple[int, int, int], tmp_path: Path

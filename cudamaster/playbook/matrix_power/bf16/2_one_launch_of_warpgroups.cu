@@ -2,7 +2,7 @@
 // why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory, and each power is a
 //      launch of its own. On Hopper four warps together multiply 64 x 64 elements out of shared memory by one instruction
 //      (wgmma), while one more thread has the copy engine bring the next tiles (tensor maps, eight stages, a full and an
-//      empty barrier for each). Pairs of blocks load halves of the rows that they have in common, each for both. A product
+//      empty barrier for each). Wide of blocks load halves of the rows that they have in common, each for both. A product
 //      of 1024 x 1024 is one tile for each multiprocessor, so that all products are made by the same blocks in one
 //      cooperative launch, with a barrier of the grid between them. What threads stored is fenced before
 //      copies read it. GPUs before Hopper, and rows that are no multiple of 16 bytes, get the step before.
@@ -218,21 +218,17 @@ static void multiply_elsewhere(const __nv_bfloat16* left, const __nv_bfloat16* r
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64; // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kStep = 64;           // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kBoxBytes = 64 * 128; // both factors come in boxes of 64 rows of that
 
-// Blocks of a cluster share tiles of the right factor along M, and of the left one along N.
-template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
+template <int consumers, int n, int stages> struct Plan {
     static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
-    static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
     static constexpr int kThreads = 128 * consumers + 32;
     static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
     static constexpr int kMemory = stages * (kStageBytes + 16) + 1024;
-    // Boxes of both factors are alike, so that one map of a matrix serves for both: so many rows of 64 elements.
-    static constexpr int kRowsA = kM / along_n, kRowsB = 64 / along_m;
-    static constexpr int kBoxRows = kRowsA < kRowsB ? kRowsA : kRowsB, kBoxBytes = kBoxRows * 128;
 };
-using Pairs = Plan<2, 64, 1, 2, 8>;
-using Singles = Plan<1, 64, 1, 1, 8>;
+using Wide = Plan<1, 128, 8>;
+using Narrow = Plan<1, 64, 8>;
 
 #if HAS_WARPGROUPS
 static __device__ unsigned int shared_address(const void* place) {
@@ -248,14 +244,8 @@ static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
                  : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster. Only what products have read is handed over, so the
-// scope can be the block's: that of the cluster costs a fence of all memory each time.
-static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
+static __device__ void arrive(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
@@ -267,30 +257,16 @@ static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
                  : "memory");
 }
 
-// A box of a matrix, from column and row on, into the same place of all `blocks` (bits) of the cluster.
+// A box of a matrix, from column and row on.
 static __device__ void load_box(unsigned int to, const CUtensorMap* map, int column, int row,
-                                unsigned int barrier, unsigned int blocks, bool alone) {
-    if (alone)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-                     "{%2, %3}], "
-                     "[%4];" ::"r"(to),
-                     "l"(map), "r"(column), "r"(row), "r"(barrier)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-            "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-            "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)blocks)
-            : "memory");
+                                unsigned int barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
 }
 
-static __device__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-// Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled.
+// Where a factor begins in shared memory, 128 bytes swizzled.
 // A has K side by side, eight rows a group; B has its columns side by side, 64 of them a box, eight rows of K a group.
 static __device__ unsigned long long describe(unsigned int address, unsigned int leading,
                                               unsigned int group) {
@@ -401,22 +377,19 @@ __global__ void __launch_bounds__(THREADS, 1)
                                               int products) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) unsigned char memory[];
-    constexpr int kAlongM = Plan::kAlongM, kAlongN = Plan::kAlongN, kShare = Plan::kShare,
-                  kStages = Plan::kStages, kConsumers = Plan::kConsumers;
+    constexpr int kStages = Plan::kStages, kConsumers = Plan::kConsumers;
     unsigned int stages = shared_address(memory), full = stages + kStages * Plan::kStageBytes,
                  empty = full + 8 * kStages;
-    int block = blockIdx.x % kShare, cluster = blockIdx.x / kShare, clusters = gridDim.x / kShare;
-    int m = block % kAlongM, n = block / kAlongM;
     if (threadIdx.x == 0) {
         for (int i = 0; i < kStages; ++i) {
             init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, kConsumers * 4 * (kAlongM + kAlongN - 1));
+            init_barrier(empty + 8 * i, kConsumers * 4);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_barrier();
+    __syncthreads();
 
-    int down = (N - 1) / (Plan::kM * kAlongM) + 1, across = (N - 1) / (Plan::kN * kAlongN) + 1;
+    int across = (N - 1) / Plan::kN + 1, tiles = ((N - 1) / Plan::kM + 1) * across;
     int steps = (N - 1) / kStep + 1, stage = 0;
     unsigned int parity = 0;
     auto next = [&]() {
@@ -425,54 +398,36 @@ __global__ void __launch_bounds__(THREADS, 1)
             parity ^= 1;
         }
     };
-    // One thread of the last warp has the copies made. It fills a stage when all who read it are done with it, here and
-    // in the blocks that get a share of what is loaded here.
+    // One thread of the last warp has the copies made. It fills a stage when all who read it are done with it.
     auto load_tiles = [&](const CUtensorMap* left, const CUtensorMap* right) {
-        unsigned int row_of_blocks = 0, column_of_blocks = 0;
-        for (int i = 0; i < kAlongN; ++i)
-            row_of_blocks |= 1u << (m + kAlongM * i);
-        for (int i = 0; i < kAlongM; ++i)
-            column_of_blocks |= 1u << (i + kAlongM * n);
-        for (int tile = cluster; tile < down * across; tile += clusters) {
-            int row = (tile / across * kAlongM + m) * Plan::kM,
-                col = (tile % across * kAlongN + n) * Plan::kN;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            int row = tile / across * Plan::kM, col = tile % across * Plan::kN;
             for (int step = 0; step < steps; ++step, next()) {
                 wait_for(empty + 8 * stage, parity ^ 1);
                 expect_bytes(full + 8 * stage, Plan::kStageBytes);
                 unsigned int to = stages + stage * Plan::kStageBytes;
-                for (int i = n * Plan::kRowsA; i < (n + 1) * Plan::kRowsA; i += Plan::kBoxRows)
-                    load_box(to + i * 128, left, step * kStep, row + i, full + 8 * stage, row_of_blocks,
-                             kAlongN == 1);
-                to += Plan::kBytesA;
-                for (int j = 0; j < Plan::kN; j += 64, to += 64 * 128)
-                    for (int i = m * Plan::kRowsB; i < (m + 1) * Plan::kRowsB; i += Plan::kBoxRows)
-                        load_box(to + i * 128, right, col + j, step * kStep + i, full + 8 * stage,
-                                 column_of_blocks, kAlongM == 1);
+                for (int i = 0; i < kConsumers; ++i, to += kBoxBytes)
+                    load_box(to, left, step * kStep, row + i * 64, full + 8 * stage);
+                for (int i = 0; i < Plan::kN; i += 64, to += kBoxBytes)
+                    load_box(to, right, col + i, step * kStep, full + 8 * stage);
             }
         }
     };
     auto multiply_tiles = [&](__nv_bfloat16* product) {
         int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        // Lanes tell the blocks that load what this one reads: those of its row and of its column.
-        int tell = -1;
-        if (lane < kAlongM)
-            tell = lane + kAlongM * n;
-        else if (lane < kAlongM + kAlongN - 1)
-            tell = m + kAlongM * (lane - kAlongM + (lane - kAlongM >= n));
         auto release = [&](int of) {
-            if (tell >= 0)
-                arrive_at(empty + 8 * of, tell);
+            if (lane == 0)
+                arrive(empty + 8 * of);
         };
         float d[Plan::kN / 2];
-        for (int tile = cluster; tile < down * across; tile += clusters) {
-            int row = (tile / across * kAlongM + m) * Plan::kM,
-                col = (tile % across * kAlongN + n) * Plan::kN;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            int row = tile / across * Plan::kM, col = tile % across * Plan::kN;
             int before = 0;
             for (int step = 0; step < steps; ++step, next()) {
                 wait_for(full + 8 * stage, parity);
                 unsigned int from = stages + stage * Plan::kStageBytes;
-                unsigned long long a = describe(from + group * 64 * 128, 16, 1024);
-                unsigned long long b = describe(from + Plan::kBytesA, 64 * 128, 1024);
+                unsigned long long a = describe(from + group * kBoxBytes, 16, 1024);
+                unsigned long long b = describe(from + Plan::kBytesA, kBoxBytes, 1024);
                 hold(d);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -511,13 +466,12 @@ __global__ void __launch_bounds__(THREADS, 1)
             }
         }
     }
-    cluster_barrier(); // nobody leaves while others arrive here
 #endif
 }
 
-static bool describe_matrix(CUtensorMap* map, const __nv_bfloat16* data, int N, int box_rows) {
+static bool describe_matrix(CUtensorMap* map, const __nv_bfloat16* data, int N) {
     cuuint64_t sizes[2] = {(cuuint64_t)N, (cuuint64_t)N}, strides[1] = {(cuuint64_t)N * 2};
-    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    cuuint32_t box[2] = {64, 64}, steps[2] = {1, 1};
     return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void*)data, sizes, strides, box,
                                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -525,7 +479,7 @@ static bool describe_matrix(CUtensorMap* map, const __nv_bfloat16* data, int N, 
 }
 
 template <class Plan> static int tiles_of(int N) {
-    return ((N - 1) / (Plan::kM * Plan::kAlongM) + 1) * ((N - 1) / (Plan::kN * Plan::kAlongN) + 1);
+    return ((N - 1) / Plan::kM + 1) * ((N - 1) / Plan::kN + 1);
 }
 
 // False where this build has no such kernel, or there is no room for all blocks at once.
@@ -534,24 +488,19 @@ static bool launch_hopper(const __nv_bfloat16* A, __nv_bfloat16* B, __nv_bfloat1
                           int bits, int products, int blocks) {
     auto kernel = matrix_power_bf16_hopper_kernel_optimized<Plan>;
     CUtensorMap map_of_a, map_of_b, map_of_buffer;
-    if (!describe_matrix(&map_of_a, A, N, Plan::kBoxRows) ||
-        !describe_matrix(&map_of_b, B, N, Plan::kBoxRows) ||
-        !describe_matrix(&map_of_buffer, buffer, N, Plan::kBoxRows))
+    if (!describe_matrix(&map_of_a, A, N) || !describe_matrix(&map_of_b, B, N) ||
+        !describe_matrix(&map_of_buffer, buffer, N))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeCooperative;
-    attributes[0].val.cooperative = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = Plan::kShare;
-    attributes[1].val.clusterDim.y = 1;
-    attributes[1].val.clusterDim.z = 1;
+    cudaLaunchAttribute cooperative = {};
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(min(tiles_of<Plan>(N), blocks / Plan::kShare) * Plan::kShare);
+    config.gridDim = dim3(min(tiles_of<Plan>(N), blocks));
     config.blockDim = dim3(Plan::kThreads);
     config.dynamicSmemBytes = Plan::kMemory;
-    config.attrs = attributes;
-    config.numAttrs = Plan::kShare > 1 ? 2 : 1;
+    config.attrs = &cooperative;
+    config.numAttrs = 1;
     if (cudaLaunchKernelEx(&config, kernel, map_of_a, map_of_b, map_of_buffer, B, buffer, N, P, bits,
                            products) == cudaSuccess)
         return true;
@@ -574,9 +523,9 @@ static bool power_on_hopper(const __nv_bfloat16* A, __nv_bfloat16* B, __nv_bfloa
     if (!buffer && cudaGetSymbolAddress(&fixed, scratch) != cudaSuccess)
         return false;
     __nv_bfloat16* room = buffer ? buffer : (__nv_bfloat16*)fixed;
-    if (tiles_of<Singles>(N) <= blocks)
-        return launch_hopper<Singles>(A, B, room, N, P, bits, products, blocks);
-    return launch_hopper<Pairs>(A, B, room, N, P, bits, products, blocks);
+    if (tiles_of<Narrow>(N) <= blocks)
+        return launch_hopper<Narrow>(A, B, room, N, P, bits, products, blocks);
+    return launch_hopper<Wide>(A, B, room, N, P, bits, products, blocks);
 }
 
 extern "C" void matrix_power_bf16_optimized(const __nv_bfloat16* A, __nv_bfloat16* B, int N, int P) {

@@ -196,7 +196,8 @@ static void multiply_elsewhere(const float* left, const float* right, float* pro
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64; // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kStep = 64;           // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kBoxBytes = 64 * 128; // both factors come in boxes of 64 rows of that
 constexpr int kParts = 3;
 constexpr int kMatrices = 3; // in parts: A, and two powers on the way
 constexpr int kLeast = 64;   // rows that are worth taking apart
@@ -204,20 +205,15 @@ constexpr int kRoom = 1024;  // rows of matrices whose parts fit the fixed array
 
 __device__ __align__(1024) __nv_bfloat16 parts[kMatrices][kParts][kRoom * kRoom];
 
-// Blocks of a cluster share tiles of the right factor along M, and of the left one along N.
-template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
+template <int consumers, int n, int stages> struct Plan {
     static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
-    static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
     static constexpr int kThreads = 128 * consumers + 32;
-    static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kPartBytes = kBytesA + kBytesB,
-                         kStageBytes = kParts * kPartBytes;
+    static constexpr int kBytesA = kM * 128, kBytesB = n * 128;
+    static constexpr int kPartBytes = kBytesA + kBytesB, kStageBytes = kParts * kPartBytes;
     static constexpr int kMemory = stages * (kStageBytes + 16) + 1024;
-    // Boxes of both factors are alike, so that one map of a matrix serves for both: so many rows of 64 elements.
-    static constexpr int kRowsA = kM / along_n, kRowsB = 64 / along_m;
-    static constexpr int kBoxRows = kRowsA < kRowsB ? kRowsA : kRowsB, kBoxBytes = kBoxRows * 128;
 };
-using Pairs = Plan<2, 64, 1, 2, 3>;
-using Singles = Plan<1, 64, 1, 1, 4>;
+using Wide = Plan<2, 64, 3>;
+using Narrow = Plan<1, 64, 4>;
 
 // A number rounded to bf16, as bits of fp32; the largest are cut off and do not become infinite.
 __device__ unsigned int upper_part(float value) {
@@ -251,14 +247,8 @@ static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
                  : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster. Only what products have read is handed over, so the
-// scope can be the block's: that of the cluster costs a fence of all memory each time.
-static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
+static __device__ void arrive(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
@@ -270,29 +260,16 @@ static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
                  : "memory");
 }
 
-// A box of a part, from column and row on, into the same place of all `blocks` (bits) of the cluster.
+// A box of a part, from column and row on.
 static __device__ void load_box(unsigned int to, const CUtensorMap* map, int column, int row, int part,
-                                unsigned int barrier, unsigned int blocks, bool alone) {
-    if (alone)
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                     "l"(map), "r"(column), "r"(row), "r"(part), "r"(barrier)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-            "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-            "l"(map), "r"(column), "r"(row), "r"(part), "r"(barrier), "h"((unsigned short)blocks)
-            : "memory");
+                                unsigned int barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(part), "r"(barrier)
+                 : "memory");
 }
 
-static __device__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-// Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled.
+// Where a factor begins in shared memory, 128 bytes swizzled.
 // A has K side by side, eight rows a group; B has its columns side by side, 64 of them a box, eight rows of K a group.
 static __device__ unsigned long long describe(unsigned int address, unsigned int leading,
                                               unsigned int group) {
@@ -462,22 +439,19 @@ __global__ void __launch_bounds__(THREADS, 1)
                                         int products) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) unsigned char memory[];
-    constexpr int kAlongM = Plan::kAlongM, kAlongN = Plan::kAlongN, kShare = Plan::kShare,
-                  kStages = Plan::kStages, kConsumers = Plan::kConsumers;
+    constexpr int kStages = Plan::kStages, kConsumers = Plan::kConsumers;
     unsigned int stages = shared_address(memory), full = stages + kStages * Plan::kStageBytes,
                  empty = full + 8 * kStages;
-    int block = blockIdx.x % kShare, cluster = blockIdx.x / kShare, clusters = gridDim.x / kShare;
-    int m = block % kAlongM, n = block / kAlongM;
     if (threadIdx.x == 0) {
         for (int i = 0; i < kStages; ++i) {
             init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, kConsumers * 4 * (kAlongM + kAlongN - 1));
+            init_barrier(empty + 8 * i, kConsumers * 4);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_barrier();
+    __syncthreads();
 
-    int down = (N - 1) / (Plan::kM * kAlongM) + 1, across = (N - 1) / (Plan::kN * kAlongN) + 1;
+    int across = (N - 1) / Plan::kN + 1, tiles = ((N - 1) / Plan::kM + 1) * across;
     int steps = (N - 1) / kStep + 1, stage = 0;
     unsigned int parity = 0;
     auto next = [&]() {
@@ -486,50 +460,32 @@ __global__ void __launch_bounds__(THREADS, 1)
             parity ^= 1;
         }
     };
-    // One thread of the last warp has the copies made. It fills a stage when all who read it are done with it, here and
-    // in the blocks that get a share of what is loaded here.
+    // One thread of the last warp has the copies made. It fills a stage when all who read it are done with it.
     auto load_tiles = [&](const CUtensorMap* left, const CUtensorMap* right) {
-        unsigned int row_of_blocks = 0, column_of_blocks = 0;
-        for (int i = 0; i < kAlongN; ++i)
-            row_of_blocks |= 1u << (m + kAlongM * i);
-        for (int i = 0; i < kAlongM; ++i)
-            column_of_blocks |= 1u << (i + kAlongM * n);
-        for (int tile = cluster; tile < down * across; tile += clusters) {
-            int row = (tile / across * kAlongM + m) * Plan::kM,
-                col = (tile % across * kAlongN + n) * Plan::kN;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            int row = tile / across * Plan::kM, col = tile % across * Plan::kN;
             for (int step = 0; step < steps; ++step, next()) {
                 wait_for(empty + 8 * stage, parity ^ 1);
                 expect_bytes(full + 8 * stage, Plan::kStageBytes);
                 unsigned int to = stages + stage * Plan::kStageBytes;
                 for (int part = 0; part < kParts; ++part) {
-                    for (int i = n * Plan::kRowsA; i < (n + 1) * Plan::kRowsA; i += Plan::kBoxRows)
-                        load_box(to + i * 128, left, step * kStep, row + i, part, full + 8 * stage,
-                                 row_of_blocks, kAlongN == 1);
-                    to += Plan::kBytesA;
-                    for (int j = 0; j < Plan::kN; j += 64, to += 64 * 128)
-                        for (int i = m * Plan::kRowsB; i < (m + 1) * Plan::kRowsB; i += Plan::kBoxRows)
-                            load_box(to + i * 128, right, col + j, step * kStep + i, part, full + 8 * stage,
-                                     column_of_blocks, kAlongM == 1);
+                    for (int i = 0; i < kConsumers; ++i, to += kBoxBytes)
+                        load_box(to, left, step * kStep, row + i * 64, part, full + 8 * stage);
+                    for (int i = 0; i < Plan::kN; i += 64, to += kBoxBytes)
+                        load_box(to, right, col + i, step * kStep, part, full + 8 * stage);
                 }
             }
         }
     };
     auto multiply_tiles = [&](__nv_bfloat16* product) { // null: B
         int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        // Lanes tell the blocks that load what this one reads: those of its row and of its column.
-        int tell = -1;
-        if (lane < kAlongM)
-            tell = lane + kAlongM * n;
-        else if (lane < kAlongM + kAlongN - 1)
-            tell = m + kAlongM * (lane - kAlongM + (lane - kAlongM >= n));
         auto release = [&](int of) {
-            if (tell >= 0)
-                arrive_at(empty + 8 * of, tell);
+            if (lane == 0)
+                arrive(empty + 8 * of);
         };
         float large[Plan::kN / 2], small[Plan::kN / 2], sums[Plan::kN / 2];
-        for (int tile = cluster; tile < down * across; tile += clusters) {
-            int row = (tile / across * kAlongM + m) * Plan::kM,
-                col = (tile % across * kAlongN + n) * Plan::kN;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            int row = tile / across * Plan::kM, col = tile % across * Plan::kN;
 #pragma unroll
             for (int i = 0; i < Plan::kN / 2; ++i)
                 sums[i] = 0.0f;
@@ -537,8 +493,8 @@ __global__ void __launch_bounds__(THREADS, 1)
             for (int step = 0; step < steps; ++step, next()) {
                 wait_for(full + 8 * stage, parity);
                 unsigned int from = stages + stage * Plan::kStageBytes;
-                unsigned long long a = describe(from + group * 64 * 128, 16, 1024);
-                unsigned long long b = describe(from + Plan::kBytesA, 64 * 128, 1024);
+                unsigned long long a = describe(from + group * kBoxBytes, 16, 1024);
+                unsigned long long b = describe(from + Plan::kBytesA, kBoxBytes, 1024);
                 // The products of the upper parts, and their sums in fp32 while the others are under way.
                 hold(large);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -601,14 +557,13 @@ __global__ void __launch_bounds__(THREADS, 1)
                 hand_over();
         }
     }
-    cluster_barrier(); // nobody leaves while others arrive here
 #endif
 }
 
-static bool describe_parts(CUtensorMap* map, __nv_bfloat16* data, int N, int stride, int box_rows) {
+static bool describe_parts(CUtensorMap* map, __nv_bfloat16* data, int N, int stride) {
     cuuint64_t sizes[3] = {(cuuint64_t)N, (cuuint64_t)N, kParts};
     cuuint64_t strides[2] = {(cuuint64_t)stride * 2, (cuuint64_t)N * stride * 2};
-    cuuint32_t box[3] = {64, (cuuint32_t)box_rows, 1}, steps[3] = {1, 1, 1};
+    cuuint32_t box[3] = {64, 64, 1}, steps[3] = {1, 1, 1};
     return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, data, sizes, strides, box, steps,
                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -616,7 +571,7 @@ static bool describe_parts(CUtensorMap* map, __nv_bfloat16* data, int N, int str
 }
 
 template <class Plan> static int tiles_of(int N) {
-    return ((N - 1) / (Plan::kM * Plan::kAlongM) + 1) * ((N - 1) / (Plan::kN * Plan::kAlongN) + 1);
+    return ((N - 1) / Plan::kM + 1) * ((N - 1) / Plan::kN + 1);
 }
 
 // False where this build has no such kernel, or there is no room for all blocks at once.
@@ -627,23 +582,18 @@ static bool launch_hopper(const float* A, float* B, __nv_bfloat16* in_parts, int
     int stride = (N + 7) / 8 * 8;
     Maps maps;
     for (int i = 0; i < kMatrices; ++i)
-        if (!describe_parts(&maps.of[i], in_parts + (size_t)i * kParts * N * stride, N, stride,
-                            Plan::kBoxRows))
+        if (!describe_parts(&maps.of[i], in_parts + (size_t)i * kParts * N * stride, N, stride))
             return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeCooperative;
-    attributes[0].val.cooperative = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = Plan::kShare;
-    attributes[1].val.clusterDim.y = 1;
-    attributes[1].val.clusterDim.z = 1;
+    cudaLaunchAttribute cooperative = {};
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(min(tiles_of<Plan>(N), blocks / Plan::kShare) * Plan::kShare);
+    config.gridDim = dim3(min(tiles_of<Plan>(N), blocks));
     config.blockDim = dim3(Plan::kThreads);
     config.dynamicSmemBytes = Plan::kMemory;
-    config.attrs = attributes;
-    config.numAttrs = Plan::kShare > 1 ? 2 : 1;
+    config.attrs = &cooperative;
+    config.numAttrs = 1;
     if (cudaLaunchKernelEx(&config, kernel, maps, A, B, in_parts, N, stride, P, bits, products) ==
         cudaSuccess)
         return true;
@@ -662,9 +612,9 @@ static bool power_on_hopper(const float* A, float* B, int N, int P, int bits, in
     void* in_parts = nullptr;
     if (major != 9 || cudaGetSymbolAddress(&in_parts, parts) != cudaSuccess)
         return false;
-    if (tiles_of<Singles>(N) <= blocks)
-        return launch_hopper<Singles>(A, B, (__nv_bfloat16*)in_parts, N, P, bits, products, blocks);
-    return launch_hopper<Pairs>(A, B, (__nv_bfloat16*)in_parts, N, P, bits, products, blocks);
+    if (tiles_of<Narrow>(N) <= blocks)
+        return launch_hopper<Narrow>(A, B, (__nv_bfloat16*)in_parts, N, P, bits, products, blocks);
+    return launch_hopper<Wide>(A, B, (__nv_bfloat16*)in_parts, N, P, bits, products, blocks);
 }
 
 extern "C" void matrix_power_optimized(const float* A, float* B, int N, int P) {
