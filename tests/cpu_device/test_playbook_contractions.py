@@ -69,10 +69,10 @@ int main(int, char** words) {
 """
 CASES = [  # a, b, c, x, y, multiprocessors
     (3, 50, 128, 16, 16, 1),  # several tiles for each warpgroup, the last in part
-    (5, 41, 48, 16, 8, 132),
+    (5, 41, 48, 16, 8, 2),
     (4, 33, 72, 7, 16, 2),  # vectors and columns beyond the last
     (2, 70, 136, 9, 8, 1),  # two groups of columns
-    (9, 8, 64, 11, 16, 132),
+    (9, 8, 64, 11, 16, 1),
 ]
 
 

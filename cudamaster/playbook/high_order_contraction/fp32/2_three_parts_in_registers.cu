@@ -3,14 +3,17 @@
 //      times as fast. A number of fp32 is exactly the sum of three of bf16: its upper half, what that leaves rounded, and
 //      the rest. Of the nine products of two such sums six count; the others are below 2^-23 of the first. Four warps
 //      multiply 64 x 128 elements by one instruction (wgmma), whose left factor may lie in registers. So a thread loads
-//      eight neighbours of a row of A, takes them apart, and multiplies them as they are; B's parts lie in shared
-//      memory, made once by each block. The order of products in a sum is free: a thread's neighbours are
-//      put where the instruction wants pairs, and B's elements are put in the same order. While the tensor cores
-//      work on 32 products, the next 32 are taken apart, and those behind them are on their way. The upper parts'
-//      products have sums of their own, since tensor cores cut off what they add. As many blocks as
-//      multiprocessors take tiles of 64 rows in turn. Parts below 1e-38 are lost, and an infinite number makes NaN
-//      where fp32 may have infinity. GPUs before Hopper, sums of few or more than 256 products, and tensors that
-//      do not have eight neighbours side by side, get the step before.
+//      eight neighbours of a row of A, takes them apart, and multiplies them as they are; B's parts lie in shared memory,
+//      made once by each block. The order of products in a sum is free: a thread's neighbours are put where the
+//      instruction wants pairs, and B's elements are put in the same order. While the tensor cores work on 32 products,
+//      the next 32 are taken apart, and those behind them are on their way. The upper parts' products have sums of
+//      their own, since tensor cores cut off what they add. As many blocks as multiprocessors take tiles of 64 rows in turn.
+//      The heaviest case takes 53.6 µs on the H200's own clock, the step before 134.9, and a copy of A and C 26.5. What binds
+//      it now: tensor cores, of which the six products need 28 µs; two warpgroups do not keep them busy. Errors of 256
+//      products are 0.7 of an fp32 loop's in the mean, 1.5 where all terms are positive, and never as large as its
+//      largest. Parts below 1e-38 are lost, and an infinite number makes NaN where fp32 may have infinity. GPUs before
+//      Hopper, few rows, sums of few or more than 256 products, and tensors that do not have eight neighbours
+//      side by side, get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -478,7 +481,8 @@ static bool contract_on_hopper(const float* A, const float* B, float* C, long lo
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-    if (major != 9)
+    // Each block takes all of B apart, which few tiles do not pay for.
+    if (major != 9 || (rows - 1) / kRowsOf + 1 < blocks)
         return false;
     auto launched = products > 128 ? c_dim > 64 ? launch_hopper<128, 8> : launch_hopper<64, 8>
                     : c_dim > 64   ? launch_hopper<128, 4>
