@@ -1,15 +1,16 @@
 // idea: Warpgroups with one factor in registers, the other kept in shared memory
 // why: The contraction reads A once and writes C once, so that memory binds it, if the products keep up. In the step
-//      before a block stages both factors for each tile, and waits for it. On Hopper four warps multiply 64 x 128 elements
-//      by one instruction (wgmma), whose left factor may lie in registers. So a thread loads 16 bytes of a row of A
-//      straight into the registers that the instruction reads, with no way through shared memory. The order of products
-//      in a sum is free: a thread's eight neighbours are put where the instruction wants pairs, and B's elements are put
-//      in the same order, once for each block, which keeps all of its columns of B in shared memory. As many blocks as
-//      multiprocessors take tiles of 64 rows in turn, three warpgroups each, which load the next tile while they store
-//      the results of the present one. The heaviest case takes 26.6 µs on the H200's own clock, the step before 42.8, and
-//      a copy of A and C 15. What binds it now: a warpgroup has nothing under way while it multiplies, and the first
-//      tile waits for B; a ring of copies of A would go on meanwhile. GPUs before Hopper, few rows, sums of few or more
-//      than 256 products, and tensors that do not have eight neighbours side by side, get the step before.
+//      before a block stages both factors for each tile, and waits for it. On Hopper four warps multiply 64 x 128
+//      elements by one instruction (wgmma), whose left factor may lie in registers. So a thread loads 16 bytes of a
+//      row of A straight into the registers that the instruction reads, with no way through shared memory. The order
+//      of products in a sum is free: a thread's eight neighbours are put where the instruction wants pairs, and B's
+//      elements are put in the same order, once for each block, which keeps all of its columns of B in shared memory.
+//      As many blocks as multiprocessors take tiles of 64 rows in turn, three warpgroups each, which load the next
+//      tile while they store the results of the present one. The heaviest case takes 26.6 µs on the H200's own clock,
+//      the step before 42.8, and a copy of A and C 15. What binds it now: a warpgroup has nothing under way while it
+//      multiplies, and the first tile waits for B; a ring of copies of A would go on meanwhile. GPUs before Hopper,
+//      few rows, sums of few or more than 256 products, and tensors that do not have eight neighbours side by side,
+//      get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

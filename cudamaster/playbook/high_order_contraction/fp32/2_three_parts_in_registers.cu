@@ -1,19 +1,20 @@
 // idea: Tensor cores on numbers in three parts, taken apart in registers
-// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16 fifteen
-//      times as fast. A number of fp32 is exactly the sum of three of bf16: its upper half, what that leaves rounded, and
-//      the rest. Of the nine products of two such sums six count; the others are below 2^-23 of the first. Four warps
-//      multiply 64 x 128 elements by one instruction (wgmma), whose left factor may lie in registers. So a thread loads
-//      eight neighbours of a row of A, takes them apart, and multiplies them as they are; B's parts lie in shared memory,
-//      made once by each block. The order of products in a sum is free: a thread's neighbours are put where the
-//      instruction wants pairs, and B's elements are put in the same order. While the tensor cores work on 32 products,
-//      the next 32 are taken apart, and those behind them are on their way. The upper parts' products have sums of
-//      their own, since tensor cores cut off what they add. As many blocks as multiprocessors take tiles of 64 rows in turn.
-//      The heaviest case takes 53.6 µs on the H200's own clock, the step before 134.9, and a copy of A and C 26.5. What binds
-//      it now: tensor cores, of which the six products need 28 µs; two warpgroups do not keep them busy. Errors of 256
-//      products are 0.7 of an fp32 loop's in the mean, 1.5 where all terms are positive, and never as large as its
-//      largest. Parts below 1e-38 are lost, and an infinite number makes NaN where fp32 may have infinity. GPUs before
-//      Hopper, few rows, sums of few or more than 256 products, and tensors that do not have eight neighbours
-//      side by side, get the step before.
+// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16
+//      fifteen times as fast. A number of fp32 is exactly the sum of three of bf16: its upper half, what that leaves
+//      rounded, and the rest. Of the nine products of two such sums six count; the others are below 2^-23 of the
+//      first. Four warps multiply 64 x 128 elements by one instruction (wgmma), whose left factor may lie in
+//      registers. So a thread loads eight neighbours of a row of A, takes them apart, and multiplies them as they
+//      are; B's parts lie in shared memory, made once by each block. The order of products in a sum is free: a
+//      thread's neighbours are put where the instruction wants pairs, and B's elements are put in the same order.
+//      While the tensor cores work on 32 products, the next 32 are taken apart, and those behind them are on their
+//      way. The upper parts' products have sums of their own, since tensor cores cut off what they add. As many
+//      blocks as multiprocessors take tiles of 64 rows in turn. The heaviest case takes 53.6 µs on the H200's own
+//      clock, the step before 134.9, and a copy of A and C 26.5. What binds it now: tensor cores, of which the six
+//      products need 27 µs; two warpgroups do not keep them busy. Errors of 256 products are 0.7 of an fp32 loop's in
+//      the mean, 1.5 where all terms are positive, and the largest is below its largest in our tests. Parts below
+//      1e-38 are lost, and an infinite number makes NaN where fp32 may have infinity. GPUs before Hopper, few rows,
+//      sums of few or more than 256 products, and tensors that do not have eight neighbours side by side, get the
+//      step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,13 +1,13 @@
 // idea: Two rows at a time, four vectors of each in flight
-// why: The bandwidth of the memory is all that counts, and the step before does not reach it. The compiler keeps its threads
-//      at few registers and so at few loads, and its blocks read four rows in pieces of 4 KB. Here a block takes two
-//      rows, and a thread asks for four vectors of each before it multiplies any. That takes registers, which the bounds
-//      of the launch allow: three blocks for each multiprocessor, and 1024 blocks in all for 2048 rows, which leave
-//      little to wait for at the end. Of forty shapes of blocks this was the best at all sizes: 63.9 µs for 2048 x 65536
-//      on the H200's own clock, where the step before takes 72.8 and nothing but reading the same bytes 62.3. Larger blocks,
-//      x kept in registers, and rings of copies in bulk were slower. Short rows get two vectors at a time, the
-//      shortest a warp each. Rows that are not aligned to 16 bytes are read element by element. What binds it now: the
-//      bandwidth of the memory.
+// why: The bandwidth of the memory is all that counts, and the step before does not reach it. The compiler keeps its
+//      threads at few registers and so at few loads, and its blocks read four rows in pieces of 4 KB. Here a block
+//      takes two rows, and a thread asks for four vectors of each before it multiplies any. That takes registers,
+//      which the bounds of the launch allow: three blocks for each multiprocessor, and 1024 blocks in all for 2048
+//      rows, which leave little to wait for at the end. Of forty shapes of blocks this was the best at all sizes:
+//      63.9 µs for 2048 x 65536 on the H200's own clock, where the step before takes 72.8 and nothing but reading the
+//      same bytes 62.3. Larger blocks, x kept in registers, and rings of copies in bulk were slower. Short rows get
+//      two vectors at a time, the shortest a warp each. Rows that are not aligned to 16 bytes are read element by
+//      element. What binds it now: the bandwidth of the memory.
 // flags: -O3
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
