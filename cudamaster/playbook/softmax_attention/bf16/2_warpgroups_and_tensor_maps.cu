@@ -299,13 +299,28 @@ static void attend_elsewhere(__nv_bfloat16* Y, const __nv_bfloat16* Q, const __n
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
+// A launch may begin before the one before it has ended: its blocks take the places of those that have, and prepare.
+__device__ void begin_next() {
+#if HAS_WARPGROUPS
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ void wait_for_last() {
+#if HAS_WARPGROUPS
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
 constexpr int kBoxBytes = 64 * 128; // 64 rows of that
 constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
 
-// Blocks of a cluster share tiles of B along M, and of A along N.
-template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
+// Blocks of a cluster share tiles of B along M, and of A along N. A multiprocessor has room for `blocks` of them.
+template <int consumers, int n, int along_m, int along_n, int stages, int blocks = 1> struct Plan {
     static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
+    static constexpr int kBlocks = blocks;
     static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
     static constexpr int kThreads = 128 * (consumers + 1);
     static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
@@ -314,9 +329,8 @@ template <int consumers, int n, int along_m, int along_n, int stages> struct Pla
     static_assert(kM * kPatchStride * 4 <= stages * kStageBytes, "partial sums lie where the stages were");
 };
 using Wide = Plan<2, 256, 2, 1, 4>;
-using Square = Plan<2, 128, 2, 2, 6>;
-using Split = Plan<2, 128, 2, 1, 6>;
-using Thin = Plan<1, 128, 1, 1, 8>;
+using Square = Plan<2, 128, 2, 1, 6>;
+using Thin = Plan<1, 128, 1, 1, 4, 2>;
 
 #if HAS_WARPGROUPS
 static __device__ unsigned int shared_address(const void* place) {
@@ -542,7 +556,7 @@ template <class Plan> static __device__ void place_of(int tile, int block, int M
 
 // C = factor A B, where rows of C are `stride` elements apart; B is K x N where it is turned, and N x K where not.
 template <class Plan, bool kTurned, class Result>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(THREADS, Plan::kBlocks)
     attention_product_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
                                                    const __grid_constant__ CUtensorMap map_b, Result* C,
                                                    int M, int N, int K, int stride, float factor, int split,
@@ -565,6 +579,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    begin_next();
     cluster_barrier();
 
     int row, col, stage = 0;
@@ -581,6 +596,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if constexpr (Plan::kN == 256)
             asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
+            wait_for_last();
             int m = block % kAlongM, n = block / kAlongM, base = part * kShare;
             unsigned int row_of_blocks = 0, column_of_blocks = 0;
             for (int i = 0; i < kAlongN; ++i)
@@ -716,7 +732,7 @@ template <class Plan> static int tiles_of(int M, int N) {
 
 template <class Plan, bool kTurned, class Result>
 static bool launch_hopper(Matrix<const __nv_bfloat16> A, Matrix<const __nv_bfloat16> B, Matrix<Result> C,
-                          int M, int N, int K, float factor, int split, int blocks) {
+                          int M, int N, int K, float factor, int split, int blocks, bool early) {
     auto kernel = attention_product_bf16_hopper_kernel_optimized<Plan, kTurned, Result>;
     cudaFuncAttributes built;
     if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Plan::kThreads)
@@ -729,41 +745,37 @@ static bool launch_hopper(Matrix<const __nv_bfloat16> A, Matrix<const __nv_bfloa
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
     int tiles = tiles_of<Plan>(M, N), size = Plan::kShare * split;
     int clusters = split > 1 ? tiles : min(tiles, max(blocks / size, 1));
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = size;
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
+    cudaLaunchAttribute wanted[2] = {};
+    wanted[0].id = cudaLaunchAttributeClusterDimension;
+    wanted[0].val.clusterDim.x = size;
+    wanted[0].val.clusterDim.y = 1;
+    wanted[0].val.clusterDim.z = 1;
+    wanted[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    wanted[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(clusters * size);
     config.blockDim = dim3(Plan::kThreads);
     config.dynamicSmemBytes = Plan::kMemory;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    config.attrs = wanted;
+    config.numAttrs = early ? 2 : 1;
     cudaLaunchKernelEx(&config, kernel, map_a, map_b, C.data, M, N, K, C.stride, factor, split, tiles);
     return true;
 }
 
-// C = factor A B; false where this build cannot.
+// C = factor A B; false where this build cannot. Clusters of two fit all multiprocessors, larger ones leave some idle.
 template <bool kTurned, class Result>
 static bool product_on_hopper(Matrix<const __nv_bfloat16> A, Matrix<const __nv_bfloat16> B, Matrix<Result> C,
-                              int M, int N, int K, float factor, int blocks) {
+                              int M, int N, int K, float factor, int blocks, bool early) {
     int steps = (K - 1) / kStep + 1;
     if (tiles_of<Wide>(M, N) * Wide::kShare * 8 >= blocks * 7)
-        return launch_hopper<Wide, kTurned>(A, B, C, M, N, K, factor, 1, blocks);
+        return launch_hopper<Wide, kTurned>(A, B, C, M, N, K, factor, 1, blocks, early);
     if (tiles_of<Square>(M, N) * Square::kShare * 4 >= blocks * 3)
-        return launch_hopper<Square, kTurned>(A, B, C, M, N, K, factor, 1, blocks);
+        return launch_hopper<Square, kTurned>(A, B, C, M, N, K, factor, 1, blocks, early);
     // Too few tiles: as many parts of K as there is room for, each of two steps or more.
-    auto parts = [&](int tiles, int most) {
-        int split = 1;
-        while (split < most && tiles * split * 2 <= blocks && steps >= split * 4)
-            split *= 2;
-        return split;
-    };
-    if (tiles_of<Split>(M, N) * Split::kShare * 4 <= blocks)
-        return launch_hopper<Thin, kTurned>(A, B, C, M, N, K, factor, parts(tiles_of<Thin>(M, N), 8), blocks);
-    return launch_hopper<Split, kTurned>(A, B, C, M, N, K, factor,
-                                         parts(tiles_of<Split>(M, N) * Split::kShare, 4), blocks);
+    int split = 1;
+    while (split < 8 && tiles_of<Thin>(M, N) * split * 2 <= blocks * 3 / 2 && steps >= split * 4)
+        split *= 2;
+    return launch_hopper<Thin, kTurned>(A, B, C, M, N, K, factor, split, blocks, early);
 }
 
 constexpr int kMostKeys =
@@ -776,6 +788,8 @@ __global__ void __launch_bounds__(kSoftmaxThreads)
     attention_weights_bf16_kernel_optimized(const float* scores, __nv_bfloat16* weights, int keys,
                                             int stride) {
     __shared__ float warp_values[2][32];
+    begin_next();
+    wait_for_last();
     const float* row = scores + (size_t)blockIdx.x * stride;
     float values[kEach][8], largest = -CUDART_INF_F, sum = 0.0f;
 #pragma unroll
@@ -810,15 +824,18 @@ __global__ void __launch_bounds__(kSoftmaxThreads)
 }
 
 static void weigh(const float* scores, __nv_bfloat16* weights, int queries, int keys, int stride) {
-    if (keys <= kMostKeys / 4)
-        attention_weights_bf16_kernel_optimized<1>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
-    else if (keys <= kMostKeys / 2)
-        attention_weights_bf16_kernel_optimized<2>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
-    else
-        attention_weights_bf16_kernel_optimized<4>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
+    auto kernel = keys <= kMostKeys / 4   ? attention_weights_bf16_kernel_optimized<1>
+                  : keys <= kMostKeys / 2 ? attention_weights_bf16_kernel_optimized<2>
+                                          : attention_weights_bf16_kernel_optimized<4>;
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(queries);
+    config.blockDim = dim3(kSoftmaxThreads);
+    config.attrs = &early;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, scores, weights, keys, stride);
 }
 
 // False where this GPU or these matrices cannot have it.
@@ -838,12 +855,12 @@ static bool attend_on_hopper(__nv_bfloat16* Y, const __nv_bfloat16* Q, const __n
     if (!product_on_hopper<false>(Matrix<const __nv_bfloat16>{Q, dim_qk},
                                   Matrix<const __nv_bfloat16>{K, dim_qk},
                                   Matrix<float>{(float*)scores, stride}, queries, keys, dim_qk,
-                                  1.0f / sqrtf((float)dim_qk), blocks))
+                                  1.0f / sqrtf((float)dim_qk), blocks, false))
         return false;
     weigh((const float*)scores, (__nv_bfloat16*)weights, queries, keys, stride);
     return product_on_hopper<true>(Matrix<const __nv_bfloat16>{(const __nv_bfloat16*)weights, stride},
                                    Matrix<const __nv_bfloat16>{V, dim_v}, Matrix<__nv_bfloat16>{Y, dim_v},
-                                   queries, dim_v, keys, 1.0f, blocks);
+                                   queries, dim_v, keys, 1.0f, blocks, true);
 }
 
 extern "C" void softmax_attention_bf16_optimized(__nv_bfloat16* Y, const __nv_bfloat16* Q,
