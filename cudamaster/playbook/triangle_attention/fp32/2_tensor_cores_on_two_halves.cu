@@ -705,7 +705,6 @@ __global__ void __launch_bounds__(THREADS, 1)
         begin_scores(0);
         wait_products<0>();
         hold(scores);
-        __syncwarp();
         if (lane == 0)
             arrive(barrier(kEmptyK, 0));
         soften();
@@ -717,7 +716,6 @@ __global__ void __launch_bounds__(THREADS, 1)
             begin_values(tile - 1);
             wait_products<1>();
             hold(scores);
-            __syncwarp();
             if (lane == 0)
                 arrive(barrier(kEmptyK, tile % kStages));
             soften();
@@ -725,7 +723,6 @@ __global__ void __launch_bounds__(THREADS, 1)
             __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
             wait_products<0>();
             hold(more);
-            __syncwarp();
             if (lane == 0)
                 arrive(barrier(kEmptyV, (tile - 1) % kStages));
             add();
