@@ -74,7 +74,7 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
-    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
+    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, blocks, false)"
 )
 SCORES = {"CALL": OF_ATTENTION, "RESULT": "float", "BY_ROWS": "0"}
 VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
@@ -106,7 +106,13 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
 @pytest.mark.slow(but=["Square-264x264x456-1-scores"])
 @pytest.mark.parametrize(
     ("case", "words"),
-    [*((CASES[i], SCORES) for i in (0, 2, 3, 5)), (CASES[4], VALUES)],
+    [
+        (("Wide", 264, 528, 136, 1, 4), SCORES),  # more tiles than blocks
+        (("Wide", 136, 264, 328, 1, 132), VALUES),  # more steps than stages
+        (("Square", 264, 264, 456, 1, 132), SCORES),
+        (("Square", 264, 136, 520, 1, 4), VALUES),
+        (("Thin", 40, 264, 1032, 1, 132), SCORES),
+    ],
     ids=lambda given: named(given) if isinstance(given, tuple) else "scores" if given is SCORES else "values",
 )
 def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
