@@ -367,10 +367,10 @@ bool attend(const __nv_bfloat16* query, const __nv_bfloat16* key, const __nv_bfl
 #endif
 
 constexpr int kStages = 2;
-constexpr int kMaskTile = 128;      // keys whose bits of a row are 16 bytes
-constexpr int kPackWarps = 8;       // of a block that packs the mask
-constexpr int kPackRows = 4;        // of each of its warps
-constexpr int kBitRoom = 1 << 22;   // words
+constexpr int kMaskTile = 128;    // keys whose bits of a row are 16 bytes
+constexpr int kPackWarps = 8;     // of a block that packs the mask
+constexpr int kPackRows = 4;      // of each of its warps
+constexpr int kBitRoom = 1 << 22; // words
 enum { kFullK, kEmptyK, kFullV, kEmptyV, kBarrierKinds };
 
 // Bits of the mask: for each batch and each 128 keys, four words a row of queries.
@@ -384,7 +384,7 @@ template <int dim, int consumers, int keys> struct Ring {
     static constexpr int kBytesQ = kBoxes * kBoxQ, kTileBytes = kBoxes * kBoxKeys;
     static constexpr int kK = kBytesQ, kV = kK + kStages * kTileBytes;
     static constexpr int kBarriers = kV + kStages * kTileBytes;
-    static constexpr int kMemory = kBarriers + 8 * (1 + kBarrierKinds * kStages);
+    static constexpr int kMemory = kBarriers + 8 * (2 + kBarrierKinds * kStages);
     // Results of 128 elements or fewer at a time.
     static constexpr int kParts = dim <= 128 ? 1 : dim / 128, kPart = dim / kParts;
 };
@@ -437,7 +437,8 @@ __global__ void __launch_bounds__(32 * kPackWarps)
             own = make_uint4(words[0], words[1], words[2], words[3]);
     }
     if (lane < kPackRows)
-        *(uint4*)(mask_bits + (((size_t)blockIdx.z * gridDim.x + blockIdx.x) * rows + first + lane) * 4) = own;
+        *(uint4*)(mask_bits + (((size_t)blockIdx.z * gridDim.x + blockIdx.x) * rows + first + lane) * 4) =
+            own;
 }
 
 #if HAS_WARPGROUPS
@@ -453,7 +454,6 @@ static __device__ void expect_bytes(unsigned barrier, unsigned bytes) {
 static __device__ void arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-
 
 static __device__ void wait_for(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred done;\n"
@@ -579,24 +579,38 @@ template <int left> static __device__ void wait_products() {
 
 #endif
 
-// Queries of a head. The grid is (heads, tiles of queries).
+// Tiles of queries, of each head; the longest first. Blocks take them in turns, there and back, so that all have about as
+// much to do, and the copies for a tile begin while the one before it ends.
 template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     triangle_attention_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_q,
                                                     const __grid_constant__ CUtensorMap map_k,
                                                     const __grid_constant__ CUtensorMap map_v,
-                                                    __nv_bfloat16* output, int head_num, int seq_length,
-                                                    int head_dim, float scale, int rows) {
+                                                    __nv_bfloat16* output, int heads, int head_num,
+                                                    int seq_length, int head_dim, float scale, int rows) {
 #if HAS_WARPGROUPS
     constexpr int kDim = Ring::kDim, kKeys = Ring::kKeys, kParts = Ring::kParts, kPart = Ring::kPart;
     extern __shared__ __align__(1024) unsigned char ring[];
-    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers;
-    auto barrier = [&](int kind, int stage) { return full_q + 8 * (1 + kind * kStages + stage); };
-    int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int first_query = (gridDim.y - 1 - blockIdx.y) * Ring::kQueries;
-    int count = min(first_query + Ring::kQueries - 1, seq_length - 1) / kKeys + 1;
+    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers, empty_q = full_q + 8;
+    auto barrier = [&](int kind, int stage) { return full_q + 8 * (2 + kind * kStages + stage); };
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int down = (seq_length - 1) / Ring::kQueries + 1, turn = 0, steps = 0, head, first_query, count;
+    auto take = [&]() {
+        int block = turn % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x, item = turn * gridDim.x + block;
+        if (item >= heads * down)
+            return false;
+        head = item % heads;
+        first_query = (down - 1 - item / heads) * Ring::kQueries;
+        count = min(first_query + Ring::kQueries - 1, seq_length - 1) / kKeys + 1;
+        return true;
+    };
+    auto finish = [&]() {
+        steps += count;
+        ++turn;
+    };
     if (threadIdx.x == 0) {
         init_barrier(full_q, 1);
+        init_barrier(empty_q, 4 * Ring::kConsumers);
         for (int stage = 0; stage < kStages; ++stage) {
             init_barrier(barrier(kFullK, stage), 1);
             init_barrier(barrier(kFullV, stage), 1);
@@ -611,27 +625,33 @@ __global__ void __launch_bounds__(THREADS, 1)
         if constexpr (Ring::kConsumers > 1)
             asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) {
-            load_boxes<Ring::kBoxes, Ring::kBoxQ>(base, &map_q, first_query, head, full_q);
-            for (int tile = 0; tile < count; ++tile) {
-                int stage = tile % kStages;
-                unsigned free = (tile / kStages & 1) ^ 1;
-                wait_for(barrier(kEmptyK, stage), free);
-                load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kK + stage * Ring::kTileBytes, &map_k,
-                                                         tile * kKeys, head, barrier(kFullK, stage));
-                wait_for(barrier(kEmptyV, stage), free);
-                load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kV + stage * Ring::kTileBytes, &map_v,
-                                                         tile * kKeys, head, barrier(kFullV, stage));
+            for (; take(); finish()) {
+                for (int tile = 0; tile < count; ++tile) {
+                    int stage = (steps + tile) % kStages;
+                    unsigned free = ((steps + tile) / kStages & 1) ^ 1;
+                    wait_for(barrier(kEmptyK, stage), free);
+                    load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kK + stage * Ring::kTileBytes,
+                                                             &map_k, tile * kKeys, head,
+                                                             barrier(kFullK, stage));
+                    if (tile == 0) {
+                        wait_for(empty_q, (turn & 1) ^ 1);
+                        load_boxes<Ring::kBoxes, Ring::kBoxQ>(base, &map_q, first_query, head, full_q);
+                    }
+                    wait_for(barrier(kEmptyV, stage), free);
+                    load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kV + stage * Ring::kTileBytes,
+                                                             &map_v, tile * kKeys, head,
+                                                             barrier(kFullV, stage));
+                }
             }
         }
     } else {
         if constexpr (Ring::kConsumers > 1)
             asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        int group = warp / 4 - 1, own = first_query + group * 64 + warp % 4 * 16 + lane / 4;
-        const unsigned* bits_of_lane = mask_bits + ((size_t)(head / head_num) * (rows / kMaskTile) * rows + own) * 4 +
-                                       lane % 2 * 2;
-        float result[kParts][kPart / 2] = {}, scores[kKeys / 2];
+        int group = warp / 4 - 1, own;
+        const unsigned* bits_of_lane;
+        float result[kParts][kPart / 2], scores[kKeys / 2];
         unsigned weights[kKeys / 4], bits[2][2];
-        float largest[2] = {-CUDART_INF_F, -CUDART_INF_F}, sum[2] = {}, shrink[2];
+        float largest[2], sum[2], shrink[2];
 
         // Two words of each row: of keys 4 l + 2 (lane % 2) and the next. The lane's first key is moved to bit 0.
         auto load_bits = [&](int tile) {
@@ -645,9 +665,9 @@ __global__ void __launch_bounds__(THREADS, 1)
             }
         };
         auto begin_scores = [&](int tile) {
-            int stage = tile % kStages;
+            int stage = (steps + tile) % kStages;
             unsigned keys = base + Ring::kK + stage * Ring::kTileBytes;
-            wait_for(barrier(kFullK, stage), tile / kStages & 1);
+            wait_for(barrier(kFullK, stage), (steps + tile) / kStages & 1);
             hold(scores);
             begin_products();
 #pragma unroll
@@ -658,9 +678,9 @@ __global__ void __launch_bounds__(THREADS, 1)
             hold(scores);
         };
         auto begin_values = [&](int tile) {
-            int stage = tile % kStages;
+            int stage = (steps + tile) % kStages;
             unsigned values = base + Ring::kV + stage * Ring::kTileBytes;
-            wait_for(barrier(kFullV, stage), tile / kStages & 1);
+            wait_for(barrier(kFullV, stage), (steps + tile) / kStages & 1);
 #pragma unroll
             for (int part = 0; part < kParts; ++part)
                 hold(result[part]);
@@ -709,6 +729,17 @@ __global__ void __launch_bounds__(THREADS, 1)
                 sum[half] = sum[half] * shrink[half] + more;
             }
         };
+        // What products have read is free: keys, with the last of them queries too, and values.
+        auto release_keys = [&](int tile) {
+            if (lane == 0)
+                arrive(barrier(kEmptyK, (steps + tile) % kStages));
+            if (lane == 0 && tile == count - 1)
+                arrive(empty_q);
+        };
+        auto release_values = [&](int tile) {
+            if (lane == 0)
+                arrive(barrier(kEmptyV, (steps + tile) % kStages));
+        };
         auto pack = [&]() {
 #pragma unroll
             for (int n = 0; n < kKeys / 4; ++n)
@@ -717,68 +748,78 @@ __global__ void __launch_bounds__(THREADS, 1)
 
         // What packs the mask may not have ended yet.
         asm volatile("griddepcontrol.wait;" ::: "memory");
-        load_bits(0);
-        wait_for(full_q, 0);
-        begin_scores(0);
-        wait_products<0>();
-        hold(scores);
-        if (lane == 0)
-            arrive(barrier(kEmptyK, 0));
-        soften();
-        pack();
-        for (int tile = 1; tile < count; ++tile) {
-            // The next scores and these values are made while the next weights are.
-            load_bits(tile);
-            begin_scores(tile);
-            begin_values(tile - 1);
-            wait_products<1>();
-            hold(scores);
-            if (lane == 0)
-                arrive(barrier(kEmptyK, tile % kStages));
-            soften();
-            // No sum is below zero, so that is all lanes. It keeps what makes the sums before the wait, beside products.
-            __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
+        for (; take(); finish()) {
+            own = first_query + group * 64 + warp % 4 * 16 + lane / 4;
+            bits_of_lane =
+                mask_bits + ((size_t)(head / head_num) * (rows / kMaskTile) * rows + own) * 4 + lane % 2 * 2;
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                for (int i = 0; i < kPart / 2; ++i)
+                    result[part][i] = 0.0f;
+            largest[0] = largest[1] = -CUDART_INF_F;
+            sum[0] = sum[1] = 0.0f;
+            load_bits(0);
+            wait_for(full_q, turn & 1);
+            begin_scores(0);
             wait_products<0>();
+            hold(scores);
+            release_keys(0);
+            soften();
+            pack();
+            for (int tile = 1; tile < count; ++tile) {
+                // The next scores and these values are made while the next weights are.
+                load_bits(tile);
+                begin_scores(tile);
+                begin_values(tile - 1);
+                wait_products<1>();
+                hold(scores);
+                release_keys(tile);
+                soften();
+                // No sum is below zero, so that is all lanes. It keeps what makes the sums before the wait, beside products.
+                __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
+                wait_products<0>();
+#pragma unroll
+                for (int part = 0; part < kParts; ++part)
+                    hold(result[part]);
+                release_values(tile - 1);
+                if (__any_sync(kFullMask, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+                    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                        for (int i = 0; i < kPart / 2; ++i)
+                            result[part][i] *= shrink[i / 2 % 2];
+                }
+                pack();
+            }
+            begin_values(count - 1);
+            wait_products<0>();
+            release_values(count - 1);
 #pragma unroll
             for (int part = 0; part < kParts; ++part)
                 hold(result[part]);
-            if (lane == 0)
-                arrive(barrier(kEmptyV, (tile - 1) % kStages));
-            if (__any_sync(kFullMask, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-#pragma unroll
-                for (int part = 0; part < kParts; ++part)
-#pragma unroll
-                    for (int i = 0; i < kPart / 2; ++i)
-                        result[part][i] *= shrink[i / 2 % 2];
-            }
-            pack();
-        }
-        begin_values(count - 1);
-        wait_products<0>();
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-            hold(result[part]);
 
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float total = sum[half];
-            total += __shfl_xor_sync(kFullMask, total, 1);
-            total += __shfl_xor_sync(kFullMask, total, 2);
-            float factor = 1.0f / total;
-            int row = own + 8 * half;
-            __nv_bfloat16* to = output + ((size_t)head * seq_length + row) * head_dim;
+            for (int half = 0; half < 2; ++half) {
+                float total = sum[half];
+                total += __shfl_xor_sync(kFullMask, total, 1);
+                total += __shfl_xor_sync(kFullMask, total, 2);
+                float factor = 1.0f / total;
+                int row = own + 8 * half;
+                __nv_bfloat16* to = output + ((size_t)head * seq_length + row) * head_dim;
 #pragma unroll
-            for (int c = 0; c < kDim / 8; c += 4) {
-                unsigned words[4];
+                for (int c = 0; c < kDim / 8; c += 4) {
+                    unsigned words[4];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float* pair = &result[c / (kPart / 8)][(c + i) % (kPart / 8) * 4 + half * 2];
-                    words[i] = pack2(pair[0] * factor, pair[1] * factor);
+                    for (int i = 0; i < 4; ++i) {
+                        const float* pair = &result[c / (kPart / 8)][(c + i) % (kPart / 8) * 4 + half * 2];
+                        words[i] = pack2(pair[0] * factor, pair[1] * factor);
+                    }
+                    transpose4(words, lane);
+                    int column = (c + lane % 4) * 8;
+                    if (row < seq_length && column < head_dim)
+                        *(uint4*)(to + column) = make_uint4(words[0], words[1], words[2], words[3]);
                 }
-                transpose4(words, lane);
-                int column = (c + lane % 4) * 8;
-                if (row < seq_length && column < head_dim)
-                    *(uint4*)(to + column) = make_uint4(words[0], words[1], words[2], words[3]);
             }
         }
     }
@@ -805,32 +846,37 @@ static bool attend_on_hopper(const __nv_bfloat16* query, const __nv_bfloat16* ke
            places = (size_t)query | (size_t)key | (size_t)value | (size_t)output;
     int tiles = (seq_length - 1) / Ring::kQueries + 1, mask_tiles = (seq_length - 1) / kMaskTile + 1;
     int rows = mask_tiles * kMaskTile;
-    if (head_dim > Ring::kDim || head_dim % 8 || places & 15 || heads > kMaxHeads || tiles > 65535 ||
+    if (head_dim > Ring::kDim || head_dim % 8 || places & 15 || heads * tiles > kMaxHeads ||
         batch_size > 65535 || (size_t)batch_size * mask_tiles * rows * 4 > kBitRoom)
         return false;
     auto kernel = triangle_attention_bf16_hopper_kernel_optimized<Ring>;
     cudaFuncAttributes built;
     if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Ring::kThreads)
         return false;
+    int device = 0, blocks = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     CUtensorMap map_q, map_k, map_v;
     if (!describe_heads(&map_q, query, heads, seq_length, head_dim, Ring::kQueries) ||
         !describe_heads(&map_k, key, heads, seq_length, head_dim, Ring::kKeys) ||
         !describe_heads(&map_v, value, heads, seq_length, head_dim, Ring::kKeys))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kMemory);
-    triangle_attention_pack_bf16_kernel_optimized<<<dim3(mask_tiles, rows / (kPackWarps * kPackRows), batch_size),
-                                                    32 * kPackWarps>>>(attention_mask, seq_length, rows);
+    triangle_attention_pack_bf16_kernel_optimized<<<
+        dim3(mask_tiles, rows / (kPackWarps * kPackRows), batch_size), 32 * kPackWarps>>>(attention_mask,
+                                                                                          seq_length, rows);
     // Blocks begin while the mask is packed, and wait for it where they need it.
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)heads, tiles);
+    config.gridDim = dim3(min((int)heads * tiles, blocks));
     config.blockDim = dim3(Ring::kThreads);
     config.dynamicSmemBytes = Ring::kMemory;
     config.attrs = &early;
     config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, head_num, seq_length, head_dim, scale, rows);
+    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, (int)heads, head_num, seq_length,
+                       head_dim, scale, rows);
     return true;
 }
 
@@ -845,9 +891,9 @@ extern "C" void triangle_attention_bf16_optimized(const __nv_bfloat16* query, co
         return run(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim,
                    scale);
     };
-    if (seq_length > kShortest && ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64, 2, 128>>)) ||
-                                   on_hopper(attend_on_hopper<Ring<128, 2, 128>>) ||
-                                   on_hopper(attend_on_hopper<Ring<256, 1, 64>>)))
+    if (seq_length > kShortest &&
+        ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64, 2, 128>>)) ||
+         on_hopper(attend_on_hopper<Ring<128, 2, 128>>) || on_hopper(attend_on_hopper<Ring<256, 1, 64>>)))
         return;
     size_t heads = (size_t)batch_size * head_num;
     for (size_t first = 0; first < heads; first += kMaxHeads) {
