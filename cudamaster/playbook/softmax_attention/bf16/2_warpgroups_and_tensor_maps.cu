@@ -567,7 +567,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                         load_box(to, &map_b, step * kStep, col, full + 8 * stage);
                     } else {
                         for (int i = 0; i < Plan::kN / 64; ++i)
-                            load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep, full + 8 * stage);
+                            load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep,
+                                     full + 8 * stage);
                     }
                 }
             }

@@ -247,13 +247,13 @@ constexpr int kStep = 32;              // of the inner dimension, at a time
 constexpr int kBoxBytes = kStep * 128; // of values: so many rows of 64 elements
 constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
 constexpr int kParts = 2;
-constexpr int kTop = 14;                                // the largest of a row is between 2^14 and 2^15
-constexpr int kMostKeys = 4 * kThreads * 8;             // of which a block keeps all scores of a query in registers
+constexpr int kTop = 14;                    // the largest of a row is between 2^14 and 2^15
+constexpr int kMostKeys = 4 * kThreads * 8; // of which a block keeps all scores of a query in registers
 constexpr int kRoomQ = 1 << 22, kRoomK = 1 << 23, kRoomV = 1 << 23, kRoomP = 1 << 21; // elements
 constexpr int kRoomRows = 1 << 15, kRoomSums = 1 << 22;
 
-__device__ __align__(1024) __half parts_of_q[kParts][kRoomQ], parts_of_k[kParts][kRoomK], parts_of_v[kParts][kRoomV],
-    parts_of_p[kParts][kRoomP];
+__device__ __align__(1024) __half parts_of_q[kParts][kRoomQ], parts_of_k[kParts][kRoomK],
+    parts_of_v[kParts][kRoomV], parts_of_p[kParts][kRoomP];
 __device__ int exponents_of_q[kRoomRows], exponents_of_k[kRoomRows], exponents_of_v[kRoomRows],
     exponents_of_p[kRoomRows];
 __device__ float factors_of_p[kRoomRows];
@@ -362,9 +362,9 @@ __global__ void __launch_bounds__(kThreads)
 // groups of eight neighbours. Behind the last key there is room for the rest of a group.
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
-    attention_weights_kernel_optimized(const float* scores, int split, size_t part_of_scores, const int* exponents_of_v,
-                                       __half* weights, size_t part, int* exponents, float* factors, int keys,
-                                       int stride) {
+    attention_weights_kernel_optimized(const float* scores, int split, size_t part_of_scores,
+                                       const int* exponents_of_v, __half* weights, size_t part,
+                                       int* exponents, float* factors, int keys, int stride) {
     __shared__ float warp_values[3][32];
     begin_next();
     wait_for_last();
@@ -424,7 +424,8 @@ __global__ void __launch_bounds__(kThreads)
     attention_sum_kernel_optimized(const float* parts, float* Y, int split, size_t count) {
     begin_next();
     wait_for_last();
-    for (size_t i = (blockIdx.x * (size_t)kThreads + threadIdx.x) * 4; i < count; i += (size_t)gridDim.x * kThreads * 4) {
+    for (size_t i = (blockIdx.x * (size_t)kThreads + threadIdx.x) * 4; i < count;
+         i += (size_t)gridDim.x * kThreads * 4) {
         float4 sum = *(const float4*)(parts + i);
         for (int p = 1; p < split; ++p) {
             float4 more = *(const float4*)(parts + p * count + i);
@@ -593,8 +594,9 @@ template <class Plan> static __device__ void place_of(int tile, int block, int M
 template <class Plan, bool kTurned>
 __global__ void __launch_bounds__(THREADS, 1)
     attention_product_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
-                                       const __grid_constant__ CUtensorMap map_b, float* C, int M, int N, int K,
-                                       int stride, const __grid_constant__ Scales scales, int split, int tiles) {
+                                       const __grid_constant__ CUtensorMap map_b, float* C, int M, int N,
+                                       int K, int stride, const __grid_constant__ Scales scales, int split,
+                                       int tiles) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) unsigned char memory[];
     constexpr int kAlongM = Plan::kAlongM, kStages = Plan::kStages;
@@ -644,8 +646,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                                                     col + block * kRowsB, part, full + 8 * stage);
                         } else {
                             for (int i = block * kBoxes; i < (block + 1) * kBoxes; ++i)
-                                load_box<(kAlongM > 1)>(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep, part,
-                                                        full + 8 * stage);
+                                load_box<(kAlongM > 1)>(to + i * kBoxBytes, &map_b, col + i * 64,
+                                                        step * kStep, part, full + 8 * stage);
                         }
                     }
                 }
@@ -708,8 +710,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
             for (int i = 0; i < 64; ++i)
                 sums[i] += small[i];
-            store_sums(sums, C + (size_t)(item % split) * M * stride, row + group * 64 + warp * 16, col, M, N, stride,
-                       scales);
+            store_sums(sums, C + (size_t)(item % split) * M * stride, row + group * 64 + warp * 16, col, M, N,
+                       stride, scales);
         }
     }
     cluster_barrier(); // nobody leaves while others arrive here
@@ -771,14 +773,15 @@ static bool multiply_parts(Parts A, Parts B, float* C, int M, int N, int K, int 
     auto kernel = attention_product_kernel_optimized<Plan, kTurned>;
     CUtensorMap map_a, map_b;
     if (!describe_parts(&map_a, A.data, M, K, A.stride, A.room, Plan::kM, kStep, CU_TENSOR_MAP_SWIZZLE_64B) ||
-        !(kTurned ? describe_parts(&map_b, B.data, K, N, B.stride, B.room, kStep, 64, CU_TENSOR_MAP_SWIZZLE_128B)
-                  : describe_parts(&map_b, B.data, N, K, B.stride, B.room, Plan::kN / Plan::kAlongM, kStep,
-                                   CU_TENSOR_MAP_SWIZZLE_64B)))
+        !(kTurned
+              ? describe_parts(&map_b, B.data, K, N, B.stride, B.room, kStep, 64, CU_TENSOR_MAP_SWIZZLE_128B)
+              : describe_parts(&map_b, B.data, N, K, B.stride, B.room, Plan::kN / Plan::kAlongM, kStep,
+                               CU_TENSOR_MAP_SWIZZLE_64B)))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
     int tiles = tiles_of<Plan>(M, N), clusters = min(tiles * split, blocks / Plan::kAlongM);
-    launch(kernel, clusters * Plan::kAlongM, Plan::kThreads, Plan::kMemory, Plan::kAlongM, map_a, map_b, C, M, N, K,
-           stride, scales, split, tiles);
+    launch(kernel, clusters * Plan::kAlongM, Plan::kThreads, Plan::kMemory, Plan::kAlongM, map_a, map_b, C, M,
+           N, K, stride, scales, split, tiles);
     return true;
 }
 
@@ -798,8 +801,10 @@ static bool attend_in_parts(float* Y, const float* Q, const float* K, const floa
         return false;
     auto up = [](int n) { return (n + 7) / 8 * 8; };
     void *q, *k, *v, *p, *of_q, *of_k, *of_v, *of_p, *factors, *sums;
-    if (cudaGetSymbolAddress(&q, parts_of_q) != cudaSuccess || cudaGetSymbolAddress(&k, parts_of_k) != cudaSuccess ||
-        cudaGetSymbolAddress(&v, parts_of_v) != cudaSuccess || cudaGetSymbolAddress(&p, parts_of_p) != cudaSuccess ||
+    if (cudaGetSymbolAddress(&q, parts_of_q) != cudaSuccess ||
+        cudaGetSymbolAddress(&k, parts_of_k) != cudaSuccess ||
+        cudaGetSymbolAddress(&v, parts_of_v) != cudaSuccess ||
+        cudaGetSymbolAddress(&p, parts_of_p) != cudaSuccess ||
         cudaGetSymbolAddress(&of_q, exponents_of_q) != cudaSuccess ||
         cudaGetSymbolAddress(&of_k, exponents_of_k) != cudaSuccess ||
         cudaGetSymbolAddress(&of_v, exponents_of_v) != cudaSuccess ||
@@ -812,22 +817,22 @@ static bool attend_in_parts(float* Y, const float* Q, const float* K, const floa
     Apart apart_q = {Q, queries, dim_qk, parts_q.stride, parts_q.data, kRoomQ, (int*)of_q},
           apart_k = {K, keys, dim_qk, parts_k.stride, parts_k.data, kRoomK, (int*)of_k},
           apart_v = {V, keys, dim_v, parts_v.stride, parts_v.data, kRoomV, (int*)of_v};
-    attention_split_kernel_optimized<<<(queries + 2 * keys - 1) / (kThreads / 32) + 1, kThreads>>>(apart_q, apart_k,
-                                                                                                  apart_v);
+    attention_split_kernel_optimized<<<(queries + 2 * keys - 1) / (kThreads / 32) + 1, kThreads>>>(
+        apart_q, apart_k, apart_v);
     int stride = up(keys), split = split_of<Plan>(queries, keys, dim_qk, blocks);
     Scales of_scores = {(int*)of_q, (int*)of_k, nullptr, 1.0f / sqrtf((float)dim_qk)};
-    if (!multiply_parts<Plan, false>(parts_q, parts_k, (float*)sums, queries, keys, dim_qk, stride, of_scores, split,
-                                     blocks))
+    if (!multiply_parts<Plan, false>(parts_q, parts_k, (float*)sums, queries, keys, dim_qk, stride, of_scores,
+                                     split, blocks))
         return false;
     auto weigh = keys <= kMostKeys / 4   ? attention_weights_kernel_optimized<1>
                  : keys <= kMostKeys / 2 ? attention_weights_kernel_optimized<2>
                                          : attention_weights_kernel_optimized<4>;
-    launch(weigh, queries, kThreads, 0, 1, (const float*)sums, split, (size_t)queries * stride, (const int*)of_v,
-           parts_p.data, (size_t)kRoomP, (int*)of_p, (float*)factors, keys, stride);
+    launch(weigh, queries, kThreads, 0, 1, (const float*)sums, split, (size_t)queries * stride,
+           (const int*)of_v, parts_p.data, (size_t)kRoomP, (int*)of_p, (float*)factors, keys, stride);
     split = dim_v % 4 == 0 && ((size_t)Y & 15) == 0 ? split_of<Plan>(queries, dim_v, keys, blocks) : 1;
     Scales of_results = {(int*)of_p, nullptr, (float*)factors, 1.0f};
-    if (!multiply_parts<Plan, true>(parts_p, parts_v, split > 1 ? (float*)sums : Y, queries, dim_v, keys, dim_v,
-                                    of_results, split, blocks))
+    if (!multiply_parts<Plan, true>(parts_p, parts_v, split > 1 ? (float*)sums : Y, queries, dim_v, keys,
+                                    dim_v, of_results, split, blocks))
         return false;
     if (split > 1)
         launch(attention_sum_kernel_optimized, blocks * 4, kThreads, 0, 1, (const float*)sums, Y, split,

@@ -1,10 +1,11 @@
-// idea: Both products by warpgroups, the mask packed once for four heads
+// idea: Both products by warpgroups, the mask packed once for all heads
 // why: A warp's products of 16 x 8 use about half of Hopper's tensor cores. Here two warpgroups have 64 queries each and
 //      multiply out of shared memory by one instruction for 64 x 128 scores (wgmma); weights go from the lanes that made
-//      them into the product with the values as they are. One thread has tensor maps bring queries, keys and values,
-//      with zeros beyond a head's ends. The mask is what all heads of a batch share: four of them make a cluster, each
-//      block turns a quarter of a tile's rows into bits and stores them in all four, so that L2 gives the mask once for
-//      four heads, while the products are made. Other GPUs, and heads that do not fit, take the step before.
+//      them into the product with the values as they are, and are made while the next scores and these values are
+//      multiplied. One thread has tensor maps bring queries, keys and values, with zeros beyond a head's ends; a block
+//      takes one tile of queries after the other, so that the copies for the next begin early. The mask is what all heads
+//      of a batch share: a launch of its own turns it into bits, which are a 32nd of it, and the other one begins
+//      meanwhile. Other GPUs, short sequences and heads that do not fit take the step before.
 // flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>

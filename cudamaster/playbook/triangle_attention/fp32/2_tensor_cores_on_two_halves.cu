@@ -229,8 +229,9 @@ void attend(const float* query, const float* key, const float* value, const floa
     }
 }
 
-static void attend_elsewhere(const float* query, const float* key, const float* value, const float* attention_mask,
-                             float* output, int batch_size, int head_num, int seq_length, int head_dim) {
+static void attend_elsewhere(const float* query, const float* key, const float* value,
+                             const float* attention_mask, float* output, int batch_size, int head_num,
+                             int seq_length, int head_dim) {
     if (head_dim <= 64)
         attend<64>(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim);
     else if (head_dim <= 128)
@@ -293,7 +294,8 @@ static __device__ float4 mask_of4(const float* row, int key, int query, bool wid
 
 // Bits of the mask, word e of a row those of keys 4 l + e. Keys behind the query are left out as well. Rows beyond the
 // last query have no other bits.
-static __device__ void pack_rows(const float* mask, unsigned* bits, int first_key, int first, int seq_length) {
+static __device__ void pack_rows(const float* mask, unsigned* bits, int first_key, int first,
+                                 int seq_length) {
     int lane = threadIdx.x % 32, key = first_key + lane * 4;
     bool wide = seq_length % 4 == 0 && ((size_t)mask & 15) == 0;
     float4 found[kPackRows];
@@ -340,8 +342,8 @@ __device__ void load8(float* values, const float* row, int col, int cols, bool a
 }
 
 // Takes 64 rows of a head apart.
-static __device__ void take_apart(const float* from, int rows, int head_dim, bool aligned, __half* to, size_t part,
-                                  int stride, int* exponent) {
+static __device__ void take_apart(const float* from, int rows, int head_dim, bool aligned, __half* to,
+                                  size_t part, int stride, int* exponent) {
     constexpr int kEach = kKeys * 128 / 8 / kPrepare; // groups of eight neighbours
     __shared__ float warp_values[kPrepare / 32];
     float values[kEach][8], largest = 0.0f;
@@ -401,8 +403,8 @@ __global__ void __launch_bounds__(kPrepare)
         int first = block / mask_tiles % (rows / kRowsOfBlock) * kRowsOfBlock + threadIdx.x / 32 * kPackRows;
         if (tile * kMaskTile <= first + kPackRows - 1) // else above the triangle: nobody looks there
             pack_rows(attention_mask + (size_t)batch * seq_length * seq_length,
-                      mask_bits + (((size_t)batch * mask_tiles + tile) * rows + first) * 4, tile * kMaskTile, first,
-                      seq_length);
+                      mask_bits + (((size_t)batch * mask_tiles + tile) * rows + first) * 4, tile * kMaskTile,
+                      first, seq_length);
         return;
     }
     block -= packing;
@@ -433,7 +435,6 @@ static __device__ void expect_bytes(unsigned barrier, unsigned bytes) {
 static __device__ void arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-
 
 static __device__ void wait_for(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred done;\n"
@@ -557,8 +558,8 @@ template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     triangle_attention_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_q,
                                                const __grid_constant__ CUtensorMap map_k,
-                                               const __grid_constant__ CUtensorMap map_v, float* output, int head_num,
-                                               int seq_length, int head_dim, float scale) {
+                                               const __grid_constant__ CUtensorMap map_v, float* output,
+                                               int head_num, int seq_length, int head_dim, float scale) {
 #if HAS_WARPGROUPS
     constexpr int kDim = Ring::kDim;
     extern __shared__ __align__(1024) unsigned char ring[];
@@ -598,9 +599,11 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        int group = warp / 4 - 1, first_row = first_query + group * 64, own = first_row + warp % 4 * 16 + lane / 4;
+        int group = warp / 4 - 1, first_row = first_query + group * 64,
+            own = first_row + warp % 4 * 16 + lane / 4;
         const unsigned* bits_of_lane =
-            mask_bits + ((size_t)(head / head_num) * mask_tiles * mask_tiles * kMaskTile + own) * 4 + lane % 2 * 2;
+            mask_bits + ((size_t)(head / head_num) * mask_tiles * mask_tiles * kMaskTile + own) * 4 +
+            lane % 2 * 2;
         const int* of_keys = exponents[1] + head * tiles;
         const int* of_values = exponents[2] + head * tiles;
         int of_queries = first_row < seq_length ? exponents[0][head * tiles + first_row / kKeys] : 0;
@@ -611,7 +614,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         // Two words of each row: of keys 4 l + 2 (lane % 2) and the next. The lane's first key is moved to bit 0.
         auto load_bits = [&](int tile) {
             int first_key = tile * kKeys, shift = first_key % kMaskTile / 4 + lane % 4 / 2;
-            const unsigned* from = bits_of_lane + (size_t)(first_key / kMaskTile) * mask_tiles * kMaskTile * 4;
+            const unsigned* from =
+                bits_of_lane + (size_t)(first_key / kMaskTile) * mask_tiles * kMaskTile * 4;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 uint2 found = __ldcg((const uint2*)(from + half * 8 * 4));
@@ -632,11 +636,13 @@ __global__ void __launch_bounds__(THREADS, 1)
             for (int pair = 0; pair < 3; ++pair)
 #pragma unroll
                 for (int d = 0; d < kDim / 16; ++d)
-                    score(scores,
-                          describe(base + (pair == 0) * Ring::kHalfQ + d / 4 * Ring::kBoxQ + d % 4 * 32 + group * 64 * 128,
-                                   16),
-                          describe(keys + (pair == 1) * Ring::kHalf + d / 4 * Ring::kBoxKeys + d % 4 * 32, 16),
-                          pair > 0 || d > 0);
+                    score(
+                        scores,
+                        describe(base + (pair == 0) * Ring::kHalfQ + d / 4 * Ring::kBoxQ + d % 4 * 32 +
+                                     group * 64 * 128,
+                                 16),
+                        describe(keys + (pair == 1) * Ring::kHalf + d / 4 * Ring::kBoxKeys + d % 4 * 32, 16),
+                        pair > 0 || d > 0);
             end_products();
             hold(scores);
         };
@@ -651,7 +657,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int j = 0; j < kKeys / 16; ++j)
                     weigh(more, (pair == 0 ? lower : upper) + j * 4,
-                          describe(values + (pair == 1) * Ring::kHalf + j * 2048, Ring::kBoxKeys), pair > 0 || j > 0);
+                          describe(values + (pair == 1) * Ring::kHalf + j * 2048, Ring::kBoxKeys),
+                          pair > 0 || j > 0);
             end_products();
             hold(more);
         };
@@ -750,7 +757,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
             for (int c = 0; c < kDim / 8; ++c) {
                 int column = c * 8 + lane % 4 * 2;
-                float2 pair = make_float2(result[c * 4 + half * 2] * share, result[c * 4 + half * 2 + 1] * share);
+                float2 pair =
+                    make_float2(result[c * 4 + half * 2] * share, result[c * 4 + half * 2 + 1] * share);
                 if (row < seq_length && column < head_dim)
                     *(float2*)(to + column) = pair;
             }
@@ -759,7 +767,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-static bool describe_heads(CUtensorMap* map, __half* data, size_t heads, int seq_length, int stride, int box_rows) {
+static bool describe_heads(CUtensorMap* map, __half* data, size_t heads, int seq_length, int stride,
+                           int box_rows) {
     cuuint64_t sizes[3] = {(cuuint64_t)stride, (cuuint64_t)seq_length, 2 * heads};
     cuuint64_t strides[2] = {(cuuint64_t)stride * 2, (cuuint64_t)stride * seq_length * 2};
     cuuint32_t box[3] = {64, (cuuint32_t)box_rows, 1}, steps[3] = {1, 1, 1};
@@ -771,8 +780,9 @@ static bool describe_heads(CUtensorMap* map, __half* data, size_t heads, int seq
 
 // False where this GPU, this build or these matrices cannot have it.
 template <class Ring>
-static bool attend_on_hopper(const float* query, const float* key, const float* value, const float* attention_mask,
-                             float* output, int batch_size, int head_num, int seq_length, int head_dim) {
+static bool attend_on_hopper(const float* query, const float* key, const float* value,
+                             const float* attention_mask, float* output, int batch_size, int head_num,
+                             int seq_length, int head_dim) {
     size_t heads = (size_t)batch_size * head_num, tiles = (seq_length - 1) / kKeys + 1;
     size_t mask_tiles = (seq_length - 1) / kMaskTile + 1, rows = mask_tiles * kMaskTile;
     int stride = (head_dim + 7) / 8 * 8;
@@ -818,8 +828,8 @@ extern "C" void triangle_attention_optimized(const float* query, const float* ke
     auto on_hopper = [&](auto run) {
         return run(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim);
     };
-    if (seq_length > kShortest && ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64>>)) ||
-                                   on_hopper(attend_on_hopper<Ring<128>>)))
+    if (seq_length > kShortest &&
+        ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64>>)) || on_hopper(attend_on_hopper<Ring<128>>)))
         return;
     attend_elsewhere(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim);
 }
