@@ -388,6 +388,8 @@ TRIANGLE = """
         ("triangle_attention", (2, 2, 200, 72)),
         ("triangle_attention", (1, 3, 129, 128)),
         ("triangle_attention", (2, 1, 320, 40)),
+        ("triangle_attention", (1, 2, 150, 200)),  # results in parts
+        ("triangle_attention", (1, 140, 130, 64)),  # more tiles than blocks
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
 )

@@ -250,7 +250,6 @@ static void attend_elsewhere(const float* query, const float* key, const float* 
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kStages = 2;
 constexpr int kKeys = 64;         // of a tile; rows that are scaled together
 constexpr int kMaskTile = 128;    // keys whose bits of a row are 16 bytes
 constexpr int kPrepare = 256;     // threads of a block that takes apart or packs
@@ -258,22 +257,24 @@ constexpr int kPackRows = 4;      // of the mask, of each of its warps
 constexpr int kBitRoom = 1 << 22; // words
 constexpr int kRoom = 1 << 23;    // elements
 constexpr int kTop = 14;          // the largest of a tile is between 2^14 and 2^15
-enum { kFullK, kEmptyK, kFullV, kEmptyV, kBarrierKinds };
-
 // Bits of the mask: for each batch and each 128 keys, four words a row of queries.
 __device__ __align__(16) unsigned mask_bits[kBitRoom];
 // Halves of queries, keys and values: the upper ones of all heads, then the lower ones; exponents of tiles.
 __device__ __align__(1024) __half halves[3][2 * kRoom];
 __device__ int exponents[3][kRoom / kKeys];
 
-// Shared memory of a block: its queries, stages of keys and values, barriers; upper and lower halves of each.
-template <int dim> struct Ring {
-    static constexpr int kDim = dim, kConsumers = 2, kQueries = 64 * kConsumers;
-    static constexpr int kThreads = 128 * (kConsumers + 1); // one warpgroup that brings, the others multiply
-    static constexpr int kBoxes = dim / 64, kBoxQ = kQueries * 128, kBoxKeys = kKeys * 128;
-    static constexpr int kHalfQ = kBoxes * kBoxQ, kHalf = kBoxes * kBoxKeys;
-    static constexpr int kK = 2 * kHalfQ, kV = kK + kStages * 2 * kHalf, kBarriers = kV + kStages * 2 * kHalf;
-    static constexpr int kMemory = kBarriers + 8 * (1 + kBarrierKinds * kStages);
+// Shared memory of a block: its queries, stages of keys and values, barriers; upper and lower halves of each. A block makes
+// `columns` of a result's elements.
+template <int dim, int columns, int consumers, int stages_of_keys> struct Ring {
+    static constexpr int kDim = dim, kColumns = columns, kConsumers = consumers, kQueries = 64 * consumers;
+    static constexpr int kThreads = 128 * (consumers + 1); // one warpgroup that brings, the others multiply
+    static constexpr int kStagesK = stages_of_keys, kStagesV = 2;
+    static constexpr int kBoxes = dim / 64, kBoxesV = columns / 64, kBoxQ = kQueries * 128,
+                         kBoxKeys = kKeys * 128;
+    static constexpr int kHalfQ = kBoxes * kBoxQ, kHalfK = kBoxes * kBoxKeys, kHalfV = kBoxesV * kBoxKeys;
+    static constexpr int kK = 2 * kHalfQ, kV = kK + kStagesK * 2 * kHalfK,
+                         kBarriers = kV + kStagesV * 2 * kHalfV;
+    static constexpr int kMemory = kBarriers + 8 * (2 + 2 * (kStagesK + kStagesV));
 };
 
 static __device__ float4 mask_of4(const float* row, int key, int query, bool wide) {
@@ -341,10 +342,10 @@ __device__ void load8(float* values, const float* row, int col, int cols, bool a
     }
 }
 
-// Takes 64 rows of a head apart.
+// Takes 64 rows of a head apart; a thread has kEach groups of eight neighbours.
+template <int kEach>
 static __device__ void take_apart(const float* from, int rows, int head_dim, bool aligned, __half* to,
                                   size_t part, int stride, int* exponent) {
-    constexpr int kEach = kKeys * 128 / 8 / kPrepare; // groups of eight neighbours
     __shared__ float warp_values[kPrepare / 32];
     float values[kEach][8], largest = 0.0f;
     int groups = stride / 8;
@@ -388,6 +389,7 @@ static __device__ void take_apart(const float* from, int rows, int head_dim, boo
 
 // The first blocks pack the mask, 32 rows of 128 keys each; the others take 64 rows of a head apart, of queries, then of
 // keys, then of values.
+template <int kEach>
 __global__ void __launch_bounds__(kPrepare)
     triangle_attention_prepare_kernel_optimized(const float* query, const float* key, const float* value,
                                                 const float* attention_mask, int batch_size, int heads,
@@ -413,9 +415,9 @@ __global__ void __launch_bounds__(kPrepare)
     const float* from = which == 0 ? query : which == 1 ? key : value;
     bool aligned = head_dim % 4 == 0 && ((size_t)from & 15) == 0;
     size_t row = (size_t)head * seq_length + first;
-    take_apart(from + row * head_dim, min(seq_length - first, kKeys), head_dim, aligned,
-               halves[which] + row * stride, (size_t)heads * seq_length * stride, stride,
-               &exponents[which][head * tiles + tile]);
+    take_apart<kEach>(from + row * head_dim, min(seq_length - first, kKeys), head_dim, aligned,
+                      halves[which] + row * stride, (size_t)heads * seq_length * stride, stride,
+                      &exponents[which][head * tiles + tile]);
 }
 
 #if HAS_WARPGROUPS
@@ -447,15 +449,15 @@ static __device__ void wait_for(unsigned barrier, unsigned parity) {
 
 // Rows of a head, in boxes of 64 elements, with zeros beyond its ends: upper halves, then lower ones.
 template <int boxes, int bytes>
-static __device__ void load_boxes(unsigned to, const CUtensorMap* map, int row, int head, int heads,
-                                  unsigned barrier) {
+static __device__ void load_boxes(unsigned to, const CUtensorMap* map, int column, int row, int head,
+                                  int heads, unsigned barrier) {
     expect_bytes(barrier, 2 * boxes * bytes);
 #pragma unroll
     for (int box = 0; box < 2 * boxes; ++box)
         asm volatile(
             "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
             "%4}], [%5];" ::"r"(to + box * bytes),
-            "l"(map), "r"(box % boxes * 64), "r"(row), "r"(head + box / boxes * heads), "r"(barrier)
+            "l"(map), "r"(column + box % boxes * 64), "r"(row), "r"(head + box / boxes * heads), "r"(barrier)
             : "memory");
 }
 
@@ -553,29 +555,50 @@ static __device__ void take_apart(float low, float high, float scale, unsigned& 
 }
 #endif
 
-// Queries of a head. The grid is (heads, tiles of queries).
+// Tiles of queries, of each head, in parts of a result's elements; the longest first. Blocks take them in turns, there and
+// back, so that all have about as much to do, and the copies for a tile begin while the one before it ends.
 template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     triangle_attention_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_q,
                                                const __grid_constant__ CUtensorMap map_k,
                                                const __grid_constant__ CUtensorMap map_v, float* output,
-                                               int head_num, int seq_length, int head_dim, float scale) {
+                                               int heads, int head_num, int seq_length, int head_dim,
+                                               float scale) {
 #if HAS_WARPGROUPS
-    constexpr int kDim = Ring::kDim;
+    constexpr int kDim = Ring::kDim, kColumns = Ring::kColumns, kStagesK = Ring::kStagesK,
+                  kStagesV = Ring::kStagesV;
+    constexpr int kOf = kDim / kColumns;
     extern __shared__ __align__(1024) unsigned char ring[];
-    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers;
-    auto barrier = [&](int kind, int stage) { return full_q + 8 * (1 + kind * kStages + stage); };
-    int head = blockIdx.x, heads = gridDim.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int first_query = (gridDim.y - 1 - blockIdx.y) * Ring::kQueries;
-    int count = min(first_query + Ring::kQueries - 1, seq_length - 1) / kKeys + 1;
+    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers, empty_q = full_q + 8;
+    unsigned full_k = empty_q + 8, empty_k = full_k + 8 * kStagesK, full_v = empty_k + 8 * kStagesK,
+             empty_v = full_v + 8 * kStagesV;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int down = (seq_length - 1) / Ring::kQueries + 1, turn = 0, steps = 0, head, first_query, part, count;
     int tiles = (seq_length - 1) / kKeys + 1, mask_tiles = (seq_length - 1) / kMaskTile + 1;
+    auto take = [&]() {
+        int block = turn % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x, item = turn * gridDim.x + block;
+        if (item >= heads * kOf * down)
+            return false;
+        head = item / kOf % heads;
+        part = item % kOf;
+        first_query = (down - 1 - item / (heads * kOf)) * Ring::kQueries;
+        count = min(first_query + Ring::kQueries - 1, seq_length - 1) / kKeys + 1;
+        return true;
+    };
+    auto finish = [&]() {
+        steps += count;
+        ++turn;
+    };
     if (threadIdx.x == 0) {
         init_barrier(full_q, 1);
-        for (int stage = 0; stage < kStages; ++stage) {
-            init_barrier(barrier(kFullK, stage), 1);
-            init_barrier(barrier(kFullV, stage), 1);
-            init_barrier(barrier(kEmptyK, stage), 4 * Ring::kConsumers);
-            init_barrier(barrier(kEmptyV, stage), 4 * Ring::kConsumers);
+        init_barrier(empty_q, 4 * Ring::kConsumers);
+        for (int stage = 0; stage < kStagesK; ++stage) {
+            init_barrier(full_k + 8 * stage, 1);
+            init_barrier(empty_k + 8 * stage, 4 * Ring::kConsumers);
+        }
+        for (int stage = 0; stage < kStagesV; ++stage) {
+            init_barrier(full_v + 8 * stage, 1);
+            init_barrier(empty_v + 8 * stage, 4 * Ring::kConsumers);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -583,53 +606,56 @@ __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     if (threadIdx.x < 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if constexpr (Ring::kConsumers > 1)
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) {
-            load_boxes<Ring::kBoxes, Ring::kBoxQ>(base, &map_q, first_query, head, heads, full_q);
-            for (int tile = 0; tile < count; ++tile) {
-                int stage = tile % kStages;
-                unsigned free = (tile / kStages & 1) ^ 1;
-                wait_for(barrier(kEmptyK, stage), free);
-                load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kK + stage * 2 * Ring::kHalf, &map_k,
-                                                         tile * kKeys, head, heads, barrier(kFullK, stage));
-                wait_for(barrier(kEmptyV, stage), free);
-                load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kV + stage * 2 * Ring::kHalf, &map_v,
-                                                         tile * kKeys, head, heads, barrier(kFullV, stage));
+            for (; take(); finish()) {
+                for (int tile = 0; tile < count; ++tile) {
+                    int k = (steps + tile) % kStagesK, v = (steps + tile) % kStagesV;
+                    wait_for(empty_k + 8 * k, ((steps + tile) / kStagesK & 1) ^ 1);
+                    load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kK + k * 2 * Ring::kHalfK, &map_k,
+                                                             0, tile * kKeys, head, heads, full_k + 8 * k);
+                    if (tile == 0) {
+                        wait_for(empty_q, (turn & 1) ^ 1);
+                        load_boxes<Ring::kBoxes, Ring::kBoxQ>(base, &map_q, 0, first_query, head, heads,
+                                                              full_q);
+                    }
+                    wait_for(empty_v + 8 * v, ((steps + tile) / kStagesV & 1) ^ 1);
+                    load_boxes<Ring::kBoxesV, Ring::kBoxKeys>(base + Ring::kV + v * 2 * Ring::kHalfV, &map_v,
+                                                              part * kColumns, tile * kKeys, head, heads,
+                                                              full_v + 8 * v);
+                }
             }
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        int group = warp / 4 - 1, first_row = first_query + group * 64,
-            own = first_row + warp % 4 * 16 + lane / 4;
-        const unsigned* bits_of_lane =
-            mask_bits + ((size_t)(head / head_num) * mask_tiles * mask_tiles * kMaskTile + own) * 4 +
-            lane % 2 * 2;
-        const int* of_keys = exponents[1] + head * tiles;
-        const int* of_values = exponents[2] + head * tiles;
-        int of_queries = first_row < seq_length ? exponents[0][head * tiles + first_row / kKeys] : 0;
-        float result[kDim / 2] = {}, more[kDim / 2], scores[32], factor = 0.0f, next_factor;
+        if constexpr (Ring::kConsumers > 1)
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        int group = warp / 4 - 1, own, of_queries, first_bits;
+        float result[kColumns / 2], more[kColumns / 2], scores[32], factor, next_factor;
         unsigned upper[16], lower[16], bits[2][2];
-        float largest[2] = {-CUDART_INF_F, -CUDART_INF_F}, sum[2] = {}, shrink[2], unit;
+        float largest[2], sum[2], shrink[2], unit;
 
         // Two words of each row: of keys 4 l + 2 (lane % 2) and the next. The lane's first key is moved to bit 0.
         auto load_bits = [&](int tile) {
             int first_key = tile * kKeys, shift = first_key % kMaskTile / 4 + lane % 4 / 2;
             const unsigned* from =
-                bits_of_lane + (size_t)(first_key / kMaskTile) * mask_tiles * kMaskTile * 4;
+                mask_bits + first_bits + first_key / kMaskTile * mask_tiles * kMaskTile * 4;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 uint2 found = __ldcg((const uint2*)(from + half * 8 * 4));
                 bits[half][0] = found.x >> shift;
                 bits[half][1] = found.y >> shift;
             }
-            unit = scale * power_of_2(min(max(of_queries + __ldcg(of_keys + tile) - 2 * kTop, -126), 127));
-            next_factor = power_of_2(__ldcg(of_values + tile) - 2 * kTop);
+            unit = scale *
+                   power_of_2(min(
+                       max(of_queries + __ldcg(exponents[1] + head * tiles + tile) - 2 * kTop, -126), 127));
+            next_factor = power_of_2(__ldcg(exponents[2] + head * tiles + tile) - 2 * kTop);
         };
         // The smallest products first, for what is added is cut off.
         auto begin_scores = [&](int tile) {
-            int stage = tile % kStages;
-            unsigned keys = base + Ring::kK + stage * 2 * Ring::kHalf;
-            wait_for(barrier(kFullK, stage), tile / kStages & 1);
+            int stage = (steps + tile) % kStagesK;
+            unsigned keys = base + Ring::kK + stage * 2 * Ring::kHalfK;
+            wait_for(full_k + 8 * stage, (steps + tile) / kStagesK & 1);
             hold(scores);
             begin_products();
 #pragma unroll
@@ -641,15 +667,15 @@ __global__ void __launch_bounds__(THREADS, 1)
                         describe(base + (pair == 0) * Ring::kHalfQ + d / 4 * Ring::kBoxQ + d % 4 * 32 +
                                      group * 64 * 128,
                                  16),
-                        describe(keys + (pair == 1) * Ring::kHalf + d / 4 * Ring::kBoxKeys + d % 4 * 32, 16),
+                        describe(keys + (pair == 1) * Ring::kHalfK + d / 4 * Ring::kBoxKeys + d % 4 * 32, 16),
                         pair > 0 || d > 0);
             end_products();
             hold(scores);
         };
         auto begin_values = [&](int tile) {
-            int stage = tile % kStages;
-            unsigned values = base + Ring::kV + stage * 2 * Ring::kHalf;
-            wait_for(barrier(kFullV, stage), tile / kStages & 1);
+            int stage = (steps + tile) % kStagesV;
+            unsigned values = base + Ring::kV + stage * 2 * Ring::kHalfV;
+            wait_for(full_v + 8 * stage, (steps + tile) / kStagesV & 1);
             hold(more);
             begin_products();
 #pragma unroll
@@ -657,7 +683,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int j = 0; j < kKeys / 16; ++j)
                     weigh(more, (pair == 0 ? lower : upper) + j * 4,
-                          describe(values + (pair == 1) * Ring::kHalf + j * 2048, Ring::kBoxKeys),
+                          describe(values + (pair == 1) * Ring::kHalfV + j * 2048, Ring::kBoxKeys),
                           pair > 0 || j > 0);
             end_products();
             hold(more);
@@ -695,6 +721,17 @@ __global__ void __launch_bounds__(THREADS, 1)
                 sum[half] = sum[half] * shrink[half] + added;
             }
         };
+        // What products have read is free: keys, with the last of them queries too, and values.
+        auto release_keys = [&](int tile) {
+            if (lane == 0)
+                arrive(empty_k + 8 * ((steps + tile) % kStagesK));
+            if (lane == 0 && tile == count - 1)
+                arrive(empty_q);
+        };
+        auto release_values = [&](int tile) {
+            if (lane == 0)
+                arrive(empty_v + 8 * ((steps + tile) % kStagesV));
+        };
         auto pack = [&]() {
 #pragma unroll
             for (int n = 0; n < 16; ++n)
@@ -702,65 +739,74 @@ __global__ void __launch_bounds__(THREADS, 1)
         };
         auto add = [&]() {
 #pragma unroll
-            for (int i = 0; i < kDim / 2; ++i)
+            for (int i = 0; i < kColumns / 2; ++i)
                 result[i] += more[i] * factor;
         };
 
-        load_bits(0);
-        factor = next_factor;
-        wait_for(full_q, 0);
-        begin_scores(0);
-        wait_products<0>();
-        hold(scores);
-        if (lane == 0)
-            arrive(barrier(kEmptyK, 0));
-        soften();
-        pack();
-        for (int tile = 1; tile < count; ++tile) {
-            // The next scores and these results are made while the next weights are.
-            load_bits(tile);
-            begin_scores(tile);
-            begin_values(tile - 1);
-            wait_products<1>();
+        for (; take(); finish()) {
+            int first_row = first_query + group * 64;
+            own = first_row + warp % 4 * 16 + lane / 4;
+            first_bits = (head / head_num * mask_tiles * mask_tiles * kMaskTile + own) * 4 + lane % 2 * 2;
+            of_queries = first_row < seq_length ? exponents[0][head * tiles + first_row / kKeys] : 0;
+#pragma unroll
+            for (int i = 0; i < kColumns / 2; ++i)
+                result[i] = 0.0f;
+            largest[0] = largest[1] = -CUDART_INF_F;
+            sum[0] = sum[1] = 0.0f;
+            load_bits(0);
+            factor = next_factor;
+            wait_for(full_q, turn & 1);
+            begin_scores(0);
+            wait_products<0>();
             hold(scores);
-            if (lane == 0)
-                arrive(barrier(kEmptyK, tile % kStages));
+            release_keys(0);
             soften();
-            // No sum is below zero, so that is all lanes. It keeps what makes the sums before the wait, beside products.
-            __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
+            pack();
+            for (int tile = 1; tile < count; ++tile) {
+                // The next scores and these results are made while the next weights are.
+                load_bits(tile);
+                begin_scores(tile);
+                begin_values(tile - 1);
+                wait_products<1>();
+                hold(scores);
+                release_keys(tile);
+                soften();
+                // No sum is below zero, so that is all lanes. It keeps what makes the sums before the wait, beside products.
+                __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
+                wait_products<0>();
+                hold(more);
+                release_values(tile - 1);
+                add();
+                factor = next_factor;
+                if (__any_sync(kFullMask, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+                    for (int i = 0; i < kColumns / 2; ++i)
+                        result[i] *= shrink[i / 2 % 2];
+                }
+                pack();
+            }
+            begin_values(count - 1);
             wait_products<0>();
             hold(more);
-            if (lane == 0)
-                arrive(barrier(kEmptyV, (tile - 1) % kStages));
+            release_values(count - 1);
             add();
-            factor = next_factor;
-            if (__any_sync(kFullMask, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-#pragma unroll
-                for (int i = 0; i < kDim / 2; ++i)
-                    result[i] *= shrink[i / 2 % 2];
-            }
-            pack();
-        }
-        begin_values(count - 1);
-        wait_products<0>();
-        hold(more);
-        add();
 
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float total = sum[half];
-            total += __shfl_xor_sync(kFullMask, total, 1);
-            total += __shfl_xor_sync(kFullMask, total, 2);
-            float share = 1.0f / total;
-            int row = own + 8 * half;
-            float* to = output + ((size_t)head * seq_length + row) * head_dim;
+            for (int half = 0; half < 2; ++half) {
+                float total = sum[half];
+                total += __shfl_xor_sync(kFullMask, total, 1);
+                total += __shfl_xor_sync(kFullMask, total, 2);
+                float share = 1.0f / total;
+                int row = own + 8 * half;
+                float* to = output + ((size_t)head * seq_length + row) * head_dim;
 #pragma unroll
-            for (int c = 0; c < kDim / 8; ++c) {
-                int column = c * 8 + lane % 4 * 2;
-                float2 pair =
-                    make_float2(result[c * 4 + half * 2] * share, result[c * 4 + half * 2 + 1] * share);
-                if (row < seq_length && column < head_dim)
-                    *(float2*)(to + column) = pair;
+                for (int c = 0; c < kColumns / 8; ++c) {
+                    int column = part * kColumns + c * 8 + lane % 4 * 2;
+                    float2 pair =
+                        make_float2(result[c * 4 + half * 2] * share, result[c * 4 + half * 2 + 1] * share);
+                    if (row < seq_length && column < head_dim)
+                        *(float2*)(to + column) = pair;
+                }
             }
         }
     }
@@ -795,6 +841,9 @@ static bool attend_on_hopper(const float* query, const float* key, const float* 
     if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Ring::kThreads ||
         cudaGetSymbolAddress(&all, halves) != cudaSuccess)
         return false;
+    int device = 0, blocks = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     CUtensorMap map_q, map_k, map_v;
     __half* parts = (__half*)all;
     if (!describe_heads(&map_q, parts, heads, seq_length, stride, Ring::kQueries) ||
@@ -803,20 +852,24 @@ static bool attend_on_hopper(const float* query, const float* key, const float* 
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kMemory);
     size_t packing = batch_size * mask_tiles * (rows / (kPrepare / 32 * kPackRows));
-    triangle_attention_prepare_kernel_optimized<<<(unsigned)(packing + 3 * heads * tiles), kPrepare>>>(
+    auto prepare = stride <= 128 ? triangle_attention_prepare_kernel_optimized<4>
+                                 : triangle_attention_prepare_kernel_optimized<8>;
+    prepare<<<(unsigned)(packing + 3 * heads * tiles), kPrepare>>>(
         query, key, value, attention_mask, batch_size, (int)heads, seq_length, head_dim, stride);
     // Blocks begin while that is under way, and wait for it.
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)heads, (seq_length - 1) / Ring::kQueries + 1);
+    size_t items = heads * (Ring::kDim / Ring::kColumns) * ((seq_length - 1) / Ring::kQueries + 1);
+    config.gridDim = dim3(items < (size_t)blocks ? (int)items : blocks);
     config.blockDim = dim3(Ring::kThreads);
     config.dynamicSmemBytes = Ring::kMemory;
     config.attrs = &early;
     config.numAttrs = 1;
     float scale = (float)(1.4426950408889634 / sqrt((double)head_dim)); // with the logarithm's base
-    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, head_num, seq_length, head_dim, scale);
+    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, (int)heads, head_num, seq_length,
+                       head_dim, scale);
     return true;
 }
 
@@ -828,8 +881,9 @@ extern "C" void triangle_attention_optimized(const float* query, const float* ke
     auto on_hopper = [&](auto run) {
         return run(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim);
     };
-    if (seq_length > kShortest &&
-        ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64>>)) || on_hopper(attend_on_hopper<Ring<128>>)))
+    if (seq_length > kShortest && ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64, 64, 2, 2>>)) ||
+                                   on_hopper(attend_on_hopper<Ring<128, 128, 2, 2>>) ||
+                                   on_hopper(attend_on_hopper<Ring<256, 128, 1, 1>>)))
         return;
     attend_elsewhere(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim);
 }
