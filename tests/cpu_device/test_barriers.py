@@ -36,7 +36,7 @@ def barriers() -> ModuleType:
     return module
 
 
-@pytest.mark.slow(but=["mse_loss-fp32-1_wide_loads_one_launch"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "precision", "name"), TRIED, ids=lambda value: str(value))
 def test_no_barrier_can_be_taken_out(barriers, task, precision, name):
     """Each mutant is refused, or listed with the reason why it does what the kernel did; the kernel itself is right."""

@@ -23,15 +23,19 @@ constexpr double kFreshMemory = 0.125; // ... and that part of the free device m
 constexpr double kCheckedCalls =
     3;                       // of the first turns, and as many as the logarithm of their number grows by 1
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
-constexpr double kMostWidened = 4;    // ... each doubles what outputs may be apart by, up to so much
-constexpr size_t kFewestTurns = 16;   // where calls are long, no more than these are taken if they ...
-constexpr double kLongSeconds = 0.25; // ... take longer than this, and agree
-constexpr int kMostTurns = 64;        // times as many turns as asked for are taken at most, ...
-constexpr double kMostExtra = 0.6;    // ... and for no longer than so many seconds in a case
-constexpr double kTimedPart = 0.25;   // of the work of the reference for a check is done for a timed call
-constexpr int kEmptyCalls = 20;       // empty launches
-constexpr int kDeviceCalls = 5;       // of each, timed on the device
-constexpr uint64_t kTimedStream = 3;  // of the inputs of the first turn; those before are of the checks
+constexpr double kMostWidened = 4;     // ... each doubles what outputs may be apart by, up to so much
+constexpr size_t kFewestTurns = 24;    // where turns agree, no more than these are taken, ...
+constexpr size_t kFewestLong = 16;     // ... or no more than these if they ...
+constexpr double kLongSeconds = 0.25;  // ... take longer than this
+constexpr double kLongCall = 0.005;    // seconds: of baselines that take longer fewer calls are made:
+constexpr size_t kLongWarmups = 1;     // of each pair of processes, ...
+constexpr size_t kLongDeviceCalls = 2; // ... and timed on the device
+constexpr int kMostTurns = 64;         // times as many turns as asked for are taken at most, ...
+constexpr double kMostExtra = 0.6;     // ... and for no longer than so many seconds in a case
+constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
+constexpr int kEmptyCalls = 20;        // empty launches
+constexpr size_t kDeviceCalls = 5;     // of each, timed on the device
+constexpr uint64_t kTimedStream = 3;   // of the inputs of the first turn; those before are of the checks
 
 class CaseTime {
   public:
@@ -46,7 +50,8 @@ class CaseTime {
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
         // What takes the host long is made before the first turn: it does as little as possible between timed calls.
-        size_t warmups = options_.warmups, wanted = options_.calls;
+        size_t wanted = options_.calls;
+        size_t warmups = long_calls() ? std::min<size_t>(options_.warmups, kLongWarmups) : options_.warmups;
         size_t fresh = fresh_structures(structure_seconds, warmups + wanted);
         std::vector<Inputs> inputs;
         inputs.reserve(warmups + wanted);
@@ -80,7 +85,7 @@ class CaseTime {
             first += count;
             last = first >= most || enough(turns, first >= wanted, start);
             // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
-            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestTurns));
+            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestLong));
             std::optional<size_t> checked;
             if (last || rng_.unit() < likely)
                 checked = rng_.below(count);
@@ -118,9 +123,8 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns will do. Calls of up to 100 µs vary by a tenth from one to the next: more of them are made than were
-    // asked for (`all` were), until their speedup is known well, or for as long as that may take. Of calls that take
-    // milliseconds it is known well before.
+    // Whether the turns will do: their speedup is known well. Calls of up to 100 µs vary by a tenth from one to the next, and
+    // more of them are made than were asked for (`all` were), for as long as that may take. Of longer ones it is known before.
     bool enough([[maybe_unused]] const Turns& taken, bool all,
                 [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE
@@ -130,10 +134,13 @@ class CaseTime {
             return all;
         if (all)
             return taken.precise() || seconds_since(start) > extra_seconds_;
-        return taken.baseline_us.size() >= kFewestTurns && seconds_since(start) > kLongSeconds &&
-               taken.precise();
+        size_t fewest = seconds_since(start) > kLongSeconds ? kFewestLong : kFewestTurns;
+        return taken.baseline_us.size() >= fewest && taken.precise();
 #endif
     }
+
+    // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.
+    bool long_calls() const { return calls_.baseline_seconds > kLongCall; }
 
     // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
     // reference in any case.
@@ -276,7 +283,7 @@ class CaseTime {
         auto microseconds = [&](Contestant& worker, const Inputs& given) {
             return calls_.call(worker, Ask::kDeviceTime, given).seconds * 1e6;
         };
-        for (size_t k = 0; k < std::min<size_t>(kDeviceCalls, inputs.size()); ++k) {
+        for (size_t k = 0; k < std::min(long_calls() ? kLongDeviceCalls : kDeviceCalls, inputs.size()); ++k) {
             size_t pair = k % workers_.pairs();
             turns.baseline_device_us.push_back(microseconds(workers_.opponent(pair), inputs[k]));
             if (workers_.judged())

@@ -25,8 +25,10 @@ struct Tolerance {
     bool rounds;
 
     MSKB_HD static int bin(double value) {
-        int exponent = value == 0.0 ? kLeast : ilogb(value);
-        return exponent < kLeast ? 0 : exponent >= kLeast + kBins ? kBins - 1 : exponent - kLeast;
+        int exponent = exponent_of(value);
+        if (exponent < kLeast || !(value == value))
+            return 0;
+        return exponent >= kLeast + kBins ? kBins - 1 : exponent - kLeast;
     }
     MSKB_HD double at(double value, Kind kind) const {
         return slack[bin(value)] + (rounds ? rounding(kind, value) : 0);

@@ -11,24 +11,20 @@
 
 namespace mskb {
 
-// Sorts numbers below `below` that are drawn evenly: one pass deals them out, one puts neighbours in order.
-inline void sort_spread(std::vector<size_t>& numbers, size_t below) {
-    size_t count = numbers.size();
-    double per_number = static_cast<double>(count) / static_cast<double>(below);
-    auto bucket = [&](size_t number) {
-        return std::min(static_cast<size_t>(static_cast<double>(number) * per_number), count - 1);
-    };
-    std::vector<size_t> next(count + 1), dealt(count);
-    for (size_t number : numbers)
-        ++next[bucket(number) + 1];
-    for (size_t k = 1; k < count; ++k)
-        next[k] += next[k - 1];
-    for (size_t number : numbers)
-        dealt[next[bucket(number)]++] = number;
-    for (size_t k = 1; k < count; ++k)
-        for (size_t j = k; j > 0 && dealt[j] < dealt[j - 1]; --j)
-            std::swap(dealt[j], dealt[j - 1]);
-    numbers.swap(dealt);
+// `count` numbers below `below`, one drawn at random out of each of as many equal parts, so that they are in order. The first
+// and the last are 0 and below - 1; where parts are hardly wider than 1, two may give the same number, which is there once.
+inline std::vector<size_t> spread(size_t count, size_t below, Rng& rng) {
+    std::vector<size_t> drawn{0};
+    drawn.reserve(count);
+    double width = static_cast<double>(below) / static_cast<double>(count);
+    for (size_t k = 1; k + 1 < count; ++k) {
+        size_t number = static_cast<size_t>((static_cast<double>(k) + rng.unit()) * width);
+        if (number > drawn.back())
+            drawn.push_back(number);
+    }
+    if (below - 1 > drawn.back())
+        drawn.push_back(below - 1);
+    return drawn;
 }
 
 class Expected {
@@ -44,16 +40,14 @@ class Expected {
         size_t units = (elements - 1) / unit + 1;
         double affordable = std::min(budget / std::max(cost, 1.0), static_cast<double>(limit / unit));
         size_t drawn = std::max<size_t>(kLeast, static_cast<size_t>(std::min(affordable, 1e18)));
+        const bool all = units <= drawn;
         std::vector<size_t> chosen;
-        if (units > drawn) {
-            chosen = {0, units - 1};
-            for (size_t k = 2; k < drawn; ++k)
-                chosen.push_back(rng.below(units));
-            sort_spread(chosen, units);
-            chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-        }
-        for (size_t k = 0; k < (units > drawn ? chosen.size() : units); ++k) {
-            size_t begin = (units > drawn ? chosen[k] : k) * unit;
+        if (!all)
+            chosen = spread(drawn, units, rng);
+        size_t count = all ? units : chosen.size();
+        wanted.reserve(std::min(count * unit, elements));
+        for (size_t k = 0; k < count; ++k) {
+            size_t begin = (all ? k : chosen[k]) * unit;
             for (size_t e = begin; e < std::min(begin + unit, elements); ++e)
                 wanted.push_back(e);
         }

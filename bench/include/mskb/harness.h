@@ -6,6 +6,9 @@
 #include <optional>
 #include <string>
 #include <vector>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -81,6 +84,12 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
 // Exit codes: 0 all cases right, 1 some are not, 64 usage, 70 fault, 74 the harness failed, 75 timeout; of the last run.
 inline int run(int argc, char** argv) {
     Queues::usual();
+#ifdef __GLIBC__
+    // What a check needs on the host is kept for the next: pages of the system cost more than what is done in them.
+    mallopt(M_MMAP_THRESHOLD, 1 << 28);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 1 << 26);
+#endif
     const std::vector<Options> runs = parse_options(argc, argv);
     const Options& first = runs.front();
     std::vector<std::vector<Row>> rows;

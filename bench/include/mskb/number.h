@@ -95,13 +95,28 @@ MSKB_HD Flaw flaw_of(double got, Kind kind) {
     return fabs(got) > 1.7976931348623157e308 ? Flaw::kInfinite : got == 0 ? Flaw::kZero : Flaw::kOff;
 }
 
+// Binary exponent of a number; that of zero and of numbers below the normal ones is -1023, that of infinity and NaN 1024.
+// Out of the bits: half a million of these are asked for in a check, and ilogb takes five times as long.
+MSKB_HD int exponent_of(double v) {
+    unsigned long long bits;
+    memcpy(&bits, &v, sizeof bits);
+    return static_cast<int>(bits >> 52 & 0x7ff) - 1023;
+}
+
+// 2 to the power of `exponent`, of -1022 to 1023.
+MSKB_HD double power_of_two(int exponent) {
+    unsigned long long bits = static_cast<unsigned long long>(exponent + 1023) << 52;
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
 // Distance between neighbouring representable values at |v|: 24 significant bits in fp32, 8 in bf16.
 MSKB_HD double ulp(Kind kind, double v) {
-    if (kind == Kind::kInt || !(fabs(v) <= 1.7976931348623157e308))
+    int exponent = exponent_of(v), significant = kind == Kind::kFloat ? 24 : 8;
+    if (kind == Kind::kInt || exponent == 1024)
         return 0.0;
-    int significant = kind == Kind::kFloat ? 24 : 8;
-    int exponent = v == 0.0 || ilogb(v) < -126 ? -126 : ilogb(v);
-    return ldexp(1.0, exponent - significant + 1);
+    return power_of_two((exponent < -126 ? -126 : exponent) - significant + 1);
 }
 
 // How far rounding to the output type may put a result |v| off: two ulps, and all of one below the smallest normal

@@ -23,7 +23,7 @@ struct Options {
     std::vector<std::string> extra;   // further verification cases, as "name=value,name=value"
     int repeat = 1;                   // the built-in cases so many times over, each time on other inputs
     double work_limit = 0;            // timed cases of a larger weight are left out; 0: none is
-    double extra_seconds = 1.5;       // for turns beyond --calls where times are noisy, over all cases
+    double extra_seconds = 1.0;       // for turns beyond --calls where times are noisy, over all cases
     double call_limit_s = 2;          // a call is stopped after this or 1000 times the baseline's time
     size_t oracle_elements = 1 << 18; // at most so many elements of an output are asked of the reference ...
     double oracle_operations = 2e7;   // ... for about so many operations

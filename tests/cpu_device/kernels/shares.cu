@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include "mskb/expected.h"
 #include "reference/matrix_power.h"
 #include "reference/spmm_csr.h"
@@ -81,20 +82,26 @@ void shares() {
         });
 }
 
+// Numbers that are drawn evenly: in order, with the first and the last, one of each part, and elsewhere the next time.
 void order() {
     mskb::Rng rng(5, 5, 5);
-    for (size_t below : {1, 2, 5, 1000, 1 << 20})
-        for (size_t count : {1, 2, 3, 100, 5000}) {
-            std::vector<size_t> dealt;
-            for (size_t k = 0; k < count; ++k)
-                dealt.push_back(rng.below(below));
-            dealt.front() = 0;
-            dealt.back() = below - 1;
-            std::vector<size_t> sorted = dealt;
-            std::sort(sorted.begin(), sorted.end());
-            mskb::sort_spread(dealt, below);
-            if (dealt != sorted)
+    for (size_t below : {size_t{7}, size_t{1000}, size_t{1} << 20, (size_t{1} << 40) + 3})
+        for (size_t count : {size_t{4}, size_t{6}, size_t{100}, size_t{5000}}) {
+            if (count >= below)
+                continue;
+            std::vector<size_t> one = mskb::spread(count, below, rng),
+                                other = mskb::spread(count, below, rng);
+            if (one.front() != 0 || one.back() != below - 1)
+                fail("without the first or the last");
+            if (std::adjacent_find(one.begin(), one.end(), std::greater_equal<size_t>()) != one.end())
                 fail("not in order");
+            if (below > 3 * count && one.size() != count)
+                fail("a part without a number");
+            for (size_t k = 0; below > 3 * count && k + 1 < count; ++k)
+                if (one[k] < k * (below / count) || one[k] > (k + 1) * (below / count + 1))
+                    fail("not of its part");
+            if (below > 100 * count && one == other)
+                fail("the same twice");
         }
 }
 

@@ -62,9 +62,8 @@ class Box {
             fail_block(
                 "a tensor copy whose first coordinate is no multiple of 16 bytes: an H200 stops there, with "
                 "\"an illegal instruction was encountered\"");
-        if (!into_shared && at_[0] < 0)
-            fail_block("a tensor copy to global memory whose first coordinate is negative: an H200 stops "
-                       "there, with "
+        if (!into_shared && *std::min_element(at_, at_ + map.rank) < 0)
+            fail_block("a tensor copy to global memory at a negative coordinate: an H200 stops there, with "
                        "\"an illegal instruction was encountered\"");
     }
 
@@ -102,9 +101,13 @@ class Box {
         long long last = inside ? std::clamp(size - at_[0], first, count) : first;
         const char* start = map_.base + (inside ? offset + static_cast<long long>(at_[0]) * element_ : 0);
         unsigned bytes = static_cast<unsigned>(count) * element_, step = map_.swizzle ? kChunk : bytes;
+        unsigned begin = static_cast<unsigned>(first) * element_,
+                 end = static_cast<unsigned>(last) * element_;
+        // An H200 writes whole chunks: where a row of the tensor ends within one, what lies behind it is overwritten.
+        if (!into_shared_)
+            end = std::min((end + kChunk - 1) / kChunk * kChunk, bytes);
         for (unsigned from = 0; from < bytes; from += step)
-            chunk(from, from + step, static_cast<unsigned>(first) * element_,
-                  static_cast<unsigned>(last) * element_, start);
+            chunk(from, from + step, begin, end, start);
         done_ += bytes;
         bulk_.bytes += bytes;
     }

@@ -128,7 +128,7 @@ CUDAMASTER_CPU_PART inline void cp_async_bulk_tensor(B64 map, const Coordinates&
     CudamasterCpuBox box = box_at<Tags...>(map, at);
     cudamaster_cpu_tensor_store(&box, place<t_shared>(source), nullptr);
 }
-// An operation on elements of a type that the map names.
+// An operation on elements of a type that the map names: those that an H200 does not stop at.
 template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
     constexpr bool adds = has<t_add, Tags...>,
                    bits = has<t_and, Tags...> || has<t_or, Tags...> || has<t_xor, Tags...>;
@@ -139,7 +139,6 @@ template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
         case CUDAMASTER_CPU_OF_S32:
             return reduce_in_bulk<Tags..., t_b32>;
         case CUDAMASTER_CPU_OF_U64:
-        case CUDAMASTER_CPU_OF_S64:
             return reduce_in_bulk<Tags..., t_b64>;
         default:
             return nullptr;
@@ -155,7 +154,7 @@ template <class... Tags> inline CudamasterCpuReduce reduction_of(int type) {
         case CUDAMASTER_CPU_OF_U64:
             return reduce_in_bulk<Tags..., t_u64>;
         case CUDAMASTER_CPU_OF_S64:
-            return reduce_in_bulk<Tags..., t_s64>;
+            return adds ? nullptr : reduce_in_bulk<Tags..., t_s64>;
         case CUDAMASTER_CPU_OF_F16:
             return reduce_in_bulk<Tags..., t_f16>;
         case CUDAMASTER_CPU_OF_BF16:
