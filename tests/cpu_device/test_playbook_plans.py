@@ -348,7 +348,8 @@ SOFTMAX = """
     for (int i = 0; i < queries; i += 3) {
         auto all = [](int) { return true; };
         const float* q = &host[0][(size_t)i * dim_qk];
-        compare(&host[3][(size_t)i * dim_v], attend<double>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all),
+        compare(&host[3][(size_t)i * dim_v],
+                attend<double>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all),
                 attend<float>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all));
     }
 """
