@@ -313,9 +313,9 @@ struct Apart {
     int* exponents;
 };
 
-// Eight neighbours of a row, and zeros beyond its end.
-__device__ void load8(float* values, const float* row, int col, int cols, bool aligned) {
-    if (aligned && col + 8 <= cols) {
+// Eight neighbours of a row: all there and aligned where kWhole, with zeros beyond its end elsewhere.
+template <bool kWhole> __device__ void load8(float* values, const float* row, int col, int cols) {
+    if constexpr (kWhole) {
         *(float4*)values = *(const float4*)(row + col);
         *(float4*)(values + 4) = *(const float4*)(row + col + 4);
     } else {
@@ -325,22 +325,14 @@ __device__ void load8(float* values, const float* row, int col, int cols, bool a
     }
 }
 
-// A row for each warp, read twice: for its largest number, and to take it apart.
-__global__ void __launch_bounds__(kThreads)
-    attention_split_kernel_optimized(const __grid_constant__ Apart q, const __grid_constant__ Apart k,
-                                     const __grid_constant__ Apart v) {
-    begin_next();
-    int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= q.rows + k.rows + v.rows)
-        return;
-    const Apart& all = row < q.rows ? q : row < q.rows + k.rows ? k : v;
-    row -= row < q.rows ? 0 : row < q.rows + k.rows ? q.rows : q.rows + k.rows;
+// A warp reads a row twice: for its largest number, and to take it apart.
+template <bool kWhole> __device__ void take_apart(const Apart& all, int row) {
     const float* from = all.from + (size_t)row * all.cols;
-    bool aligned = all.cols % 4 == 0 && ((size_t)all.from & 15) == 0;
+    int lane = threadIdx.x % 32;
     float values[8], largest = 0.0f;
-#pragma unroll 4
-    for (int col = lane * 8; col < all.cols; col += 256) {
-        load8(values, from, col, all.cols, aligned);
+#pragma unroll 8
+    for (int col = lane * 8; col < all.stride; col += 256) {
+        load8<kWhole>(values, from, col, all.cols);
 #pragma unroll
         for (int j = 0; j < 8; ++j)
             largest = fmaxf(largest, fabsf(values[j]));
@@ -349,13 +341,30 @@ __global__ void __launch_bounds__(kThreads)
         largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, distance));
     int exponent = exponent_of(largest);
     float scale = power_of_2(kTop - exponent);
+    __half* to = all.to + (size_t)row * all.stride;
 #pragma unroll 4
     for (int col = lane * 8; col < all.stride; col += 256) {
-        load8(values, from, col, all.cols, aligned);
-        store_parts(values, scale, all.to + (size_t)row * all.stride + col, all.part);
+        load8<kWhole>(values, from, col, all.cols);
+        store_parts(values, scale, to + col, all.part);
     }
     if (lane == 0)
         all.exponents[row] = exponent;
+}
+
+// A row for each warp.
+__global__ void __launch_bounds__(kThreads)
+    attention_split_kernel_optimized(const __grid_constant__ Apart q, const __grid_constant__ Apart k,
+                                     const __grid_constant__ Apart v) {
+    begin_next();
+    int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
+    if (row >= q.rows + k.rows + v.rows)
+        return;
+    const Apart& all = row < q.rows ? q : row < q.rows + k.rows ? k : v;
+    row -= row < q.rows ? 0 : row < q.rows + k.rows ? q.rows : q.rows + k.rows;
+    if (all.cols % 8 == 0 && ((size_t)all.from & 15) == 0)
+        take_apart<true>(all, row);
+    else
+        take_apart<false>(all, row);
 }
 
 // A query's scores, the sums of `split` parts, become its weights, each times its value's power of 2; a thread has kEach

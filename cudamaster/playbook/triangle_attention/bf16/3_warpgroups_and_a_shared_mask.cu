@@ -747,6 +747,17 @@ __global__ void __launch_bounds__(THREADS, 1)
                 weights[n] = pack2(scores[n * 2], scores[n * 2 + 1]);
         };
 
+        // Two warpgroups take turns with products, so that one makes weights while the other's products are made.
+        auto begin_turn = [&]() {
+            if (Ring::kConsumers == 2)
+                asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+        };
+        auto end_turn = [&]() {
+            if (Ring::kConsumers == 2)
+                asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+        };
+        if (group == 1)
+            end_turn();
         // What packs the mask may not have ended yet.
         asm volatile("griddepcontrol.wait;" ::: "memory");
         for (; take(); finish()) {
@@ -771,8 +782,10 @@ __global__ void __launch_bounds__(THREADS, 1)
             for (int tile = 1; tile < count; ++tile) {
                 // The next scores and these values are made while the next weights are.
                 load_bits(tile);
+                begin_turn();
                 begin_scores(tile);
                 begin_values(tile - 1);
+                end_turn();
                 wait_products<1>();
                 hold(scores);
                 release_keys(tile);
@@ -823,6 +836,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                 }
             }
         }
+        if (group == 0)
+            begin_turn(); // the other's last end of one
     }
 #endif
 }
