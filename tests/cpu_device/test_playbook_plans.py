@@ -83,7 +83,7 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
-    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
+    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, blocks, false)"
 )
 SCORES = {"CALL": OF_ATTENTION, "RESULT": "float", "BY_ROWS": "0"}
 VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
@@ -115,7 +115,13 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
 @pytest.mark.slow(but=["Square-264x264x456-1-scores"])
 @pytest.mark.parametrize(
     ("case", "words"),
-    [*((CASES[i], SCORES) for i in (0, 2, 3, 5)), (CASES[4], VALUES)],
+    [
+        (("Wide", 264, 528, 136, 1, 4), SCORES),  # more tiles than blocks
+        (("Wide", 136, 264, 328, 1, 132), VALUES),  # more steps than stages
+        (("Square", 264, 264, 456, 1, 132), SCORES),
+        (("Square", 264, 136, 520, 1, 4), VALUES),
+        (("Thin", 40, 264, 1032, 1, 132), SCORES),
+    ],
     ids=lambda given: named(given) if isinstance(given, tuple) else "scores" if given is SCORES else "values",
 )
 def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
@@ -289,16 +295,146 @@ int main(int, char** words) {
 
 @pytest.mark.slow(but=["2-4-300-72"])
 @pytest.mark.parametrize(
-    "sizes", [(2, 4, 300, 72), (1, 2, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40)], ids=lambda s: "-".join(map(str, s))
+    "sizes",
+    [(2, 4, 300, 72), (1, 140, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40), (1, 2, 150, 200)],
+    ids=lambda s: "-".join(map(str, s)),
 )
 def test_heads_that_share_a_mask_each_get_their_own_result(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
-    """Clusters of four, two and one, tiles behind the first; the error is that of weights rounded to bf16."""
+    """Tiles behind the first, more of them than blocks; the error is that of weights rounded to bf16."""
     device = CpuDevice()
     folder = resources.package() / "playbook" / "triangle_attention" / "bf16"
     text = (folder / "3_warpgroups_and_a_shared_mask.cu").read_text()
     compiled = device.compile(text + ATTENTION, ["-O2"], "attention", tmp_path)
     assert compiled.object is not None, compiled.log
     linked = device.link([compiled.object], tmp_path / "attention")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    assert ran.exit_code == 0, ran.stderr
+
+
+# Attention in fp32 against sums in double precision, and how far a plain loop in fp32 is off.
+EXACT = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+static float number(unsigned i) {
+    i = (i ^ i >> 15) * 0x85ebca6bu;
+    return (float)((i ^ i >> 13) * 0xc2b2ae35u >> 8) / 8388608.0f - 1.0f;
+}
+static float* on_device(const std::vector<float>& numbers) {
+    float* place;
+    cudaMalloc(&place, numbers.size() * 4);
+    cudaMemcpy(place, numbers.data(), numbers.size() * 4, cudaMemcpyHostToDevice);
+    return place;
+}
+template <class Real, class Allowed>
+static std::vector<Real> attend(const float* q, const float* k, const float* v, int keys, int dim_qk, int dim_v,
+                                Allowed allowed) {
+    std::vector<Real> weights(keys), result(dim_v, (Real)0);
+    Real largest = -INFINITY, total = 0;
+    for (int j = 0; j < keys; ++j) {
+        Real dot = 0;
+        for (int d = 0; d < dim_qk; ++d)
+            dot += (Real)q[d] * (Real)k[(size_t)j * dim_qk + d];
+        weights[j] = allowed(j) ? dot / std::sqrt((Real)dim_qk) : -INFINITY;
+        largest = weights[j] > largest ? weights[j] : largest;
+    }
+    for (Real& weight : weights)
+        total += weight = std::exp(weight - largest);
+    for (int j = 0; j < keys; ++j)
+        for (int c = 0; c < dim_v; ++c)
+            result[c] += weights[j] / total * (Real)v[(size_t)j * dim_v + c];
+    return result;
+}
+static double worst = 0, worst_of_fp32 = 0;
+static void compare(const float* y, const std::vector<double>& right, const std::vector<float>& plain) {
+    for (size_t c = 0; c < right.size(); ++c) {
+        double error = std::fabs(y[c] - right[c]);
+        worst = error <= worst ? worst : error;
+        worst_of_fp32 = std::fmax(worst_of_fp32, std::fabs(plain[c] - right[c]));
+    }
+}
+int main(int, char** words) {
+    int sizes[4];
+    for (int i = 0; i < 4; ++i)
+        sizes[i] = std::atoi(words[i + 1]);
+    std::vector<float> host[5];
+    auto fill = [&](int which, size_t count, float scale) {
+        for (size_t i = 0; i < count; ++i)
+            host[which].push_back(scale * number((unsigned)(i * 4 + which)));
+    };
+    TASK
+    std::fprintf(stderr, "worst error %g, of an fp32 loop %g\\n", worst, worst_of_fp32);
+    return !(worst < 2 * worst_of_fp32);
+}
+"""
+SOFTMAX = """
+    int queries = sizes[0], keys = sizes[1], dim_qk = sizes[2], dim_v = sizes[3];
+    fill(0, (size_t)queries * dim_qk, 3), fill(1, (size_t)keys * dim_qk, 3), fill(2, (size_t)keys * dim_v, 100);
+    host[3].resize((size_t)queries * dim_v, NAN);
+    float* Y = on_device(host[3]);
+    softmax_attention_optimized(Y, on_device(host[0]), on_device(host[1]), on_device(host[2]), queries, keys, dim_qk,
+                                dim_v);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(host[3].data(), Y, host[3].size() * 4, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < queries; i += 3) {
+        auto all = [](int) { return true; };
+        const float* q = &host[0][(size_t)i * dim_qk];
+        compare(&host[3][(size_t)i * dim_v],
+                attend<double>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all),
+                attend<float>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all));
+    }
+"""
+TRIANGLE = """
+    int batches = sizes[0], heads = sizes[1], length = sizes[2], dim = sizes[3];
+    size_t count = (size_t)batches * heads * length * dim;
+    for (int which = 0; which < 3; ++which)
+        fill(which, count, 3);
+    for (size_t i = 0; i < (size_t)batches * length * length; ++i)
+        host[3].push_back(i / length % length == i % length ? 0.0f : (float)(i * 7 % 10 == 3));
+    host[4].resize(count, NAN);
+    float* output = on_device(host[4]);
+    triangle_attention_optimized(on_device(host[0]), on_device(host[1]), on_device(host[2]), on_device(host[3]), output,
+                                 batches, heads, length, dim);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(host[4].data(), output, count * 4, cudaMemcpyDeviceToHost);
+    for (int head = 0; head < batches * heads; ++head)
+        for (int i = 0; i < length; i += 5) {
+            size_t first = (size_t)head * length * dim, row = first + (size_t)i * dim;
+            const float* mask = &host[3][((size_t)(head / heads) * length + i) * length];
+            auto allowed = [&](int j) { return mask[j] <= 0.5f; };
+            compare(&host[4][row],
+                    attend<double>(&host[0][row], &host[1][first], &host[2][first], i + 1, dim, dim, allowed),
+                    attend<float>(&host[0][row], &host[1][first], &host[2][first], i + 1, dim, dim, allowed));
+        }
+"""
+
+
+@pytest.mark.slow(but=["softmax_attention-70-560-520-72", "triangle_attention-2-2-200-72"])
+@pytest.mark.parametrize(
+    ("task", "sizes"),
+    [
+        ("softmax_attention", (70, 560, 520, 72)),  # parts of the inner dimension in both products
+        ("softmax_attention", (200, 300, 100, 136)),  # blocks that share, tiles in part
+        ("softmax_attention", (129, 67, 65, 1050)),  # rows that are no multiple of eight
+        ("triangle_attention", (2, 2, 200, 72)),
+        ("triangle_attention", (1, 3, 129, 128)),
+        ("triangle_attention", (2, 1, 320, 40)),
+        ("triangle_attention", (1, 2, 150, 200)),  # results in parts
+        ("triangle_attention", (1, 140, 130, 64)),  # more tiles than blocks
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
+)
+def test_attention_on_two_halves_is_as_exact_as_fp32(task: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
+    device = CpuDevice()
+    text = (PLAYBOOK / task / "fp32/2_tensor_cores_on_two_halves.cu").read_text()
+    main = EXACT.replace("TASK", SOFTMAX if task == "softmax_attention" else TRIANGLE)
+    made = device.compile(text + main, ["-O2"], "halves", tmp_path)
+    assert made.object is not None, made.log
+    linked = device.link([made.object], tmp_path / "halves")
     assert linked.object is not None, linked.log
     ran = device.execute([str(linked.object), *map(str, sizes)], 120)
     assert ran.exit_code == 0, ran.stderr
