@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -174,6 +175,15 @@ def test_a_stream_that_cannot_go_on_says_why(build, name, words):
     ran = build("ptx_bulk").run(name, limit_s=20)
     assert ran.exit_code == 9
     assert words in ran.stderr
+
+
+@pytest.mark.parametrize(("name", "words"), [("too-many-bytes", "try_wait"), ("same-parity", "mbarrier.arrive")])
+def test_a_fault_names_its_line(build, name, words):
+    """The instruction that a block ends at, or that a thread waits in where nobody can go on, by its line."""
+    said = build("ptx_bulk").run(name, limit_s=20).stderr
+    found = re.search(r"cuda device fault: kernel .*, thread \(\d+,0,0\), line (\d+): ", said)
+    assert found is not None, said
+    assert words in (KERNELS / "ptx_bulk.cu").read_text().splitlines()[int(found[1]) - 1]
 
 
 @pytest.mark.parametrize("name", ["no-expect", "half-the-bytes", "no-wait-for-read"])

@@ -34,6 +34,11 @@ NAMESPACE = "::cudamaster_cpu::ptx"
 _OPERAND_WIDTHS = {"h": 16, "r": 32, "l": 64, "q": 128, "f": 32, "d": 64}
 _CPP_WORDS = {"and", "or", "xor", "not"}
 _FLOATS = {"f32": 32, "f64": 64}
+# Instructions that may end a block. What only computes can't, and need not say where it is.
+_MAY_FAIL = frozenset(
+    "ld ldu st atom red cp mbarrier ldmatrix stmatrix mma wgmma bar barrier fence mapa getctarank setmaxnreg "
+    "discard prefetch cvta shfl vote match redux elect griddepcontrol trap".split()
+)
 _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
     *("laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi", "dynamic_smem_size", "total_smem_size"),
@@ -74,6 +79,8 @@ class _Emitter:
         head, tail = self._operands()
         labels = "".join(f"__label__ {name}; " for name in self.labels)
         carry = "bool cm_cc = false; " if self.carry else ""
+        if any(line.startswith("cm_here.") for line in self.lines):
+            self.declared.insert(0, "cm_ptx::Here cm_here;")
         body = " ".join([*head, *self.declared, *self.lines, *tail])
         return f"do {{ {labels}namespace cm_ptx = {NAMESPACE}; {carry}{body} }} while (0)"
 
@@ -116,6 +123,8 @@ class _Emitter:
             elif isinstance(item, Label):
                 self.lines.append(f"{known[item.name]}:;")
             else:
+                if item.words[0] in _MAY_FAIL:
+                    self.lines.append(f"cm_here.at({item.line});")
                 self.lines.append(_Call(self, known, item).text())
 
     @staticmethod
