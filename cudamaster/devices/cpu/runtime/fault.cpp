@@ -123,8 +123,8 @@ void print_where(const char* kernel, const char* what) {
     if (cudamaster_cpu_ptx_line > 0)
         std::snprintf(statement, sizeof statement, ", line %d", cudamaster_cpu_ptx_line);
     int length = std::snprintf(
-        line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u)%s: %s\n", kernel,
-        blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, statement, what);
+        line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u)%s: %s\n",
+        kernel, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, statement, what);
     write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
 }
 
