@@ -45,6 +45,7 @@ enum CudamasterCpuBarrier {
 enum CudamasterCpuArrival {
     CUDAMASTER_CPU_DROPS = 1,
     CUDAMASTER_CPU_NO_COMPLETE = 2,
+    CUDAMASTER_CPU_RELAXED = 4, // hands on nothing that the thread knows
 };
 
 enum CudamasterCpuSpace {
@@ -163,6 +164,8 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
 void cudamaster_cpu_copy_arrive(void* place, int counted);
 // What the thread has written is fenced for asynchronous copies and products; or its barriers alone are.
 void cudamaster_cpu_proxy_fence(int of_inits_alone);
+// How many registers each thread of the running warp has from here on (setmaxnreg).
+void cudamaster_cpu_registers(unsigned int each);
 // Copies in bulk.
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
