@@ -36,6 +36,7 @@ struct Fibre {
     Fibre* next = nullptr;
     uint3 index{};
     unsigned linear = 0;
+    int ptx_line = 0; // while it is suspended
     Wait wait = Wait::kNone;
     unsigned mask = 0;
     const char* operation = "";

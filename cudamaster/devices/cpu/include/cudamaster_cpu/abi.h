@@ -200,3 +200,5 @@ void cudamaster_cpu_fail(const char* what);
 }
 
 extern __thread unsigned char* cudamaster_cpu_dynamic_shared;
+// The line of the PTX instruction that the running thread is in, for its fault to name; 0 outside of any.
+extern __thread int cudamaster_cpu_ptx_line;
