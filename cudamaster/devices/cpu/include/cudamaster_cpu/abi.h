@@ -123,6 +123,7 @@ int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, i
 void cudamaster_cpu_cluster_dims(unsigned int x, unsigned int y, unsigned int z);
 // The running block's cluster: its shape, in blocks, and the block's place in it.
 dim3 cudamaster_cpu_cluster_shape(void);
+int cudamaster_cpu_in_clusters(void); // whether the launch has any, if of one block
 unsigned int cudamaster_cpu_cluster_rank(void);
 // The same place in the shared memory of the cluster's block of that rank, of a place in any of its blocks'; and whose.
 void* cudamaster_cpu_in_block(const void* place, unsigned int rank);

@@ -199,7 +199,7 @@ inline B32 blocks_of_cluster() {
 }
 CUDAMASTER_CPU_SPECIAL(cluster_ctarank, B32, cudamaster_cpu_cluster_rank())
 CUDAMASTER_CPU_SPECIAL(cluster_nctarank, B32, blocks_of_cluster())
-CUDAMASTER_CPU_SPECIAL(is_explicit_cluster, bool, blocks_of_cluster() > 1)
+CUDAMASTER_CPU_SPECIAL(is_explicit_cluster, bool, cudamaster_cpu_in_clusters() != 0)
 CUDAMASTER_CPU_SPECIAL(laneid, B32, cudamaster_cpu_lane())
 CUDAMASTER_CPU_SPECIAL(warpid, B32,
                        (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32)
