@@ -69,17 +69,6 @@ OF_MATRICES = [  # rows, columns, of the inner dimension, slices of it, multipro
     ("Thin", 40, 264, 1032, 4, 132),
     ("Thin", 64, 128, 256, 4, 132),  # slices of one step
 ]
-CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
-    ("Wide", 520, 528, 136, 1, 4),  # two clusters make three by two tiles of theirs, the last ones in part
-    ("Wide", 136, 264, 328, 1, 132),  # more steps than stages
-    ("Square", 264, 264, 456, 1, 132),
-    ("Split", 136, 136, 520, 4, 132),  # parts of different lengths
-    ("Split", 264, 128, 192, 2, 132),
-    ("Thin", 40, 264, 1032, 8, 132),
-    ("Thin", 64, 128, 64, 1, 132),
-]
-
-
 PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "

@@ -186,6 +186,20 @@ def test_a_fault_names_its_line(build, name, words):
     assert words in (KERNELS / "ptx_bulk.cu").read_text().splitlines()[int(found[1]) - 1]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'asm("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(x) : "r"(y));',
+        'asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(y));',
+        'asm("redux.sync.add.u32 %0, %1, 0xffffffff;" : "=r"(x) : "r"(y));',
+    ],
+    ids=lambda statement: statement.partition('"')[2].partition(".")[0],
+)
+def test_an_instruction_that_waits_for_lanes_says_its_line(statement):
+    """A deadlock there names it."""
+    assert "cm_here.at(1);" in translated(statement)
+
+
 @pytest.mark.parametrize("name", ["no-expect", "half-the-bytes", "no-wait-for-read"])
 def test_copies_in_bulk_are_late(build, name):
     """Memory that is read before a wait for its bytes has its old content."""

@@ -39,7 +39,7 @@ _FLOATS = {"f32": 32, "f64": 64}
 _MAY_FAIL = {
     *("ld", "ldu", "st", "atom", "red", "cvta", "mapa", "getctarank", "prefetch", "discard", "cp", "mbarrier"),
     *("ldmatrix", "stmatrix", "mma", "wgmma", "bar", "barrier", "fence", "shfl", "vote", "match", "redux", "elect"),
-    *("setmaxnreg", "griddepcontrol", "trap"),
+    *("movmatrix", "setmaxnreg", "griddepcontrol", "trap"),
 }
 _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
