@@ -21,7 +21,7 @@ static int value(int i, int j) { return (i * 7 + j * 13) % 9 - 4; }
 // Called as a function of the device is: it has to keep to its own.
 static float number(float x) { return x; }
 static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <class Plan> static int differ(int M, int N, int K, int split, int blocks) {
+template <class Plan> static int differ(int M, int N, int K, [[maybe_unused]] int split, int blocks) {
     std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N);
     std::vector<RESULT> c((size_t)M * N, 99.0f);
     for (int i = 0; i < M; ++i)
@@ -60,6 +60,15 @@ int main(int, char** words) {
     return wrong != 0;
 }
 """
+OF_MATRICES = [  # rows, columns, of the inner dimension, slices of it, multiprocessors
+    ("Wide", 400, 264, 264, 1, 4),  # two blocks make more than one tile each, more steps than stages
+    ("Square", 264, 136, 520, 1, 2),
+    ("Narrow", 136, 200, 712, 1, 4),
+    ("Halves", 136, 136, 200, 2, 132),  # slices of different lengths
+    ("Halves", 264, 64, 1416, 2, 132),
+    ("Thin", 40, 264, 1032, 4, 132),
+    ("Thin", 64, 128, 256, 4, 132),  # slices of one step
+]
 CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
     ("Wide", 520, 528, 136, 1, 4),  # two clusters make three by two tiles of theirs, the last ones in part
     ("Wide", 136, 264, 328, 1, 132),  # more steps than stages
@@ -71,10 +80,10 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 ]
 
 
-PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
-    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, split, blocks)"
+    "Matrix<RESULT>{C, N}, M, N, K, 1.0f, blocks, false)"
 )
 SCORES = {"CALL": OF_ATTENTION, "RESULT": "float", "BY_ROWS": "0"}
 VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
@@ -96,8 +105,8 @@ def named(case: Sizes) -> str:
     return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
 
 
-@pytest.mark.slow(but=["Split-136x136x520-4"])
-@pytest.mark.parametrize("case", CASES, ids=named)
+@pytest.mark.slow(but=["Halves-136x136x200-2"])
+@pytest.mark.parametrize("case", OF_MATRICES, ids=named)
 def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
     assert ran.exit_code == 0, ran.stderr
@@ -106,7 +115,13 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
 @pytest.mark.slow(but=["Square-264x264x456-1-scores"])
 @pytest.mark.parametrize(
     ("case", "words"),
-    [*((CASES[i], SCORES) for i in (0, 2, 3, 5)), (CASES[4], VALUES)],
+    [
+        (("Wide", 264, 528, 136, 1, 4), SCORES),  # more tiles than blocks
+        (("Wide", 136, 264, 328, 1, 132), VALUES),  # more steps than stages
+        (("Square", 264, 264, 456, 1, 132), SCORES),
+        (("Square", 264, 136, 520, 1, 4), VALUES),
+        (("Thin", 40, 264, 1032, 1, 132), SCORES),
+    ],
     ids=lambda given: named(given) if isinstance(given, tuple) else "scores" if given is SCORES else "values",
 )
 def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
@@ -119,7 +134,7 @@ def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> Non
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
     text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), PRODUCT, tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Thin", 64, 128, 256, 4, 132), PRODUCT, tmp_path)
     assert ran.exit_code != 0
 
 
@@ -149,7 +164,7 @@ int main(int, char** words) {
     cudaMemcpy(A, a.data(), a.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(B, b.data(), b.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(C, c.data(), c.size() * 4, cudaMemcpyHostToDevice);
-    if (!multiply_parts<Square>(A, B, C, M, N, K, 132) || cudaDeviceSynchronize() != cudaSuccess)
+    if (!CALL || cudaDeviceSynchronize() != cudaSuccess)
         return 2;
     cudaMemcpy(c.data(), C, c.size() * 4, cudaMemcpyDeviceToHost);
     double worst = 0, worst_of_fp32 = 0;
@@ -173,6 +188,19 @@ int main(int, char** words) {
 """
 
 
+def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: Path) -> Ran:
+    """What a product of numbers of sizes from 1e-15 to 1e15 gives against doubles and against a loop in fp32."""
+    device = CpuDevice()
+    made = device.compile(text + IN_PARTS, ["-O2", f"-DCALL={call}"], "parts", folder)
+    assert made.object is not None, made.log
+    linked = device.link([made.object], folder / "parts")
+    assert linked.object is not None, linked.log
+    return device.execute([str(linked.object), *map(str, sizes)], 120)
+
+
+IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
+
+
 @pytest.mark.slow(but=["300-264-72"])
 @pytest.mark.parametrize(
     "sizes",
@@ -180,18 +208,30 @@ int main(int, char** words) {
     ids=lambda sizes: "-".join(map(str, sizes)),
 )
 def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    """Numbers of sizes from 1e-15 to 1e15 meet; parts of the matrices, one after the other, are small here."""
-    text = (PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu").read_text()
-    rooms = "kRoomA = 1 << 23, kRoomB = 1 << 24"
+    """Parts of the matrices, one after the other, are small here."""
+    text, rooms = IN_THREE_PARTS.read_text(), "kRoomA = 1 << 23, kRoomB = 1 << 24"
     assert rooms in text
-    device = CpuDevice()
-    made = device.compile(
-        text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15") + IN_PARTS, ["-O2"], "parts", tmp_path
-    )
-    assert made.object is not None, made.log
-    linked = device.link([made.object], tmp_path / "parts")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    text = text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15")
+    ran = as_exact_as_fp32(text, "multiply_parts<Square>(A, B, C, M, N, K, 132)", sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Halves-136-136-328"])
+@pytest.mark.parametrize(
+    ("plan", "sizes"),
+    [
+        ("Whole", (300, 264, 264)),  # two blocks make more than one tile each, more steps than stages
+        ("Halves", (136, 136, 328)),  # slices of different lengths
+        ("LowHalves", (136, 132, 616)),
+        ("Thin", (72, 132, 520)),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
+)
+def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
+    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    call = f"multiply_on_the_way<{plan}>(A, B, C, M, N, K, 2)"
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -255,16 +295,146 @@ int main(int, char** words) {
 
 @pytest.mark.slow(but=["2-4-300-72"])
 @pytest.mark.parametrize(
-    "sizes", [(2, 4, 300, 72), (1, 2, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40)], ids=lambda s: "-".join(map(str, s))
+    "sizes",
+    [(2, 4, 300, 72), (1, 140, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40), (1, 2, 150, 200)],
+    ids=lambda s: "-".join(map(str, s)),
 )
 def test_heads_that_share_a_mask_each_get_their_own_result(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
-    """Clusters of four, two and one, tiles behind the first; the error is that of weights rounded to bf16."""
+    """Tiles behind the first, more of them than blocks; the error is that of weights rounded to bf16."""
     device = CpuDevice()
     folder = resources.package() / "playbook" / "triangle_attention" / "bf16"
     text = (folder / "3_warpgroups_and_a_shared_mask.cu").read_text()
     compiled = device.compile(text + ATTENTION, ["-O2"], "attention", tmp_path)
     assert compiled.object is not None, compiled.log
     linked = device.link([compiled.object], tmp_path / "attention")
+    assert linked.object is not None, linked.log
+    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    assert ran.exit_code == 0, ran.stderr
+
+
+# Attention in fp32 against sums in double precision, and how far a plain loop in fp32 is off.
+EXACT = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+static float number(unsigned i) {
+    i = (i ^ i >> 15) * 0x85ebca6bu;
+    return (float)((i ^ i >> 13) * 0xc2b2ae35u >> 8) / 8388608.0f - 1.0f;
+}
+static float* on_device(const std::vector<float>& numbers) {
+    float* place;
+    cudaMalloc(&place, numbers.size() * 4);
+    cudaMemcpy(place, numbers.data(), numbers.size() * 4, cudaMemcpyHostToDevice);
+    return place;
+}
+template <class Real, class Allowed>
+static std::vector<Real> attend(const float* q, const float* k, const float* v, int keys, int dim_qk, int dim_v,
+                                Allowed allowed) {
+    std::vector<Real> weights(keys), result(dim_v, (Real)0);
+    Real largest = -INFINITY, total = 0;
+    for (int j = 0; j < keys; ++j) {
+        Real dot = 0;
+        for (int d = 0; d < dim_qk; ++d)
+            dot += (Real)q[d] * (Real)k[(size_t)j * dim_qk + d];
+        weights[j] = allowed(j) ? dot / std::sqrt((Real)dim_qk) : -INFINITY;
+        largest = weights[j] > largest ? weights[j] : largest;
+    }
+    for (Real& weight : weights)
+        total += weight = std::exp(weight - largest);
+    for (int j = 0; j < keys; ++j)
+        for (int c = 0; c < dim_v; ++c)
+            result[c] += weights[j] / total * (Real)v[(size_t)j * dim_v + c];
+    return result;
+}
+static double worst = 0, worst_of_fp32 = 0;
+static void compare(const float* y, const std::vector<double>& right, const std::vector<float>& plain) {
+    for (size_t c = 0; c < right.size(); ++c) {
+        double error = std::fabs(y[c] - right[c]);
+        worst = error <= worst ? worst : error;
+        worst_of_fp32 = std::fmax(worst_of_fp32, std::fabs(plain[c] - right[c]));
+    }
+}
+int main(int, char** words) {
+    int sizes[4];
+    for (int i = 0; i < 4; ++i)
+        sizes[i] = std::atoi(words[i + 1]);
+    std::vector<float> host[5];
+    auto fill = [&](int which, size_t count, float scale) {
+        for (size_t i = 0; i < count; ++i)
+            host[which].push_back(scale * number((unsigned)(i * 4 + which)));
+    };
+    TASK
+    std::fprintf(stderr, "worst error %g, of an fp32 loop %g\\n", worst, worst_of_fp32);
+    return !(worst < 2 * worst_of_fp32);
+}
+"""
+SOFTMAX = """
+    int queries = sizes[0], keys = sizes[1], dim_qk = sizes[2], dim_v = sizes[3];
+    fill(0, (size_t)queries * dim_qk, 3), fill(1, (size_t)keys * dim_qk, 3), fill(2, (size_t)keys * dim_v, 100);
+    host[3].resize((size_t)queries * dim_v, NAN);
+    float* Y = on_device(host[3]);
+    softmax_attention_optimized(Y, on_device(host[0]), on_device(host[1]), on_device(host[2]), queries, keys, dim_qk,
+                                dim_v);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(host[3].data(), Y, host[3].size() * 4, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < queries; i += 3) {
+        auto all = [](int) { return true; };
+        const float* q = &host[0][(size_t)i * dim_qk];
+        compare(&host[3][(size_t)i * dim_v],
+                attend<double>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all),
+                attend<float>(q, host[1].data(), host[2].data(), keys, dim_qk, dim_v, all));
+    }
+"""
+TRIANGLE = """
+    int batches = sizes[0], heads = sizes[1], length = sizes[2], dim = sizes[3];
+    size_t count = (size_t)batches * heads * length * dim;
+    for (int which = 0; which < 3; ++which)
+        fill(which, count, 3);
+    for (size_t i = 0; i < (size_t)batches * length * length; ++i)
+        host[3].push_back(i / length % length == i % length ? 0.0f : (float)(i * 7 % 10 == 3));
+    host[4].resize(count, NAN);
+    float* output = on_device(host[4]);
+    triangle_attention_optimized(on_device(host[0]), on_device(host[1]), on_device(host[2]), on_device(host[3]), output,
+                                 batches, heads, length, dim);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    cudaMemcpy(host[4].data(), output, count * 4, cudaMemcpyDeviceToHost);
+    for (int head = 0; head < batches * heads; ++head)
+        for (int i = 0; i < length; i += 5) {
+            size_t first = (size_t)head * length * dim, row = first + (size_t)i * dim;
+            const float* mask = &host[3][((size_t)(head / heads) * length + i) * length];
+            auto allowed = [&](int j) { return mask[j] <= 0.5f; };
+            compare(&host[4][row],
+                    attend<double>(&host[0][row], &host[1][first], &host[2][first], i + 1, dim, dim, allowed),
+                    attend<float>(&host[0][row], &host[1][first], &host[2][first], i + 1, dim, dim, allowed));
+        }
+"""
+
+
+@pytest.mark.slow(but=["softmax_attention-70-560-520-72", "triangle_attention-2-2-200-72"])
+@pytest.mark.parametrize(
+    ("task", "sizes"),
+    [
+        ("softmax_attention", (70, 560, 520, 72)),  # parts of the inner dimension in both products
+        ("softmax_attention", (200, 300, 100, 136)),  # blocks that share, tiles in part
+        ("softmax_attention", (129, 67, 65, 1050)),  # rows that are no multiple of eight
+        ("triangle_attention", (2, 2, 200, 72)),
+        ("triangle_attention", (1, 3, 129, 128)),
+        ("triangle_attention", (2, 1, 320, 40)),
+        ("triangle_attention", (1, 2, 150, 200)),  # results in parts
+        ("triangle_attention", (1, 140, 130, 64)),  # more tiles than blocks
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
+)
+def test_attention_on_two_halves_is_as_exact_as_fp32(task: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
+    device = CpuDevice()
+    text = (PLAYBOOK / task / "fp32/2_tensor_cores_on_two_halves.cu").read_text()
+    main = EXACT.replace("TASK", SOFTMAX if task == "softmax_attention" else TRIANGLE)
+    made = device.compile(text + main, ["-O2"], "halves", tmp_path)
+    assert made.object is not None, made.log
+    linked = device.link([made.object], tmp_path / "halves")
     assert linked.object is not None, linked.log
     ran = device.execute([str(linked.object), *map(str, sizes)], 120)
     assert ran.exit_code == 0, ran.stderr

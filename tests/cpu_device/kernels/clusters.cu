@@ -239,7 +239,7 @@ __global__ void places(int* out) {
     asm("{\n.reg .pred p;\nmov.pred p, %%is_explicit_cluster;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is));
     bool right = x + nx * (y + ny * z) == rank_in_cluster() && nx * ny * nz == blocks_of_cluster() &&
                  ix * nx + x == blockIdx.x && iy * ny + y == blockIdx.y && iz * nz + z == blockIdx.z &&
-                 grid_x == gridDim.x / nx && is == (nx * ny * nz > 1);
+                 grid_x == gridDim.x / nx && is;
     // An address has the rank of its block above the place, the block's own too.
     __shared__ int variable;
     unsigned address = shared_address(&variable), last = blocks_of_cluster() - 1;

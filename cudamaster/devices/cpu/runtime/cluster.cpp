@@ -244,6 +244,9 @@ using namespace executor;
 dim3 cudamaster_cpu_cluster_shape() {
     return worker->job->shape;
 }
+int cudamaster_cpu_in_clusters() {
+    return worker->job->launch->cluster.x > 0 || worker->job->cluster_size > 1;
+}
 unsigned cudamaster_cpu_cluster_rank() {
     return worker->rank;
 }

@@ -2,11 +2,11 @@
 // why: In the step before a warp's products of 16 x 16 fragments wait for its own loads of fragments from shared memory.
 //      On Hopper four warps together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while
 //      one more thread has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty
-//      barrier for each). Blocks of a cluster load shares of the tiles that they have in common, each for all of them.
-//      Where there are too few tiles, they take parts of the inner dimension instead, and add up their sums in a fixed
-//      order out of one another's shared memory. Keys are read as they lie, values with rows and columns exchanged by
-//      the instruction. Scores stay fp32; a block keeps a query's in registers and turns them into weights. Other GPUs,
-//      and sizes or places that tensor maps cannot have, get the kernels of the step before.
+//      barrier for each). Keys are read as they lie, values with rows and columns exchanged by the instruction. Small
+//      matrices get small tiles: many stages in flight matter more there than parts of the inner dimension, or clusters.
+//      Scores stay fp32; a block keeps a query's in registers and turns them into weights. The three launches begin while
+//      the one before ends, so that barriers and tensor maps are ready by then. Other GPUs, and sizes or places that
+//      tensor maps cannot have, get the kernels of the step before.
 // flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -299,24 +299,33 @@ static void attend_elsewhere(__nv_bfloat16* Y, const __nv_bfloat16* Q, const __n
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
+// A launch may begin before the one before it has ended: its blocks take the places of those that have, and prepare.
+__device__ void begin_next() {
+#if HAS_WARPGROUPS
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before this one has ended, and all that it wrote is there.
+__device__ void wait_for_last() {
+#if HAS_WARPGROUPS
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
 constexpr int kBoxBytes = 64 * 128; // 64 rows of that
 constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
 
-// Blocks of a cluster share tiles of B along M, and of A along N.
-template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
+template <int consumers, int n, int stages> struct Plan {
     static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
-    static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
     static constexpr int kThreads = 128 * (consumers + 1);
     static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
     static constexpr int kMemory = stages * (kStageBytes + 16) + 1024;
-    static constexpr int kPatchStride = n + 8; // of partial sums on their way to other blocks, in floats
-    static_assert(kM * kPatchStride * 4 <= stages * kStageBytes, "partial sums lie where the stages were");
 };
-using Wide = Plan<2, 256, 2, 1, 4>;
-using Square = Plan<2, 128, 2, 2, 6>;
-using Split = Plan<2, 128, 2, 1, 6>;
-using Thin = Plan<1, 128, 1, 1, 8>;
+using Wide = Plan<2, 256, 4>;
+using Square = Plan<2, 128, 6>;
+using Thin = Plan<1, 128, 8>;
 
 #if HAS_WARPGROUPS
 static __device__ unsigned int shared_address(const void* place) {
@@ -332,14 +341,8 @@ static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
                  : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster. Only what products have read is handed over, so the
-// scope can be the block's: that of the cluster costs a fence of all memory each time.
-static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
+static __device__ void arrive(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
@@ -351,30 +354,16 @@ static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
                  : "memory");
 }
 
-// A box of a matrix, from column and row on, into the same place of all `blocks` (bits) of the cluster.
+// A box of a matrix, from column and row on.
 static __device__ void load_box(unsigned int to, const CUtensorMap* map, int column, int row,
-                                unsigned int barrier, unsigned int blocks, bool alone) {
-    if (alone)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-                     "{%2, %3}], "
-                     "[%4];" ::"r"(to),
-                     "l"(map), "r"(column), "r"(row), "r"(barrier)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-            "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-            "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)blocks)
-            : "memory");
+                                unsigned int barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%2, %3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
 }
 
-static __device__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-// Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled.
+// Where a factor begins in shared memory, 128 bytes swizzled.
 // A has K side by side, eight rows a group; B has its columns side by side, 64 of them a box, eight rows of K a group.
 static __device__ unsigned long long describe(unsigned int address, unsigned int leading,
                                               unsigned int group) {
@@ -519,25 +508,15 @@ static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, lon
     }
 }
 
-static __device__ float4 load_from(unsigned int address, unsigned int block) {
-    float4 values;
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];}"
-                 : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
-                 : "r"(address), "r"(block)
-                 : "memory");
-    return values;
-}
 #endif
 
-// Tiles of the cluster's blocks: the first row and column of this block's tile number `tile` of the cluster's.
-template <class Plan> static __device__ void place_of(int tile, int block, int M, int N, int* row, int* col) {
-    int down = (M - 1) / (Plan::kM * Plan::kAlongM) + 1, across = (N - 1) / (Plan::kN * Plan::kAlongN) + 1;
+// First row and column of a tile.
+template <class Plan> static __device__ void place_of(int tile, int M, int N, int* row, int* col) {
+    int down = (M - 1) / Plan::kM + 1, across = (N - 1) / Plan::kN + 1;
     int band = tile / (down * kBand), within = tile % (down * kBand);
     int width = min(kBand, across - band * kBand);
-    *row = (within / width * Plan::kAlongM + block % Plan::kAlongM) * Plan::kM;
-    *col = ((band * kBand + within % width) * Plan::kAlongN + block / Plan::kAlongM) * Plan::kN;
+    *row = within / width * Plan::kM;
+    *col = (band * kBand + within % width) * Plan::kN;
 }
 
 // C = factor A B, where rows of C are `stride` elements apart; B is K x N where it is turned, and N x K where not.
@@ -545,27 +524,22 @@ template <class Plan, bool kTurned, class Result>
 __global__ void __launch_bounds__(THREADS, 1)
     attention_product_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
                                                    const __grid_constant__ CUtensorMap map_b, Result* C,
-                                                   int M, int N, int K, int stride, float factor, int split,
-                                                   int tiles) {
+                                                   int M, int N, int K, int stride, float factor, int tiles) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) unsigned char memory[];
-    constexpr int kAlongM = Plan::kAlongM, kAlongN = Plan::kAlongN, kShare = Plan::kShare,
-                  kStages = Plan::kStages;
-    constexpr int kPatchStride = Plan::kPatchStride;
+    constexpr int kStages = Plan::kStages;
     unsigned int stages = shared_address(memory), full = stages + kStages * Plan::kStageBytes,
                  empty = full + 8 * kStages;
-    int rank = blockIdx.x % (kShare * split), cluster = blockIdx.x / (kShare * split);
-    int clusters = gridDim.x / (kShare * split), block = rank % kShare, part = rank / kShare;
     int steps = (K - 1) / kStep + 1;
-    int first = (int)((long long)steps * part / split), last = (int)((long long)steps * (part + 1) / split);
+    begin_next();
     if (threadIdx.x == 0) {
         for (int i = 0; i < kStages; ++i) {
             init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, Plan::kConsumers * 4 * (kAlongM + kAlongN - 1));
+            init_barrier(empty + 8 * i, Plan::kConsumers * 4);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_barrier();
+    __syncthreads();
 
     int row, col, stage = 0;
     unsigned int parity = 0;
@@ -576,35 +550,25 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
     };
     if (threadIdx.x < 128) {
-        // One thread has the copies made. It fills a stage when all who read it are done with it, here and in the
-        // blocks that get a share of what is loaded here.
+        // One thread has the copies made. It fills a stage when all who read it are done with it.
         if constexpr (Plan::kN == 256)
             asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
-            int m = block % kAlongM, n = block / kAlongM, base = part * kShare;
-            unsigned int row_of_blocks = 0, column_of_blocks = 0;
-            for (int i = 0; i < kAlongN; ++i)
-                row_of_blocks |= 1u << (base + m + kAlongM * i);
-            for (int i = 0; i < kAlongM; ++i)
-                column_of_blocks |= 1u << (base + i + kAlongM * n);
-            constexpr int kRows = Plan::kM / kAlongN, kBoxes = Plan::kN / 64 / kAlongM,
-                          kRowsB = Plan::kN / kAlongM;
-            for (int tile = cluster; tile < tiles; tile += clusters) {
-                place_of<Plan>(tile, block, M, N, &row, &col);
-                for (int step = first; step < last; ++step, next()) {
+            wait_for_last();
+            for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+                place_of<Plan>(tile, M, N, &row, &col);
+                for (int step = 0; step < steps; ++step, next()) {
                     wait_for(empty + 8 * stage, parity ^ 1);
                     expect_bytes(full + 8 * stage, Plan::kStageBytes);
                     unsigned int to = stages + stage * Plan::kStageBytes;
-                    load_box(to + n * kRows * 128, &map_a, step * kStep, row + n * kRows, full + 8 * stage,
-                             row_of_blocks, kAlongN == 1);
+                    load_box(to, &map_a, step * kStep, row, full + 8 * stage);
                     to += Plan::kBytesA;
                     if constexpr (!kTurned) {
-                        load_box(to + m * kRowsB * 128, &map_b, step * kStep, col + m * kRowsB,
-                                 full + 8 * stage, column_of_blocks, kAlongM == 1);
+                        load_box(to, &map_b, step * kStep, col, full + 8 * stage);
                     } else {
-                        for (int i = m * kBoxes; i < (m + 1) * kBoxes; ++i)
-                            load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep, full + 8 * stage,
-                                     column_of_blocks, kAlongM == 1);
+                        for (int i = 0; i < Plan::kN / 64; ++i)
+                            load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep,
+                                     full + 8 * stage);
                     }
                 }
             }
@@ -613,21 +577,15 @@ __global__ void __launch_bounds__(THREADS, 1)
         if constexpr (Plan::kN == 256)
             asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        // Lanes tell the blocks that load what this one reads: those of its row and of its column.
-        int m = block % kAlongM, n = block / kAlongM, tell = -1;
-        if (lane < kAlongM)
-            tell = part * kShare + lane + kAlongM * n;
-        else if (lane < kAlongM + kAlongN - 1)
-            tell = part * kShare + m + kAlongM * (lane - kAlongM + (lane - kAlongM >= n));
         auto release = [&](int of) {
-            if (tell >= 0)
-                arrive_at(empty + 8 * of, tell);
+            if (lane == 0)
+                arrive(empty + 8 * of);
         };
         float d[Plan::kN / 2];
-        for (int tile = cluster; tile < tiles; tile += clusters) {
-            place_of<Plan>(tile, block, M, N, &row, &col);
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            place_of<Plan>(tile, M, N, &row, &col);
             int before = 0;
-            for (int step = first; step < last; ++step, next()) {
+            for (int step = 0; step < steps; ++step, next()) {
                 wait_for(full + 8 * stage, parity);
                 unsigned int from = stages + stage * Plan::kStageBytes;
                 unsigned long long a = describe(from + group * kBoxBytes, 16, 1024);
@@ -637,59 +595,20 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                 for (int k = 0; k < kStep / 16; ++k)
                     multiply<kTurned>(d, a + k * (32 >> 4), b + k * ((kTurned ? 2048 : 32) >> 4),
-                                      step > first || k > 0);
+                                      step > 0 || k > 0);
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 hold(d);
                 // One group stays in flight; what the one before it read is free.
                 wait_products<1>();
-                if (step > first)
+                if (step > 0)
                     release(before);
                 before = stage;
             }
             wait_products<0>();
             hold(d);
             release(before);
-            if (split == 1)
-                store_sums(d, C, row + group * 64 + warp * 16, col, M, N, stride, factor);
+            store_sums(d, C, row + group * 64 + warp * 16, col, M, N, stride, factor);
         }
-        if (split > 1) {
-            // The stages are read by everyone here, and nothing is under way.
-            asm volatile("bar.sync 1, %0;" ::"n"(Plan::kThreads - 128) : "memory");
-            float* patch = (float*)memory + (group * 64 + warp * 16 + lane / 4) * kPatchStride + lane % 4 * 2;
-#pragma unroll
-            for (int i = 0; i < Plan::kN / 8; ++i) {
-                *(float2*)(patch + i * 8) = make_float2(d[i * 4], d[i * 4 + 1]);
-                *(float2*)(patch + i * 8 + 8 * kPatchStride) = make_float2(d[i * 4 + 2], d[i * 4 + 3]);
-            }
-        }
-    }
-    if (kShare * split == 1)
-        return;
-    cluster_barrier();
-    if (split > 1) {
-        // Each of the blocks that made a part of the same tile adds up some of its rows, in the order of the parts.
-        place_of<Plan>(cluster, block, M, N, &row, &col);
-        int from = Plan::kM * part / split, to = Plan::kM * (part + 1) / split;
-        for (int i = threadIdx.x; i < (to - from) * (Plan::kN / 8); i += Plan::kThreads) {
-            int r = from + i / (Plan::kN / 8), c = i % (Plan::kN / 8) * 8;
-            float sums[8] = {};
-            for (int other = 0; other < split; ++other) {
-#pragma unroll
-                for (int j = 0; j < 8; j += 4) {
-                    float4 more = load_from(stages + (r * kPatchStride + c + j) * 4, other * kShare + block);
-                    sums[j] += more.x;
-                    sums[j + 1] += more.y;
-                    sums[j + 2] += more.z;
-                    sums[j + 3] += more.w;
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-                sums[j] *= factor;
-            if (row + r < M && col + c < N)
-                store8(C + (long long)(row + r) * stride + col + c, sums);
-        }
-        cluster_barrier(); // nobody leaves while its sums are read
     }
 #endif
 }
@@ -711,59 +630,53 @@ template <class Element> struct Matrix {
 };
 
 template <class Plan> static int tiles_of(int M, int N) {
-    return ((M - 1) / (Plan::kM * Plan::kAlongM) + 1) * ((N - 1) / (Plan::kN * Plan::kAlongN) + 1);
+    return ((M - 1) / Plan::kM + 1) * ((N - 1) / Plan::kN + 1);
+}
+
+// A launch that may begin while the one before it ends, if `early`.
+template <class... Parameters, class... Arguments>
+static void launch(void (*kernel)(Parameters...), int grid, int threads, int memory, bool early,
+                   const Arguments&... arguments) {
+    cudaLaunchAttribute wanted = {};
+    wanted.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    wanted.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = memory;
+    config.attrs = &wanted;
+    config.numAttrs = early ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 template <class Plan, bool kTurned, class Result>
 static bool launch_hopper(Matrix<const __nv_bfloat16> A, Matrix<const __nv_bfloat16> B, Matrix<Result> C,
-                          int M, int N, int K, float factor, int split, int blocks) {
+                          int M, int N, int K, float factor, int blocks, bool early) {
     auto kernel = attention_product_bf16_hopper_kernel_optimized<Plan, kTurned, Result>;
     cudaFuncAttributes built;
     if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Plan::kThreads)
         return false;
     CUtensorMap map_a, map_b;
-    if (!describe_matrix(&map_a, A.data, M, K, A.stride, Plan::kM / Plan::kAlongN) ||
+    if (!describe_matrix(&map_a, A.data, M, K, A.stride, Plan::kM) ||
         !(kTurned ? describe_matrix(&map_b, B.data, K, N, B.stride, 64)
-                  : describe_matrix(&map_b, B.data, N, K, B.stride, Plan::kN / Plan::kAlongM)))
+                  : describe_matrix(&map_b, B.data, N, K, B.stride, Plan::kN)))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
-    int tiles = tiles_of<Plan>(M, N), size = Plan::kShare * split;
-    int clusters = split > 1 ? tiles : min(tiles, max(blocks / size, 1));
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = size;
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(clusters * size);
-    config.blockDim = dim3(Plan::kThreads);
-    config.dynamicSmemBytes = Plan::kMemory;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, map_a, map_b, C.data, M, N, K, C.stride, factor, split, tiles);
+    int tiles = tiles_of<Plan>(M, N);
+    launch(kernel, min(tiles, blocks), Plan::kThreads, Plan::kMemory, early, map_a, map_b, C.data, M, N, K,
+           C.stride, factor, tiles);
     return true;
 }
 
 // C = factor A B; false where this build cannot.
 template <bool kTurned, class Result>
 static bool product_on_hopper(Matrix<const __nv_bfloat16> A, Matrix<const __nv_bfloat16> B, Matrix<Result> C,
-                              int M, int N, int K, float factor, int blocks) {
-    int steps = (K - 1) / kStep + 1;
-    if (tiles_of<Wide>(M, N) * Wide::kShare * 8 >= blocks * 7)
-        return launch_hopper<Wide, kTurned>(A, B, C, M, N, K, factor, 1, blocks);
-    if (tiles_of<Square>(M, N) * Square::kShare * 4 >= blocks * 3)
-        return launch_hopper<Square, kTurned>(A, B, C, M, N, K, factor, 1, blocks);
-    // Too few tiles: as many parts of K as there is room for, each of two steps or more.
-    auto parts = [&](int tiles, int most) {
-        int split = 1;
-        while (split < most && tiles * split * 2 <= blocks && steps >= split * 4)
-            split *= 2;
-        return split;
-    };
-    if (tiles_of<Split>(M, N) * Split::kShare * 4 <= blocks)
-        return launch_hopper<Thin, kTurned>(A, B, C, M, N, K, factor, parts(tiles_of<Thin>(M, N), 8), blocks);
-    return launch_hopper<Split, kTurned>(A, B, C, M, N, K, factor,
-                                         parts(tiles_of<Split>(M, N) * Split::kShare, 4), blocks);
+                              int M, int N, int K, float factor, int blocks, bool early) {
+    if (tiles_of<Wide>(M, N) * 8 >= blocks * 7)
+        return launch_hopper<Wide, kTurned>(A, B, C, M, N, K, factor, blocks, early);
+    if (tiles_of<Square>(M, N) * 4 >= blocks * 3)
+        return launch_hopper<Square, kTurned>(A, B, C, M, N, K, factor, blocks, early);
+    return launch_hopper<Thin, kTurned>(A, B, C, M, N, K, factor, blocks, early);
 }
 
 constexpr int kMostKeys =
@@ -776,6 +689,8 @@ __global__ void __launch_bounds__(kSoftmaxThreads)
     attention_weights_bf16_kernel_optimized(const float* scores, __nv_bfloat16* weights, int keys,
                                             int stride) {
     __shared__ float warp_values[2][32];
+    begin_next();
+    wait_for_last();
     const float* row = scores + (size_t)blockIdx.x * stride;
     float values[kEach][8], largest = -CUDART_INF_F, sum = 0.0f;
 #pragma unroll
@@ -810,15 +725,10 @@ __global__ void __launch_bounds__(kSoftmaxThreads)
 }
 
 static void weigh(const float* scores, __nv_bfloat16* weights, int queries, int keys, int stride) {
-    if (keys <= kMostKeys / 4)
-        attention_weights_bf16_kernel_optimized<1>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
-    else if (keys <= kMostKeys / 2)
-        attention_weights_bf16_kernel_optimized<2>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
-    else
-        attention_weights_bf16_kernel_optimized<4>
-            <<<queries, kSoftmaxThreads>>>(scores, weights, keys, stride);
+    auto kernel = keys <= kMostKeys / 4   ? attention_weights_bf16_kernel_optimized<1>
+                  : keys <= kMostKeys / 2 ? attention_weights_bf16_kernel_optimized<2>
+                                          : attention_weights_bf16_kernel_optimized<4>;
+    launch(kernel, queries, kSoftmaxThreads, 0, true, scores, weights, keys, stride);
 }
 
 // False where this GPU or these matrices cannot have it.
@@ -838,12 +748,12 @@ static bool attend_on_hopper(__nv_bfloat16* Y, const __nv_bfloat16* Q, const __n
     if (!product_on_hopper<false>(Matrix<const __nv_bfloat16>{Q, dim_qk},
                                   Matrix<const __nv_bfloat16>{K, dim_qk},
                                   Matrix<float>{(float*)scores, stride}, queries, keys, dim_qk,
-                                  1.0f / sqrtf((float)dim_qk), blocks))
+                                  1.0f / sqrtf((float)dim_qk), blocks, false))
         return false;
     weigh((const float*)scores, (__nv_bfloat16*)weights, queries, keys, stride);
     return product_on_hopper<true>(Matrix<const __nv_bfloat16>{(const __nv_bfloat16*)weights, stride},
                                    Matrix<const __nv_bfloat16>{V, dim_v}, Matrix<__nv_bfloat16>{Y, dim_v},
-                                   queries, dim_v, keys, 1.0f, blocks);
+                                   queries, dim_v, keys, 1.0f, blocks, true);
 }
 
 extern "C" void softmax_attention_bf16_optimized(__nv_bfloat16* Y, const __nv_bfloat16* Q,

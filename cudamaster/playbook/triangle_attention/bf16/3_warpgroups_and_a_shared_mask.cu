@@ -1,10 +1,11 @@
-// idea: Both products by warpgroups, the mask packed once for four heads
+// idea: Both products by warpgroups, the mask packed once for all heads
 // why: A warp's products of 16 x 8 use about half of Hopper's tensor cores. Here two warpgroups have 64 queries each and
 //      multiply out of shared memory by one instruction for 64 x 128 scores (wgmma); weights go from the lanes that made
-//      them into the product with the values as they are. One thread has tensor maps bring queries, keys and values,
-//      with zeros beyond a head's ends. The mask is what all heads of a batch share: four of them make a cluster, each
-//      block turns a quarter of a tile's rows into bits and stores them in all four, so that L2 gives the mask once for
-//      four heads, while the products are made. Other GPUs, and heads that do not fit, take the step before.
+//      them into the product with the values as they are, and are made while the next scores and these values are
+//      multiplied. One thread has tensor maps bring queries, keys and values, with zeros beyond a head's ends; a block
+//      takes one tile of queries after the other, so that the copies for the next begin early. The mask is what all heads
+//      of a batch share: a launch of its own turns it into bits, which are a 32nd of it, and the other one begins
+//      meanwhile. Other GPUs, short sequences and heads that do not fit take the step before.
 // flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -360,27 +361,86 @@ bool attend(const __nv_bfloat16* query, const __nv_bfloat16* key, const __nv_bfl
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WARPGROUPS 1
-#define THREADS kHopperThreads
+#define THREADS Ring::kThreads
 #else
 #define HAS_WARPGROUPS 0
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kRows = 128; // queries of a block, and keys of a tile
 constexpr int kStages = 2;
-constexpr int kHopperThreads = 3 * 128; // one warpgroup that brings, two that multiply
-constexpr int kPackers = 3;             // warps that turn the mask into bits
-constexpr int kBoxBytes = kRows * 128;  // 128 rows of 64 elements
-constexpr int kBitBytes = kRows * 16;   // of a tile
-enum { kFullK, kEmptyK, kFullV, kEmptyV, kFullBits, kEmptyBits, kBarrierKinds };
+constexpr int kMaskTile = 128;    // keys whose bits of a row are 16 bytes
+constexpr int kPackWarps = 8;     // of a block that packs the mask
+constexpr int kPackRows = 4;      // of each of its warps
+constexpr int kBitRoom = 1 << 22; // words
+enum { kFullK, kEmptyK, kFullV, kEmptyV, kBarrierKinds };
 
-// Shared memory of a block: its queries, stages of keys and values, bits of the mask, barriers.
-template <int dim> struct Ring {
-    static constexpr int kDim = dim, kBoxes = dim / 64, kTileBytes = kBoxes * kBoxBytes;
-    static constexpr int kK = kTileBytes, kV = kK + kStages * kTileBytes, kBits = kV + kStages * kTileBytes;
-    static constexpr int kBarriers = kBits + kStages * kBitBytes;
-    static constexpr int kMemory = kBarriers + 8 * (1 + kBarrierKinds * kStages);
+// Bits of the mask: for each batch and each 128 keys, four words a row of queries.
+__device__ __align__(16) unsigned mask_bits[kBitRoom];
+
+// Shared memory of a block: its queries, stages of keys and values, barriers.
+template <int dim, int consumers, int keys> struct Ring {
+    static constexpr int kDim = dim, kConsumers = consumers, kQueries = 64 * consumers, kKeys = keys;
+    static constexpr int kThreads = 128 * (consumers + 1); // one warpgroup that brings, the others multiply
+    static constexpr int kBoxes = dim / 64, kBoxQ = kQueries * 128, kBoxKeys = keys * 128;
+    static constexpr int kBytesQ = kBoxes * kBoxQ, kTileBytes = kBoxes * kBoxKeys;
+    static constexpr int kK = kBytesQ, kV = kK + kStages * kTileBytes;
+    static constexpr int kBarriers = kV + kStages * kTileBytes;
+    static constexpr int kMemory = kBarriers + 8 * (2 + kBarrierKinds * kStages);
+    // Results of 128 elements or fewer at a time.
+    static constexpr int kParts = dim <= 128 ? 1 : dim / 128, kPart = dim / kParts;
 };
+
+static __device__ float4 mask_of4(const float* row, int key, int query, bool wide) {
+    float4 found = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    if (key > query)
+        return found;
+    if (wide)
+        return *(const float4*)(row + key);
+    found.x = row[key];
+    if (key + 1 <= query)
+        found.y = row[key + 1];
+    if (key + 2 <= query)
+        found.z = row[key + 2];
+    if (key + 3 <= query)
+        found.w = row[key + 3];
+    return found;
+}
+
+// Bits of the mask, word e of a row those of keys 4 l + e. Keys behind the query are left out as well. Rows beyond the
+// last query have no other bits. The grid is (tiles of keys, tiles of rows, batches).
+__global__ void __launch_bounds__(32 * kPackWarps)
+    triangle_attention_pack_bf16_kernel_optimized(const float* attention_mask, int seq_length, int rows) {
+#if HAS_WARPGROUPS
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+    int lane = threadIdx.x % 32, first_key = blockIdx.x * kMaskTile, key = first_key + lane * 4;
+    int first = (blockIdx.y * kPackWarps + threadIdx.x / 32) * kPackRows;
+    if (first_key > first + kPackRows - 1)
+        return; // above the triangle: nobody looks there
+    const float* mask = attention_mask + (size_t)blockIdx.z * seq_length * seq_length;
+    bool wide = seq_length % 4 == 0 && ((size_t)mask & 15) == 0;
+    float4 found[kPackRows];
+#pragma unroll
+    for (int i = 0; i < kPackRows; ++i) {
+        found[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (first + i < seq_length)
+            found[i] = mask_of4(mask + (size_t)(first + i) * seq_length, key, first + i, wide);
+    }
+    uint4 own;
+#pragma unroll
+    for (int i = 0; i < kPackRows; ++i) {
+        float values[4] = {found[i].x, found[i].y, found[i].z, found[i].w};
+        unsigned words[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            words[e] = __ballot_sync(kFullMask, key + e > first + i || values[e] > 0.5f);
+        if (lane == i)
+            own = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    if (lane < kPackRows)
+        *(uint4*)(mask_bits + (((size_t)blockIdx.z * gridDim.x + blockIdx.x) * rows + first + lane) * 4) =
+            own;
+}
 
 #if HAS_WARPGROUPS
 static __device__ void init_barrier(unsigned barrier, unsigned arrivals) {
@@ -396,24 +456,6 @@ static __device__ void arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster.
-static __device__ void arrive_at(unsigned barrier, unsigned block) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
-}
-
-static __device__ void store_at(unsigned place, unsigned block, const unsigned (&words)[4]) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "st.shared::cluster.v4.b32 [there], {%2, %3, %4, %5};}" ::"r"(place),
-                 "r"(block), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                 : "memory");
-}
-
-// For what this block has written or the copy engine has. A scope of the cluster would cost more.
 static __device__ void wait_for(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred done;\n"
                  "again:\n"
@@ -423,33 +465,17 @@ static __device__ void wait_for(unsigned barrier, unsigned parity) {
                  : "memory");
 }
 
-// For what threads of other blocks have written or read.
-static __device__ void wait_for_others(unsigned barrier, unsigned parity) {
-    asm volatile("{.reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-// 128 rows of a head, in boxes of 64 elements, with zeros beyond its ends.
-template <class Ring>
+// Rows of a head, in boxes of 64 elements, with zeros beyond its ends.
+template <int boxes, int bytes>
 static __device__ void load_boxes(unsigned to, const CUtensorMap* map, int row, int head, unsigned barrier) {
-    expect_bytes(barrier, Ring::kTileBytes);
+    expect_bytes(barrier, boxes * bytes);
 #pragma unroll
-    for (int box = 0; box < Ring::kBoxes; ++box)
+    for (int box = 0; box < boxes; ++box)
         asm volatile(
             "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-            "%4}], [%5];" ::"r"(to + box * kBoxBytes),
+            "%4}], [%5];" ::"r"(to + box * bytes),
             "l"(map), "r"(box * 64), "r"(row), "r"(head), "r"(barrier)
             : "memory");
-}
-
-static __device__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
 }
 
 // Where a factor begins in its block's shared memory (the address has the block's rank above that), 128 bytes swizzled,
@@ -457,6 +483,22 @@ static __device__ void cluster_barrier() {
 static __device__ unsigned long long describe(unsigned address, unsigned box) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(box >> 4) << 16 |
            (unsigned long long)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+// Scores of 64 queries and 64 keys.
+static __device__ void score(float (&d)[32], unsigned long long a, unsigned long long b, int keep) {
+    asm volatile("{.reg .pred kept;\n"
+                 "setp.ne.b32 kept, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, kept, 1, 1, 0, 0;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "l"(a), "l"(b), "r"(keep));
 }
 
 // Scores of 64 queries and 128 keys, over 16 elements of both, beside what d has where `keep` is not zero.
@@ -532,232 +574,279 @@ static __device__ void end_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-static __device__ void wait_products() {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+template <int left> static __device__ void wait_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
 
-// Bits of the mask for one row of a tile: word e has those of keys 4 l + e. Keys behind the query are left out as well.
-static __device__ void pack_row(unsigned (&words)[4], const float4& found, int key, int query, bool inside) {
-    float values[4] = {found.x, found.y, found.z, found.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-        words[e] = __ballot_sync(kFullMask, key + e > query || (inside && values[e] > 0.5f));
-}
-
-static __device__ float4 mask_of4(const float* row, int key, int query, bool wide) {
-    float4 found = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    if (key > query)
-        return found;
-    if (wide)
-        return *(const float4*)(row + key);
-    found.x = row[key];
-    if (key + 1 <= query)
-        found.y = row[key + 1];
-    if (key + 2 <= query)
-        found.z = row[key + 2];
-    if (key + 3 <= query)
-        found.w = row[key + 3];
-    return found;
-}
 #endif
 
-// 128 queries of a head. The grid is (heads, tiles of queries); `shares` heads of a batch make a cluster, and each of
-// its blocks packs a part of the mask for all of them.
+// Tiles of queries, of each head; the longest first. Blocks take them in turns, there and back, so that all have about as
+// much to do, and the copies for a tile begin while the one before it ends.
 template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     triangle_attention_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_q,
                                                     const __grid_constant__ CUtensorMap map_k,
                                                     const __grid_constant__ CUtensorMap map_v,
-                                                    const float* attention_mask, __nv_bfloat16* output,
-                                                    int head_num, int seq_length, int head_dim, float scale,
-                                                    int shares) {
+                                                    __nv_bfloat16* output, int heads, int head_num,
+                                                    int seq_length, int head_dim, float scale, int rows) {
 #if HAS_WARPGROUPS
-    constexpr int kDim = Ring::kDim;
+    constexpr int kDim = Ring::kDim, kKeys = Ring::kKeys, kParts = Ring::kParts, kPart = Ring::kPart;
     extern __shared__ __align__(1024) unsigned char ring[];
-    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers;
-    auto barrier = [&](int kind, int stage) { return full_q + 8 * (1 + kind * kStages + stage); };
-    int head = blockIdx.x, rank = blockIdx.x % shares, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int first_query = (gridDim.y - 1 - blockIdx.y) * kRows;
-    int count = min(first_query + kRows - 1, seq_length - 1) / kRows + 1;
+    unsigned base = shared_address(ring), full_q = base + Ring::kBarriers, empty_q = full_q + 8;
+    auto barrier = [&](int kind, int stage) { return full_q + 8 * (2 + kind * kStages + stage); };
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int down = (seq_length - 1) / Ring::kQueries + 1, turn = 0, steps = 0, head, first_query, count;
+    auto take = [&]() {
+        int block = turn % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x, item = turn * gridDim.x + block;
+        if (item >= heads * down)
+            return false;
+        head = item % heads;
+        first_query = (down - 1 - item / heads) * Ring::kQueries;
+        count = min(first_query + Ring::kQueries - 1, seq_length - 1) / kKeys + 1;
+        return true;
+    };
+    auto finish = [&]() {
+        steps += count;
+        ++turn;
+    };
     if (threadIdx.x == 0) {
         init_barrier(full_q, 1);
+        init_barrier(empty_q, 4 * Ring::kConsumers);
         for (int stage = 0; stage < kStages; ++stage) {
             init_barrier(barrier(kFullK, stage), 1);
             init_barrier(barrier(kFullV, stage), 1);
-            init_barrier(barrier(kEmptyK, stage), 8);
-            init_barrier(barrier(kEmptyV, stage), 8);
-            init_barrier(barrier(kFullBits, stage), kPackers * shares);
-            init_barrier(barrier(kEmptyBits, stage), 8 * shares);
+            init_barrier(barrier(kEmptyK, stage), 4 * Ring::kConsumers);
+            init_barrier(barrier(kEmptyV, stage), 4 * Ring::kConsumers);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_barrier();
+    __syncthreads();
 
     if (threadIdx.x < 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if constexpr (Ring::kConsumers > 1)
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 0) {
-            load_boxes<Ring>(base, &map_q, first_query, head, full_q);
-            for (int tile = 0; tile < count; ++tile) {
-                int stage = tile % kStages;
-                unsigned free = (tile / kStages & 1) ^ 1;
-                wait_for(barrier(kEmptyK, stage), free);
-                load_boxes<Ring>(base + Ring::kK + stage * Ring::kTileBytes, &map_k, tile * kRows, head,
-                                 barrier(kFullK, stage));
-                wait_for(barrier(kEmptyV, stage), free);
-                load_boxes<Ring>(base + Ring::kV + stage * Ring::kTileBytes, &map_v, tile * kRows, head,
-                                 barrier(kFullV, stage));
-            }
-        } else if (warp > 0) {
-            const float* mask = attention_mask + (size_t)(head / head_num) * seq_length * seq_length;
-            bool wide = seq_length % 4 == 0 && ((size_t)mask & 15) == 0;
-            int share = kRows / shares;
-            for (int tile = 0; tile < count; ++tile) {
-                int stage = tile % kStages, key = tile * kRows + lane * 4;
-                wait_for_others(barrier(kEmptyBits, stage), (tile / kStages & 1) ^ 1);
-                constexpr int kTogether = 4; // rows whose loads are in flight
-                for (int first = warp - 1; first < share; first += kPackers * kTogether) {
-                    float4 found[kTogether];
-#pragma unroll
-                    for (int i = 0; i < kTogether; ++i) {
-                        int query = first_query + rank * share + first + i * kPackers;
-                        found[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                        if (first + i * kPackers < share && query < seq_length)
-                            found[i] = mask_of4(mask + (size_t)query * seq_length, key, query, wide);
+            for (; take(); finish()) {
+                for (int tile = 0; tile < count; ++tile) {
+                    int stage = (steps + tile) % kStages;
+                    unsigned free = ((steps + tile) / kStages & 1) ^ 1;
+                    wait_for(barrier(kEmptyK, stage), free);
+                    load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kK + stage * Ring::kTileBytes,
+                                                             &map_k, tile * kKeys, head,
+                                                             barrier(kFullK, stage));
+                    if (tile == 0) {
+                        wait_for(empty_q, (turn & 1) ^ 1);
+                        load_boxes<Ring::kBoxes, Ring::kBoxQ>(base, &map_q, first_query, head, full_q);
                     }
-#pragma unroll
-                    for (int i = 0; i < kTogether; ++i) {
-                        int row = rank * share + first + i * kPackers, query = first_query + row;
-                        unsigned words[4];
-                        pack_row(words, found[i], key, query, query < seq_length);
-                        if (first + i * kPackers < share && lane < shares)
-                            store_at(base + Ring::kBits + stage * kBitBytes + row * 16, lane, words);
-                    }
+                    wait_for(barrier(kEmptyV, stage), free);
+                    load_boxes<Ring::kBoxes, Ring::kBoxKeys>(base + Ring::kV + stage * Ring::kTileBytes,
+                                                             &map_v, tile * kKeys, head,
+                                                             barrier(kFullV, stage));
                 }
-                if (lane < shares)
-                    arrive_at(barrier(kFullBits, stage), lane);
             }
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        int group = warp / 4 - 1, own = group * 64 + warp % 4 * 16 + lane / 4;
-        int rows[2] = {first_query + own, first_query + own + 8};
-        float result[kDim / 2] = {}, scores[64];
-        float largest[2] = {-CUDART_INF_F, -CUDART_INF_F}, sum[2] = {};
-        wait_for(full_q, 0);
-        for (int tile = 0; tile < count; ++tile) {
-            int stage = tile % kStages;
-            unsigned parity = tile / kStages & 1;
-            wait_for(barrier(kFullK, stage), parity);
+        if constexpr (Ring::kConsumers > 1)
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        int group = warp / 4 - 1, own;
+        const unsigned* bits_of_lane;
+        float result[kParts][kPart / 2], scores[kKeys / 2];
+        unsigned weights[kKeys / 4], bits[2][2];
+        float largest[2], sum[2], shrink[2];
+
+        // Two words of each row: of keys 4 l + 2 (lane % 2) and the next. The lane's first key is moved to bit 0.
+        auto load_bits = [&](int tile) {
+            int key = tile * kKeys, shift = key % kMaskTile / 4 + lane % 4 / 2;
+            const unsigned* from = bits_of_lane + (size_t)(key / kMaskTile) * rows * 4;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                uint2 found = __ldcg((const uint2*)(from + half * 8 * 4));
+                bits[half][0] = found.x >> shift;
+                bits[half][1] = found.y >> shift;
+            }
+        };
+        auto begin_scores = [&](int tile) {
+            int stage = (steps + tile) % kStages;
             unsigned keys = base + Ring::kK + stage * Ring::kTileBytes;
+            wait_for(barrier(kFullK, stage), (steps + tile) / kStages & 1);
             hold(scores);
             begin_products();
 #pragma unroll
-            for (int d = 0; d < kDim / 16; ++d) {
-                unsigned at = d / 4 * kBoxBytes + d % 4 * 32;
-                score(scores, describe(base + at + group * 64 * 128, 16), describe(keys + at, 16), d > 0);
-            }
+            for (int d = 0; d < kDim / 16; ++d)
+                score(scores, describe(base + d / 4 * Ring::kBoxQ + d % 4 * 32 + group * 64 * 128, 16),
+                      describe(keys + d / 4 * Ring::kBoxKeys + d % 4 * 32, 16), d > 0);
             end_products();
-
-            // Two words of each row, while the products are made: of keys 4 l + 2 (lane % 2) and the next.
-            unsigned bits[2][2];
-            wait_for_others(barrier(kFullBits, stage), parity);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                unsigned place = Ring::kBits + stage * kBitBytes + (own + 8 * half) * 16 + lane % 2 * 8;
-                uint2 found = *(const uint2*)(ring + place);
-                bits[half][0] = found.x;
-                bits[half][1] = found.y;
-            }
-            __syncwarp();
-            if (lane < shares)
-                arrive_at(barrier(kEmptyBits, stage), lane);
-            wait_products();
             hold(scores);
-            if (lane == 0)
-                arrive(barrier(kEmptyK, stage));
-
-            // Weights, in units of the logarithm of 2, on the scale of the present maximum.
-            unsigned weights[32];
+        };
+        auto begin_values = [&](int tile) {
+            int stage = (steps + tile) % kStages;
+            unsigned values = base + Ring::kV + stage * Ring::kTileBytes;
+            wait_for(barrier(kFullV, stage), (steps + tile) / kStages & 1);
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+                hold(result[part]);
+            begin_products();
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                for (int j = 0; j < kKeys / 16; ++j)
+                    weigh(result[part], weights + j * 4,
+                          describe(values + part * 2 * Ring::kBoxKeys + j * 2048, Ring::kBoxKeys));
+            end_products();
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+                hold(result[part]);
+        };
+        // Scores become weights on the scale of the present maximum; `shrink` is what older ones have to be multiplied by.
+        auto soften = [&]() {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float now = largest[half];
 #pragma unroll
-                for (int n = 0; n < 16; ++n) {
+                for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
                         float& one = scores[n * 4 + half * 2 + e];
-                        bool out = bits[half][e] >> (2 * n + lane % 4 / 2) & 1;
-                        one = out ? -CUDART_INF_F : one * scale;
+                        one = bits[half][e] & (1u << 2 * n) ? -CUDART_INF_F : one;
                         now = fmaxf(now, one);
                     }
                 }
                 now = fmaxf(now, __shfl_xor_sync(kFullMask, now, 1));
                 now = fmaxf(now, __shfl_xor_sync(kFullMask, now, 2));
                 // Nothing may have been allowed yet: then all weights are zero on any scale.
-                float origin = now == -CUDART_INF_F ? 0.0f : now;
-                float shrink = exp2f(largest[half] - origin);
+                float origin = now == -CUDART_INF_F ? 0.0f : now * scale;
+                shrink[half] = exp2f(fmaf(largest[half], scale, -origin));
                 largest[half] = now;
-                sum[half] *= shrink;
+                float more = 0.0f;
 #pragma unroll
-                for (int n = 0; n < 16; ++n) {
-                    float low = exp2f(scores[n * 4 + half * 2] - origin);
-                    float high = exp2f(scores[n * 4 + half * 2 + 1] - origin);
-                    sum[half] += low + high;
-                    weights[n * 2 + half] = pack2(low, high);
-                }
-                if (__any_sync(kFullMask, shrink != 1.0f)) {
+                for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-                    for (int c = 0; c < kDim / 8; ++c) {
-                        result[c * 4 + half * 2] *= shrink;
-                        result[c * 4 + half * 2 + 1] *= shrink;
+                    for (int e = 0; e < 2; ++e) {
+                        float& one = scores[n * 4 + half * 2 + e];
+                        one = exp2f(fmaf(one, scale, -origin));
+                        more += one;
                     }
                 }
+                sum[half] = sum[half] * shrink[half] + more;
             }
-
-            wait_for(barrier(kFullV, stage), parity);
-            unsigned values = base + Ring::kV + stage * Ring::kTileBytes;
-            hold(result);
-            begin_products();
-#pragma unroll
-            for (int j = 0; j < kRows / 16; ++j)
-                weigh(result, weights + j * 4, describe(values + j * 2048, kBoxBytes));
-            end_products();
-            wait_products();
-            hold(result);
+        };
+        // What products have read is free: keys, with the last of them queries too, and values.
+        auto release_keys = [&](int tile) {
             if (lane == 0)
-                arrive(barrier(kEmptyV, stage));
-        }
+                arrive(barrier(kEmptyK, (steps + tile) % kStages));
+            if (lane == 0 && tile == count - 1)
+                arrive(empty_q);
+        };
+        auto release_values = [&](int tile) {
+            if (lane == 0)
+                arrive(barrier(kEmptyV, (steps + tile) % kStages));
+        };
+        auto pack = [&]() {
+#pragma unroll
+            for (int n = 0; n < kKeys / 4; ++n)
+                weights[n] = pack2(scores[n * 2], scores[n * 2 + 1]);
+        };
+
+        // Two warpgroups take turns with products, so that one makes weights while the other's products are made.
+        auto begin_turn = [&]() {
+            if (Ring::kConsumers == 2)
+                asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+        };
+        auto end_turn = [&]() {
+            if (Ring::kConsumers == 2)
+                asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+        };
+        if (group == 1)
+            end_turn();
+        // What packs the mask may not have ended yet.
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        for (; take(); finish()) {
+            own = first_query + group * 64 + warp % 4 * 16 + lane / 4;
+            bits_of_lane =
+                mask_bits + ((size_t)(head / head_num) * (rows / kMaskTile) * rows + own) * 4 + lane % 2 * 2;
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                for (int i = 0; i < kPart / 2; ++i)
+                    result[part][i] = 0.0f;
+            largest[0] = largest[1] = -CUDART_INF_F;
+            sum[0] = sum[1] = 0.0f;
+            load_bits(0);
+            wait_for(full_q, turn & 1);
+            begin_scores(0);
+            wait_products<0>();
+            hold(scores);
+            release_keys(0);
+            soften();
+            pack();
+            for (int tile = 1; tile < count; ++tile) {
+                // The next scores and these values are made while the next weights are.
+                load_bits(tile);
+                begin_turn();
+                begin_scores(tile);
+                begin_values(tile - 1);
+                end_turn();
+                wait_products<1>();
+                hold(scores);
+                release_keys(tile);
+                soften();
+                // No sum is below zero, so that is all lanes. It keeps what makes the sums before the wait, beside products.
+                __syncwarp(__ballot_sync(kFullMask, !(sum[0] + sum[1] < 0.0f)));
+                wait_products<0>();
+#pragma unroll
+                for (int part = 0; part < kParts; ++part)
+                    hold(result[part]);
+                release_values(tile - 1);
+                if (__any_sync(kFullMask, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+                    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                        for (int i = 0; i < kPart / 2; ++i)
+                            result[part][i] *= shrink[i / 2 % 2];
+                }
+                pack();
+            }
+            begin_values(count - 1);
+            wait_products<0>();
+            release_values(count - 1);
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+                hold(result[part]);
 
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float total = sum[half];
-            total += __shfl_xor_sync(kFullMask, total, 1);
-            total += __shfl_xor_sync(kFullMask, total, 2);
-            float factor = 1.0f / total;
-            __nv_bfloat16* to = output + ((size_t)head * seq_length + rows[half]) * head_dim;
+            for (int half = 0; half < 2; ++half) {
+                float total = sum[half];
+                total += __shfl_xor_sync(kFullMask, total, 1);
+                total += __shfl_xor_sync(kFullMask, total, 2);
+                float factor = 1.0f / total;
+                int row = own + 8 * half;
+                __nv_bfloat16* to = output + ((size_t)head * seq_length + row) * head_dim;
 #pragma unroll
-            for (int c = 0; c < kDim / 8; c += 4) {
-                unsigned words[4];
+                for (int c = 0; c < kDim / 8; c += 4) {
+                    unsigned words[4];
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    words[i] = pack2(result[(c + i) * 4 + half * 2] * factor,
-                                     result[(c + i) * 4 + half * 2 + 1] * factor);
-                transpose4(words, lane);
-                int column = (c + lane % 4) * 8;
-                if (rows[half] < seq_length && column < head_dim)
-                    *(uint4*)(to + column) = make_uint4(words[0], words[1], words[2], words[3]);
+                    for (int i = 0; i < 4; ++i) {
+                        const float* pair = &result[c / (kPart / 8)][(c + i) % (kPart / 8) * 4 + half * 2];
+                        words[i] = pack2(pair[0] * factor, pair[1] * factor);
+                    }
+                    transpose4(words, lane);
+                    int column = (c + lane % 4) * 8;
+                    if (row < seq_length && column < head_dim)
+                        *(uint4*)(to + column) = make_uint4(words[0], words[1], words[2], words[3]);
+                }
             }
         }
+        if (group == 0)
+            begin_turn(); // the other's last end of one
     }
-    cluster_barrier(); // nobody leaves while others write to its shared memory
 #endif
 }
 
 static bool describe_heads(CUtensorMap* map, const __nv_bfloat16* data, size_t heads, int seq_length,
-                           int head_dim) {
+                           int head_dim, int box_rows) {
     cuuint64_t sizes[3] = {(cuuint64_t)head_dim, (cuuint64_t)seq_length, heads};
     cuuint64_t strides[2] = {(cuuint64_t)head_dim * 2, (cuuint64_t)head_dim * seq_length * 2};
-    cuuint32_t box[3] = {64, kRows, 1}, steps[3] = {1, 1, 1};
+    cuuint32_t box[3] = {64, (cuuint32_t)box_rows, 1}, steps[3] = {1, 1, 1};
     return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void*)data, sizes, strides, box,
                                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -771,35 +860,43 @@ static bool attend_on_hopper(const __nv_bfloat16* query, const __nv_bfloat16* ke
                              int seq_length, int head_dim, float scale) {
     size_t heads = (size_t)batch_size * head_num,
            places = (size_t)query | (size_t)key | (size_t)value | (size_t)output;
-    int tiles = (seq_length - 1) / kRows + 1;
-    if (head_dim > Ring::kDim || head_dim % 8 || places & 15 || heads > kMaxHeads || tiles > 65535)
+    int tiles = (seq_length - 1) / Ring::kQueries + 1, mask_tiles = (seq_length - 1) / kMaskTile + 1;
+    int rows = mask_tiles * kMaskTile;
+    if (head_dim > Ring::kDim || head_dim % 8 || places & 15 || heads * tiles > kMaxHeads ||
+        batch_size > 65535 || (size_t)batch_size * mask_tiles * rows * 4 > kBitRoom)
         return false;
     auto kernel = triangle_attention_bf16_hopper_kernel_optimized<Ring>;
     cudaFuncAttributes built;
-    if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < kHopperThreads)
+    if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Ring::kThreads)
         return false;
+    int device = 0, blocks = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     CUtensorMap map_q, map_k, map_v;
-    if (!describe_heads(&map_q, query, heads, seq_length, head_dim) ||
-        !describe_heads(&map_k, key, heads, seq_length, head_dim) ||
-        !describe_heads(&map_v, value, heads, seq_length, head_dim))
+    if (!describe_heads(&map_q, query, heads, seq_length, head_dim, Ring::kQueries) ||
+        !describe_heads(&map_k, key, heads, seq_length, head_dim, Ring::kKeys) ||
+        !describe_heads(&map_v, value, heads, seq_length, head_dim, Ring::kKeys))
         return false;
-    int shares = head_num % 4 == 0 ? 4 : head_num % 2 == 0 ? 2 : 1;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kMemory);
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = shares;
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
+    triangle_attention_pack_bf16_kernel_optimized<<<
+        dim3(mask_tiles, rows / (kPackWarps * kPackRows), batch_size), 32 * kPackWarps>>>(attention_mask,
+                                                                                          seq_length, rows);
+    // Blocks begin while the mask is packed, and wait for it where they need it.
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)heads, tiles);
-    config.blockDim = dim3(kHopperThreads);
+    config.gridDim = dim3(min((int)heads * tiles, blocks));
+    config.blockDim = dim3(Ring::kThreads);
     config.dynamicSmemBytes = Ring::kMemory;
-    config.attrs = &cluster;
+    config.attrs = &early;
     config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, attention_mask, output, head_num, seq_length,
-                       head_dim, scale, shares);
+    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, (int)heads, head_num, seq_length,
+                       head_dim, scale, rows);
     return true;
 }
+
+constexpr int kShortest = 64; // of this many positions the step before is as fast
 
 extern "C" void triangle_attention_bf16_optimized(const __nv_bfloat16* query, const __nv_bfloat16* key,
                                                   const __nv_bfloat16* value, const float* attention_mask,
@@ -810,7 +907,9 @@ extern "C" void triangle_attention_bf16_optimized(const __nv_bfloat16* query, co
         return run(query, key, value, attention_mask, output, batch_size, head_num, seq_length, head_dim,
                    scale);
     };
-    if ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64>>)) || on_hopper(attend_on_hopper<Ring<128>>))
+    if (seq_length > kShortest &&
+        ((head_dim <= 64 && on_hopper(attend_on_hopper<Ring<64, 2, 128>>)) ||
+         on_hopper(attend_on_hopper<Ring<128, 2, 128>>) || on_hopper(attend_on_hopper<Ring<256, 1, 64>>)))
         return;
     size_t heads = (size_t)batch_size * head_num;
     for (size_t first = 0; first < heads; first += kMaxHeads) {
