@@ -221,7 +221,9 @@ static void multiply_elsewhere(const __nv_bfloat16* left, const __nv_bfloat16* r
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64;           // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kOneProduct =
+    256;                  // rows up to which a cooperative launch costs more than it gains for one product
+constexpr int kStep = 64; // products at a time: a row of 128 bytes, as wide as a swizzle
 constexpr int kBoxBytes = 64 * 128; // both factors come in boxes of 64 rows of that
 
 template <int consumers, int n, int stages> struct Plan {
@@ -515,7 +517,7 @@ static bool launch_hopper(const __nv_bfloat16* A, __nv_bfloat16* B, __nv_bfloat1
 static bool power_on_hopper(const __nv_bfloat16* A, __nv_bfloat16* B, __nv_bfloat16* buffer, int N, int P,
                             int bits, int products) {
     int device = 0, major = 0, blocks = 0;
-    if (N % 8 || (((size_t)A | (size_t)B) & 15))
+    if (N % 8 || (((size_t)A | (size_t)B) & 15) || (P == 2 && N <= kOneProduct))
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);

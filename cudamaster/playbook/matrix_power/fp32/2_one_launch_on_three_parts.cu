@@ -199,7 +199,9 @@ static void multiply_elsewhere(const float* left, const float* right, float* pro
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64;           // products at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kOneProduct =
+    256;                  // rows up to which a cooperative launch costs more than it gains for one product
+constexpr int kStep = 64; // products at a time: a row of 128 bytes, as wide as a swizzle
 constexpr int kBoxBytes = 64 * 128; // both factors come in boxes of 64 rows of that
 constexpr int kParts = 3;
 constexpr int kMatrices = 3; // in parts: A, and two powers on the way
@@ -584,7 +586,7 @@ static bool launch_hopper(const float* A, float* B, __nv_bfloat16* in_parts, int
 // False where this GPU or these matrices cannot have it.
 static bool power_on_hopper(const float* A, float* B, int N, int P, int bits, int products) {
     int device = 0, major = 0, blocks = 0;
-    if (N < kLeast || N > kRoom)
+    if (N < kLeast || N > kRoom || (P == 2 && N <= kOneProduct))
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
