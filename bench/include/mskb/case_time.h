@@ -123,8 +123,9 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns will do: their speedup is known well, and none of the candidate's are slow now and then. Calls of up to 100 µs vary by a tenth from one to the next, and
-    // more of them are made than were asked for (`all` were), for as long as that may take. Of longer ones it is known before.
+    // Whether the turns will do: their speedup is known well, and the candidate is not slow now and then. Calls of up to
+    // 100 µs vary by a tenth from one to the next, so more are made than were asked for (`all` were), for as long as that
+    // may take. Of longer ones it is known before.
     bool enough([[maybe_unused]] const Turns& taken, bool all,
                 [[maybe_unused]] Clock::time_point start) const {
 #ifdef MSKB_CPU_DEVICE

@@ -214,8 +214,8 @@ inline void describe(Comparison& result, const void* got, const void* baseline, 
 }
 
 // Where the reference took a sample: finds what is wrong among all elements of `got`, from the baseline's, which may be
-// apart by `tolerance`; both are on the device. `ask` compares the elements at the places that it is given with the reference, `most` of them at a time; 0
-// where the reference cannot be asked.
+// apart by `tolerance`; both are on the device. `ask` compares the elements at the places that it is given with the
+// reference, `most` of them at a time; 0 where the reference cannot be asked.
 template <class Ask>
 void compare_with_baseline(Comparison& result, const void* got, const void* baseline, const BufferSpec& spec,
                            const Tolerance& tolerance, size_t most, const Ask& ask) {

@@ -2,9 +2,9 @@
 //
 // The driver takes device memory in chunks of 2 MB and divides them among allocations that are smaller. In a process
 // that holds no other one, every cudaMalloc makes a chunk and every cudaFree gives it back: 65 µs on an H200 in place of
-// 2. Stream-ordered and page-locked memory are alike (82 in place of 4 µs, 650 in place of 3). A worker
-// would measure that cost in each call of a kernel that allocates, and no program has it. So it keeps a small allocation in some chunks of
-// each kind. What is larger than a chunk is asked of the driver by every program, and costs here what it costs there
+// 2. Stream-ordered and page-locked memory are alike (82 in place of 4 µs, 650 in place of 3). A worker would measure
+// that cost in each call of a kernel that allocates, and no program has it. So it keeps a small allocation in some
+// chunks of each kind. What is larger than a chunk is asked of the driver by every program, and costs here what it costs there
 // (docs/promises.md has the figures).
 #pragma once
 #include <cstdint>

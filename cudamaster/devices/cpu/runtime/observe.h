@@ -74,7 +74,8 @@ CUDAMASTER_CPU_HOOK(void cluster_completes([[maybe_unused]] Cluster& cluster))
 CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
 // What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
 CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
-// The same as of single copies; of one for several blocks once for each; of one that leaves shared memory, when its source has been read.
+// The same as of single copies; of one for several blocks once for each; of one that leaves shared
+// memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 // It uses a tensor map that lies in memory.

@@ -1,13 +1,13 @@
 // idea: Warpgroup products fed by tensor maps
-// why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory. On Hopper four warps
-//      together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
-//      has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty barrier for each). Two
-//      warpgroups keep 128 x 256 sums in registers; results leave by stmatrix and the copy engine, while the next tile
-//      is made. As many blocks as there is room for make tiles in an order that finds them in L2. Where tiles are too
-//      few, they are smaller, and the blocks of a cluster take slices of K, send each other the sums, and add them up in
-//      a fixed order. GPUs before Hopper, small products, and rows that are no multiple of 16 bytes get the tiles of
-//      the step before. At 16384 x 2048 x 4096 an H200 takes 351 us where the step before takes 1481; its tensor
-//      cores bind it.
+// why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory. On Hopper four
+//      warps together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
+//      has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty barrier for each).
+//      Two warpgroups keep 128 x 256 sums in registers; results leave by stmatrix and the copy engine, while the next
+//      tile is made. As many blocks as there is room for make tiles in an order that finds them in L2. Where tiles are
+//      too few, they are smaller, and the blocks of a cluster take slices of K, send each other the sums, and add them
+//      up in a fixed order. GPUs before Hopper, small products, and rows that are no multiple of 16 bytes get the tiles
+//      of the step before. At 16384 x 2048 x 4096 an H200 takes 351 µs where the step before takes 1481. What binds it
+//      now: its tensor cores.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>

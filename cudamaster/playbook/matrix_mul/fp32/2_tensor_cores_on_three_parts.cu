@@ -1,16 +1,17 @@
 // idea: Tensor cores on numbers in three parts
 // why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16 fifteen
-//      times as fast. A number of fp32 is exactly the sum of three of bf16: the number rounded, what that leaves rounded,
-//      and the rest. Of the nine products of two such sums six count; the others are below 2^-25 of the first. One launch
-//      takes a matrix apart, and warpgroups multiply the parts (wgmma), fed by tensor maps and a ring of stages that the
-//      blocks of a cluster fill for each other. Tensor cores cut off what they add, so the first products have sums of
-//      their own, which are added in fp32 after every 32, while the other five are made. bf16 has the exponents of fp32:
-//      numbers of any size may meet. Parts below 1e-38 are lost, and an infinite number makes NaN where fp32 may have
-//      infinity. Rows of A come in groups whose parts fit L2. Where a tile for each multiprocessor is all there is to do,
-//      or less, one launch does it: a warpgroup takes the rows of A apart in shared memory, those that multiply take
-//      the columns of B apart in their registers, and blocks of a cluster share the steps of a tile, and add up their
-//      sums in a fixed order. Products of less than 256, and other GPUs, take the step before.
-//      At 16384 x 2048 x 4096 an H200 takes 2216 us where the step before takes 6632; its tensor cores bind it.
+//      times as fast. A number of fp32 is exactly the sum of three of bf16: the number rounded, what that leaves
+//      rounded, and the rest. Of the nine products of two such sums six count; the others are below 2^-25 of the first.
+//      One launch takes a matrix apart, and warpgroups multiply the parts (wgmma), fed by tensor maps and a ring of
+//      stages that the blocks of a cluster fill for each other. Tensor cores cut off what they add, so the first
+//      products have sums of their own, which are added in fp32 after every 32, while the other five are made. bf16 has
+//      the exponents of fp32: numbers of any size may meet. Parts below 1e-38 are lost, and an infinite number makes
+//      NaN where fp32 may have infinity. Rows of A come in groups whose parts fit L2. Where a tile for each
+//      multiprocessor is all there is to do, or less, one launch does it: a warpgroup takes the rows of A apart in
+//      shared memory, those that multiply take the columns of B apart in their registers, and blocks of a cluster share
+//      the steps of a tile, and add up their sums in a fixed order. Products of less than 256, and other GPUs, take the
+//      step before. At 16384 x 2048 x 4096 an H200 takes 2216 µs where the step before takes 6632. What binds it now:
+//      its tensor cores.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>

@@ -1,14 +1,14 @@
 // idea: All products in one launch, by warpgroups fed by tensor maps
-// why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory, and each power
-//      is a launch of its own. On Hopper four warps together multiply 64 x 128 elements out of shared memory by one
-//      instruction (wgmma), while one more thread has the copy engine bring the next tiles (tensor maps, eight
-//      stages, a full and an empty barrier for each). A product of 1024 x 1024 is a tile of 64 x 128 for each of 128
-//      multiprocessors, so that the same blocks make all products in one cooperative launch, with a barrier of the
-//      grid between them. What threads stored is fenced before copies read it. The sixteenth power takes 27.7 µs on
-//      the H200's own clock; four products by cuBLAS take 26.5. Tiles of 128 x 64 take 31.6, clusters of two that
-//      share what they load 29.4, of four 84, for they do not all fit at once. What binds it now: each product waits
-//      about 3 µs for the barrier, its first tiles and its last stores, beside 3.5 for what L2 gives. GPUs before
-//      Hopper, and rows that are no multiple of 16 bytes, get the step before.
+// why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory, and each power is
+//      a launch of its own. On Hopper four warps together multiply 64 x 128 elements out of shared memory by one
+//      instruction (wgmma), while one more thread has the copy engine bring the next tiles (tensor maps, eight stages,
+//      a full and an empty barrier for each). A product of 1024 x 1024 is a tile of 64 x 128 for each of 128
+//      multiprocessors, so that the same blocks make all products in one cooperative launch, with a barrier of the grid
+//      between them. What threads stored is fenced before copies read it. The sixteenth power takes 27.7 µs on the
+//      H200's own clock; four products by cuBLAS take 26.5. Tiles of 128 x 64 take 31.6, clusters of two that share
+//      what they load 29.4, of four 84, for they do not all fit at once. What binds it now: each product waits about 3
+//      µs for the barrier, its first tiles and its last stores, beside 3.5 for what L2 gives. GPUs before Hopper, one
+//      product of up to 256 rows, and rows that are no multiple of 16 bytes, get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cooperative_groups.h>
 #include <cuda.h>

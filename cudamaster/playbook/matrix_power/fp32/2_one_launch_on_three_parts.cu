@@ -1,16 +1,16 @@
 // idea: All products in one launch, by tensor cores on numbers in three parts
-// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16
-//      fifteen times as fast. A number of fp32 is exactly the sum of three of bf16: the number rounded, what that
-//      leaves rounded, and the rest. Of the nine products of two such sums six count; the others are below 2^-25 of
-//      the first. The first products have sums of their own, which are added in fp32 after every 64, for tensor cores
-//      cut off what they add. One cooperative launch makes the power: its blocks take A apart, and make one product
-//      after the other, with a barrier of the grid between them. A power on the way is written in parts, as the next
-//      product needs it. Two warpgroups multiply 64 x 64 elements each (wgmma), fed by tensor maps and a ring of
-//      stages. The sixteenth power of 1024 x 1024 takes 88.8 µs on the H200's own clock; four products by cuBLAS take
-//      231. Clusters of two that share what they load take 90.1, one warpgroup of 64 x 128 takes 91.8. What binds it
-//      now: shared memory, which wgmma of 64 x 64 reads as fast as it gives, beside what is copied into it. Parts
-//      below 1e-38 are lost, and an infinite number makes NaN where fp32 may have infinity. Matrices below 64 or
-//      above 1024 rows, and other GPUs, take the step before.
+// why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply bf16 fifteen
+//      times as fast. A number of fp32 is exactly the sum of three of bf16: the number rounded, what that leaves
+//      rounded, and the rest. Of the nine products of two such sums six count; the others are below 2^-25 of the first.
+//      The first products have sums of their own, which are added in fp32 after every 64, for tensor cores cut off what
+//      they add. One cooperative launch makes the power: its blocks take A apart, and make one product after the other,
+//      with a barrier of the grid between them. A power on the way is written in parts, as the next product needs it.
+//      Two warpgroups multiply 64 x 64 elements each (wgmma), fed by tensor maps and a ring of stages. The sixteenth
+//      power of 1024 x 1024 takes 88.8 µs on the H200's own clock; four products by cuBLAS take 231. Clusters of two
+//      that share what they load take 90.1, one warpgroup of 64 x 128 takes 91.8. What binds it now: shared memory,
+//      which wgmma of 64 x 64 reads as fast as it gives, beside what is copied into it. Parts below 1e-38 are lost, and
+//      an infinite number makes NaN where fp32 may have infinity. Matrices below 64 or above 1024 rows, one product of
+//      up to 256, and other GPUs, take the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cooperative_groups.h>
 #include <cuda.h>
