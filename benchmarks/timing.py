@@ -37,7 +37,7 @@ from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
 
 TURNS = 50
-EXTRA_SECONDS = 1.5  # the judge's default (options.h)
+EXTRA_SECONDS = 1.0  # the judge's default (options.h)
 QUIET_US = 20.0  # cases longer than this are held to a percent
 TASKS = (
     "relu-fp32 swiglu-bf16 dot_product-fp32 spmv_csr-bf16 rope-fp32 simpson_int-fp32 monte_carlo_int-bf16 "

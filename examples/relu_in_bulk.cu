@@ -2,7 +2,7 @@
 //
 //     cudamaster evaluate relu examples/relu_in_bulk.cu --check-only --device cpu
 //
-// Take out a fence or a wait, and try again: each is named with its line.
+// Comment out a fence or a wait, and try again: each is named with its line.
 #include <cuda_runtime.h>
 
 constexpr int kThreads = 256, kTile = 1024; // elements

@@ -217,7 +217,8 @@ class LiteLLMModel:
                 too_late = time.monotonic() - started + pause_s > self._patience_s
                 if not _may_pass(error) or attempt == self._retries or too_late:
                     raise _model_error(litellm, self._name, self._base_url, error) from None
-                what = _UNREACHABLE if _is_unreachable(error) else _PASSING[_kind(error)]
+                out_of_reach = f"{self._name}{_where(self._base_url)} cannot be reached"
+                what = out_of_reach if _is_unreachable(error) else _PASSING[_kind(error)]
                 why = f"{what} ({_first_line(_said(error))})"
             if self.before_pause is not None:
                 self.before_pause(pause_s, why)

@@ -34,7 +34,7 @@ def build_for_gpu(tmp_path_factory):
     @cache
     def make(name: str) -> Path:
         def build(folder: Path) -> None:
-            target = ["-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-rdc=true", f"-I{KERNELS}"]
+            target = ["-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", f"-I{KERNELS}"]
             command = [str(find_nvcc()), *target, "-o", str(folder / name), str(KERNELS / f"{name}.cu"), "-lcuda"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr[-2000:]

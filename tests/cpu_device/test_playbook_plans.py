@@ -21,7 +21,7 @@ static int value(int i, int j) { return (i * 7 + j * 13) % 9 - 4; }
 // Called as a function of the device is: it has to keep to its own.
 static float number(float x) { return x; }
 static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <class Plan> static int differ(int M, int N, int K, int split, int blocks) {
+template <class Plan> static int differ(int M, int N, int K, [[maybe_unused]] int split, int blocks) {
     std::vector<__nv_bfloat16> a((size_t)M * K), b((size_t)K * N);
     std::vector<RESULT> c((size_t)M * N, 99.0f);
     for (int i = 0; i < M; ++i)
@@ -60,6 +60,15 @@ int main(int, char** words) {
     return wrong != 0;
 }
 """
+OF_MATRICES = [  # rows, columns, of the inner dimension, slices of it, multiprocessors
+    ("Wide", 400, 264, 264, 1, 4),  # two blocks make more than one tile each, more steps than stages
+    ("Square", 264, 136, 520, 1, 2),
+    ("Narrow", 136, 200, 712, 1, 4),
+    ("Halves", 136, 136, 200, 2, 132),  # slices of different lengths
+    ("Halves", 264, 64, 1416, 2, 132),
+    ("Thin", 40, 264, 1032, 4, 132),
+    ("Thin", 64, 128, 256, 4, 132),  # slices of one step
+]
 CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
     ("Wide", 520, 528, 136, 1, 4),  # two clusters make three by two tiles of theirs, the last ones in part
     ("Wide", 136, 264, 328, 1, 132),  # more steps than stages
@@ -71,7 +80,7 @@ CASES = [  # rows, columns, of the inner dimension, parts of it, multiprocessors
 ]
 
 
-PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, split, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
+PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 OF_ATTENTION = (
     "launch_hopper<Plan, BY_ROWS>(Matrix<const __nv_bfloat16>{A, K}, Matrix<const __nv_bfloat16>{B, BY_ROWS ? N : K}, "
     "Matrix<RESULT>{C, N}, M, N, K, 1.0f, blocks, false)"
@@ -96,8 +105,8 @@ def named(case: Sizes) -> str:
     return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
 
 
-@pytest.mark.slow(but=["Split-136x136x520-4"])
-@pytest.mark.parametrize("case", CASES, ids=named)
+@pytest.mark.slow(but=["Halves-136x136x200-2"])
+@pytest.mark.parametrize("case", OF_MATRICES, ids=named)
 def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
     assert ran.exit_code == 0, ran.stderr
@@ -125,7 +134,7 @@ def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> Non
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
     text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Split", 264, 128, 192, 2, 132), PRODUCT, tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Thin", 64, 128, 256, 4, 132), PRODUCT, tmp_path)
     assert ran.exit_code != 0
 
 
@@ -155,7 +164,7 @@ int main(int, char** words) {
     cudaMemcpy(A, a.data(), a.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(B, b.data(), b.size() * 4, cudaMemcpyHostToDevice);
     cudaMemcpy(C, c.data(), c.size() * 4, cudaMemcpyHostToDevice);
-    if (!multiply_parts<Square>(A, B, C, M, N, K, 132) || cudaDeviceSynchronize() != cudaSuccess)
+    if (!CALL || cudaDeviceSynchronize() != cudaSuccess)
         return 2;
     cudaMemcpy(c.data(), C, c.size() * 4, cudaMemcpyDeviceToHost);
     double worst = 0, worst_of_fp32 = 0;
@@ -179,6 +188,19 @@ int main(int, char** words) {
 """
 
 
+def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: Path) -> Ran:
+    """What a product of numbers of sizes from 1e-15 to 1e15 gives against doubles and against a loop in fp32."""
+    device = CpuDevice()
+    made = device.compile(text + IN_PARTS, ["-O2", f"-DCALL={call}"], "parts", folder)
+    assert made.object is not None, made.log
+    linked = device.link([made.object], folder / "parts")
+    assert linked.object is not None, linked.log
+    return device.execute([str(linked.object), *map(str, sizes)], 120)
+
+
+IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
+
+
 @pytest.mark.slow(but=["300-264-72"])
 @pytest.mark.parametrize(
     "sizes",
@@ -186,18 +208,30 @@ int main(int, char** words) {
     ids=lambda sizes: "-".join(map(str, sizes)),
 )
 def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    """Numbers of sizes from 1e-15 to 1e15 meet; parts of the matrices, one after the other, are small here."""
-    text = (PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu").read_text()
-    rooms = "kRoomA = 1 << 23, kRoomB = 1 << 24"
+    """Parts of the matrices, one after the other, are small here."""
+    text, rooms = IN_THREE_PARTS.read_text(), "kRoomA = 1 << 23, kRoomB = 1 << 24"
     assert rooms in text
-    device = CpuDevice()
-    made = device.compile(
-        text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15") + IN_PARTS, ["-O2"], "parts", tmp_path
-    )
-    assert made.object is not None, made.log
-    linked = device.link([made.object], tmp_path / "parts")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    text = text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15")
+    ran = as_exact_as_fp32(text, "multiply_parts<Square>(A, B, C, M, N, K, 132)", sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Halves-136-136-328"])
+@pytest.mark.parametrize(
+    ("plan", "sizes"),
+    [
+        ("Whole", (300, 264, 264)),  # two blocks make more than one tile each, more steps than stages
+        ("Halves", (136, 136, 328)),  # slices of different lengths
+        ("LowHalves", (136, 132, 616)),
+        ("Thin", (72, 132, 520)),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
+)
+def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
+    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    call = f"multiply_on_the_way<{plan}>(A, B, C, M, N, K, 2)"
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -176,6 +177,15 @@ def test_a_stream_that_cannot_go_on_says_why(build, name, words):
     assert words in ran.stderr
 
 
+@pytest.mark.parametrize(("name", "words"), [("too-many-bytes", "try_wait"), ("same-parity", "mbarrier.arrive")])
+def test_a_fault_names_its_line(build, name, words):
+    """The instruction that a block ends at, or that a thread waits in where nobody can go on, by its line."""
+    said = build("ptx_bulk").run(name, limit_s=20).stderr
+    found = re.search(r"cuda device fault: kernel .*, thread \(\d+,0,0\), line (\d+): ", said)
+    assert found is not None, said
+    assert words in (KERNELS / "ptx_bulk.cu").read_text().splitlines()[int(found[1]) - 1]
+
+
 @pytest.mark.parametrize("name", ["no-expect", "half-the-bytes", "no-wait-for-read"])
 def test_copies_in_bulk_are_late(build, name):
     """Memory that is read before a wait for its bytes has its old content."""
@@ -188,8 +198,13 @@ def test_copies_in_bulk_are_late(build, name):
         ('asm("add.u32 %0, %0" : "+r"(x));', "expected ';'", 1),
         ('asm("mov.u32 %0, 1;"\n"add.u32 %0, y, 1;" : "+r"(x));', "Unknown symbol 'y'", 2),
         ('asm("{ add.u32 %0, %0, 1;" : "+r"(x));', "'}' is missing", 1),
-        ('asm("add.u32 %0, %0;" : "+r"(x));', "Arguments mismatch for instruction 'add'", 1),
-        ('asm("add.u64 %0, %0, %0;" : "+r"(x));', "Arguments mismatch for instruction 'add'", 1),
+        ('asm("add.u32 %0, %0;" : "+r"(x));', "instruction 'add.u32': operands: 3 due, 2 given", 1),
+        (
+            'asm("add.u64 %0, %0, %0;" : "+r"(x));',
+            "instruction 'add.u64': %0 is a register of 32 bits, where a register of 64 bits is due",
+            1,
+        ),
+        ('asm("ld.v4.u32 {%0, %0}, [%1];" : "=r"(x) : "l"(y));', "registers of an operand: 4 due, 2 given", 1),
         ('asm("mov.u32 %0, %1;" : "=r"(x));', "names the operand %1", 1),
         ('asm("mov.u32 %0, %[one];" : "=r"(x) : [two] "r"(y));', "names the operand %[one]", 1),
         ('asm("bra away;");', "Unknown symbol 'away'", 1),

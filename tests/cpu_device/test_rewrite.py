@@ -77,6 +77,11 @@ def test_other_text_is_left_alone():
             "PTX instruction cp.async.bulk.comit_group (cp with .comit_group is misspelt, or missing from docs/ptx.md)",
             2,
         ),
+        (
+            '__device__ void f(float x) {\n  asm("tanh.f32 %0, %0;" : "+f"(x));\n}',
+            "PTX instruction tanh.f32 (it lacks .approx, or is missing from docs/ptx.md)",
+            2,
+        ),
         ('__device__ void f() {\n  asm("mov.u32 %0, 1;\\n"\n  "mul.qi.u32 %0, %0, 2;" : "=r"(x));\n}', "mul.qi.u32", 3),
         ('void f() {\n  asm("mov." OTHER " %0, 1;" : "=r"(x)); }\n', "put together by a macro", 2),
         ("#include <cuda/semaphore>\n", "header <cuda/semaphore>", 1),

@@ -1,4 +1,4 @@
-"""Holds the reference that several threads make to the one that one makes: the same elements, to the last bit."""
+"""Parts of the judge: the reference in shares, what it is asked about, what is wrong, and when timing may stop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from collections.abc import Callable
 import pytest
 
 
-@pytest.mark.parametrize("what", ["order", "shares"])
+@pytest.mark.parametrize("what", ["order", "everywhere", "shares"])
 def test_shares_are_the_whole(build: Callable[..., object], what: str) -> None:
     program = build("shares")
     done = program.run(what)  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.stderr
+
+
+def test_the_judge_is_as_its_definition_says(build: Callable[..., object]) -> None:
+    """Its short cuts change no verdict, no worst error and no tolerance."""
+    done = build("verdicts").run()  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.stderr
+
+
+def test_timing_goes_on_where_calls_are_slow_now_and_then(build: Callable[..., object]) -> None:
+    """The spread of the middle half of the turns does not show them; fewer turns would call such a kernel faster."""
+    done = build("turns").run()  # type: ignore[attr-defined]
     assert done.exit_code == 0, done.stderr

@@ -248,9 +248,13 @@ def test_a_proxy_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_unreachable_host_is_said_plainly() -> None:
+    url, said = _refusing_url(), list[str]()
+    model = LiteLLMModel("openai/test-model", url, retries=1, sleep=lambda _: None)
+    model.before_pause = lambda _, why: said.append(why)
     with pytest.raises(ModelError, match=r"openai/test-model at http.*cannot be reached") as caught:
-        LiteLLMModel("openai/test-model", _refusing_url(), retries=1, sleep=lambda _: None).ask(REQUEST)
+        model.ask(REQUEST)
     assert "base URL" in caught.value.fix
+    assert said[0].startswith(f"openai/test-model at {url} cannot be reached (")
 
 
 def _refusing_url() -> str:

@@ -123,7 +123,7 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns will do: their speedup is known well. Calls of up to 100 µs vary by a tenth from one to the next, and
+    // Whether the turns will do: their speedup is known well, and none of the candidate's are slow now and then. Calls of up to 100 µs vary by a tenth from one to the next, and
     // more of them are made than were asked for (`all` were), for as long as that may take. Of longer ones it is known before.
     bool enough([[maybe_unused]] const Turns& taken, bool all,
                 [[maybe_unused]] Clock::time_point start) const {
@@ -135,7 +135,7 @@ class CaseTime {
         if (all)
             return taken.precise() || seconds_since(start) > extra_seconds_;
         size_t fewest = seconds_since(start) > kLongSeconds ? kFewestLong : kFewestTurns;
-        return taken.baseline_us.size() >= fewest && taken.precise();
+        return taken.baseline_us.size() >= fewest && taken.precise() && taken.even();
 #endif
     }
 

@@ -11,15 +11,15 @@
 
 namespace mskb {
 
-// `count` numbers below `below`, one drawn at random out of each of as many equal parts, so that they are in order. The first
-// and the last are 0 and below - 1; where parts are hardly wider than 1, two may give the same number, which is there once.
+// `count` numbers below `below`, in order: 0, below - 1, and one drawn at random out of each of count - 2 equal parts. The
+// parts are all there is, so that none of them is never drawn; a number that comes twice is there once.
 inline std::vector<size_t> spread(size_t count, size_t below, Rng& rng) {
     std::vector<size_t> drawn{0};
     drawn.reserve(count);
-    double width = static_cast<double>(below) / static_cast<double>(count);
-    for (size_t k = 1; k + 1 < count; ++k) {
+    double width = static_cast<double>(below) / static_cast<double>(count - 2);
+    for (size_t k = 0; k < count - 2; ++k) {
         size_t number = static_cast<size_t>((static_cast<double>(k) + rng.unit()) * width);
-        if (number > drawn.back())
+        if (number > drawn.back() && number < below)
             drawn.push_back(number);
     }
     if (below - 1 > drawn.back())

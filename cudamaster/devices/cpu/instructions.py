@@ -39,7 +39,7 @@ _PTX: tuple[tuple[str, Mapping[str, float]], ...] = (
     (r"3ptx8mma_sync", {"matrix": 0.25}),
     (r"3ptx(?:8atom_one|8atom_cas|8meet_for)", {}),  # requests to memory, and a part of one
     (r"3ptx7rows_of|^cudamaster_cpu_copy", {"other": 1}),
-    (r"^cudamaster_cpu_shared_place|^cudamaster_cpu_space|^cudamaster_cpu_proxy_fence", {}),
+    (r"^cudamaster_cpu_(?:shared_place|space|proxy_fence|registers)", {}),
     (r"^cudamaster_cpu_shared_address", {"integer": 1}),
     (r"^cudamaster_cpu_numbered_barrier|^cudamaster_cpu_exit", {"control": 1}),
     (r"3ptx9shfl_sync", {"shuffle": 1}),

@@ -239,7 +239,7 @@ __global__ void places(int* out) {
     asm("{\n.reg .pred p;\nmov.pred p, %%is_explicit_cluster;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is));
     bool right = x + nx * (y + ny * z) == rank_in_cluster() && nx * ny * nz == blocks_of_cluster() &&
                  ix * nx + x == blockIdx.x && iy * ny + y == blockIdx.y && iz * nz + z == blockIdx.z &&
-                 grid_x == gridDim.x / nx && is == (nx * ny * nz > 1);
+                 grid_x == gridDim.x / nx && is;
     // An address has the rank of its block above the place, the block's own too.
     __shared__ int variable;
     unsigned address = shared_address(&variable), last = blocks_of_cluster() - 1;
@@ -323,14 +323,30 @@ __global__ void waits_afar() {
     sync_cluster();
 }
 
-// Clusters whose blocks also meet those of all others.
-__global__ void with_the_grid(int* out, int* sums) {
+// Clusters whose blocks also meet those of all others. One of two waits for a copy while the other is there already.
+__global__ void with_the_grid(int* out, int* sums, const int* ones) {
     __shared__ int mine;
-    if (threadIdx.x == 0)
+    __shared__ alignas(16) int got[4];
+    __shared__ alignas(8) unsigned long long done;
+    if (threadIdx.x == 0) {
         mine = static_cast<int>(blockIdx.x);
+        init_barrier(shared_address(&done), 1);
+        fence_inits();
+    }
     sync_cluster();
-    if (threadIdx.x == 0)
-        sums[blockIdx.x] = read_remote(mapped(shared_address(&mine), rank_in_cluster() ^ 1));
+    if (threadIdx.x == 0) {
+        int sum = read_remote(mapped(shared_address(&mine), rank_in_cluster() ^ 1));
+        if (rank_in_cluster() == 1) {
+            expect(shared_address(&done), sizeof got);
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+                         "[%3];" ::"r"(shared_address(got)),
+                         "l"(ones), "r"(static_cast<unsigned>(sizeof got)), "r"(shared_address(&done))
+                         : "memory");
+            wait_for(shared_address(&done), 0);
+            sum *= got[3];
+        }
+        sums[blockIdx.x] = sum;
+    }
     cooperative_groups::this_grid().sync();
     int sum = 0;
     for (unsigned i = 0; i < gridDim.x; ++i)
@@ -500,9 +516,11 @@ int asks_again() {
 }
 
 int meets_the_grid() {
-    Output out(8 * kThreads), sums(8);
+    Output out(8 * kThreads), sums(8), ones(4);
+    const int host[4] = {1, 1, 1, 1};
+    cudaMemcpy(ones.data, host, sizeof host, cudaMemcpyHostToDevice);
     cooperative = true;
-    if (launch(with_the_grid, dim3(8), dim3(2), 0, out.data, sums.data) != cudaSuccess)
+    if (launch(with_the_grid, dim3(8), dim3(2), 0, out.data, sums.data, ones.data) != cudaSuccess)
         return 2;
     for (int sum : out.read())
         if (sum != 28)

@@ -157,7 +157,7 @@ int refused() {
     cudaStreamWaitEvent(d.other, d.fork, 0);
     add<<<8, 128, 0, d.other>>>(d.a, kCount, 1);
     CHECK(cudaStreamEndCapture(d.stream, &graph) == cudaErrorStreamCaptureUnjoined && graph == nullptr);
-    CHECK(cudaStreamWaitEvent(d.other, d.fork, 0) == cudaErrorCapturedEvent);
+    CHECK(cudaStreamWaitEvent(d.other, d.fork, 0) == cudaErrorInvalidValue);
     CHECK(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeGlobal) != cudaSuccess);
     CHECK(cudaStreamEndCapture(d.stream, &graph) != cudaSuccess);
     cudaStream_t blocking;
@@ -202,7 +202,8 @@ int gone() {
         CHECK(cudaGraphDestroy(graph) == cudaSuccess);
         if (when == 0)
             CHECK(cudaStreamDestroy(other) == cudaSuccess);
-        CHECK(cudaEventSynchronize(d.join) == cudaSuccess);
+        CHECK(cudaEventSynchronize(d.join) == cudaErrorInvalidValue && cudaGetLastError() != cudaSuccess);
+        CHECK(cudaEventQuery(d.join) == cudaErrorInvalidValue && cudaGetLastError() != cudaSuccess);
         CHECK(cudaStreamDestroy(origin) == cudaSuccess);
     }
     return 0;

@@ -6,6 +6,7 @@ include/cudamaster_cpu/ptx/, reached by an alias of their namespace: none of the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +35,12 @@ NAMESPACE = "::cudamaster_cpu::ptx"
 _OPERAND_WIDTHS = {"h": 16, "r": 32, "l": 64, "q": 128, "f": 32, "d": 64}
 _CPP_WORDS = {"and", "or", "xor", "not"}
 _FLOATS = {"f32": 32, "f64": 64}
+# Instructions that may end a block. What only computes can't, and need not say where it is.
+_MAY_FAIL = {
+    *("ld", "ldu", "st", "atom", "red", "cvta", "mapa", "getctarank", "prefetch", "discard", "cp", "mbarrier"),
+    *("ldmatrix", "stmatrix", "mma", "wgmma", "bar", "barrier", "fence", "shfl", "vote", "match", "redux", "elect"),
+    *("setmaxnreg", "griddepcontrol", "trap"),
+}
 _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
     *("laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi", "dynamic_smem_size", "total_smem_size"),
@@ -54,7 +61,7 @@ class _Variable:
 
 
 class _Mismatch(Exception):
-    """The operands do not fit this form of the instruction."""
+    """The operands do not fit this form of the instruction: why, where that can be said."""
 
 
 @dataclass
@@ -74,6 +81,8 @@ class _Emitter:
         head, tail = self._operands()
         labels = "".join(f"__label__ {name}; " for name in self.labels)
         carry = "bool cm_cc = false; " if self.carry else ""
+        if any(line.startswith("cm_here.") for line in self.lines):
+            self.declared.insert(0, "cm_ptx::Here cm_here;")
         body = " ".join([*head, *self.declared, *self.lines, *tail])
         return f"do {{ {labels}namespace cm_ptx = {NAMESPACE}; {carry}{body} }} while (0)"
 
@@ -116,6 +125,8 @@ class _Emitter:
             elif isinstance(item, Label):
                 self.lines.append(f"{known[item.name]}:;")
             else:
+                if item.words[0] in _MAY_FAIL:
+                    self.lines.append(f"cm_here.at({item.line});")
                 self.lines.append(_Call(self, known, item).text())
 
     @staticmethod
@@ -152,17 +163,30 @@ class _Call:
     def _error(self, message: str) -> PtxError:
         return PtxError(f"ptxas: {message}", self.instruction.line)
 
-    def _mismatch(self) -> PtxError:
-        return self._error(f"Arguments mismatch for instruction '{self.instruction.words[0]}'")
+    def _mismatch(self, why: str = "") -> PtxError:
+        """ptxas's words, and what does not fit, which it leaves to the reader."""
+        name = ".".join(self.instruction.words)
+        return self._error(f"Arguments mismatch for instruction '{name}'{': ' if why else ''}{why}")
 
     def _unknown(self) -> Unsupported:
         """Names what no form has, since a slip of the pen looks like an instruction that is not known."""
         first, *modifiers = self.instruction.words
         those = forms().get(first, ())
         strange = [f".{word}" for word in modifiers if those and not any(form.has(word) for form in those)]
+        lacking = None if strange else self._lacking(those)
         what = f"{first} with {' and '.join(strange)}" if strange else "it" if those else first
-        construct = f"PTX instruction {self.instruction.opcode} ({what} is misspelt, or missing from docs/ptx.md)"
+        slip = f"it lacks .{lacking}, or is" if lacking else f"{what} is misspelt, or"
+        construct = f"PTX instruction {self.instruction.opcode} ({slip} missing from docs/ptx.md)"
         return Unsupported(construct, self.instruction.line)
+
+    def _lacking(self, those: tuple[Form, ...]) -> str | None:
+        """The one modifier with which it would be known."""
+        words = self.instruction.words
+        for form in those:
+            for word, at in itertools.product(form.modifiers, range(1, len(words) + 1)):
+                if form.pattern.fullmatch(".".join((*words[:at], word, *words[at:]))):
+                    return word
+        return None
 
     def _branch(self) -> str:
         operands = self.instruction.operands
@@ -203,12 +227,13 @@ class _Call:
         ]
         if not fitting:
             raise self._unknown()
+        reasons: set[str] = set()
         for form, found in fitting:
             try:
                 return self._of_form(form, found.groupdict())
-            except _Mismatch:
-                continue
-        raise self._mismatch()
+            except _Mismatch as mismatch:
+                reasons.add(str(mismatch))
+        raise self._mismatch(reasons.pop() if len(reasons) == 1 else "")
 
     def _of_form(self, form: Form, choices: Mapping[str, str | None]) -> str:
         written: list[str] = []
@@ -221,7 +246,7 @@ class _Call:
                 continue
             if not operands:
                 if not slot.optional:
-                    raise _Mismatch
+                    raise self._miscounted(form)
                 continue
             left = sum(not other.optional and other.type != "cc" for other in form.slots[at + 1 :])
             if slot.optional and len(operands) <= left:
@@ -236,13 +261,19 @@ class _Call:
             else:
                 self._value(term, 64)
         if operands:
-            raise _Mismatch
+            raise self._miscounted(form)
         if len(written) != 1:
             return self._named(form, [*read, *(self._not_sink(target) for target in written)]) + ";"
         call = self._named(form, read)
         if written[0] == "_":
             return f"(void){call};"
         return f"{written[0]} = static_cast<decltype({written[0]})>({call});"
+
+    def _miscounted(self, form: Form) -> _Mismatch:
+        due = [slot for slot in form.slots if slot.type != "cc"]
+        least = sum(not slot.optional for slot in due)
+        counts = f"{least}" if least == len(due) else f"{least} to {len(due)}"
+        return _Mismatch(f"operands: {counts} due, {len(self.instruction.operands)} given")
 
     def _named(self, form: Form, arguments: list[str]) -> str:
         tags = [f"cm_ptx::t_{_identifier(word)}" for word in self.instruction.words[form.words :]]
@@ -295,7 +326,7 @@ class _Call:
             return []
         elements = address.coordinates.elements
         if f".{len(elements)}d" != choices[slot.count]:
-            raise _Mismatch
+            raise _Mismatch(f"{choices[slot.count]} and {len(elements)} coordinates")
         return [f"cm_ptx::Coordinates{{{{{', '.join(self._value(one, 32, kind='s32') for one in elements)}}}}}"]
 
     def _given(self, term: Given) -> _Variable:
@@ -319,7 +350,7 @@ class _Call:
         if variable is None or variable.width is None:
             raise _Mismatch
         if variable.width != width and not (wider and variable.width > max(width, 1)):
-            raise _Mismatch
+            raise _Mismatch(f"{_shown(term)} is {_kind(variable.width)}, where {_kind(width)} is due")
         return variable.name
 
     def _target(self, term: Term, width: int, *, wider: bool = False) -> str:
@@ -386,6 +417,14 @@ class _Call:
         return f"cm_ptx::B64(cm_ptx::B32({total}))" if width == 32 else f"({total})"
 
 
+def _shown(term: Term) -> str:
+    return f"%{term.number}" if isinstance(term, Given) else term.text if isinstance(term, Name) else "an operand"
+
+
+def _kind(width: int) -> str:
+    return "a predicate" if width == 1 else f"a register of {width} bits"
+
+
 def _identifier(word: str) -> str:
     return word.replace("::", "_")
 
@@ -406,7 +445,7 @@ def _elements(term: Term, slot: Slot, choices: Mapping[str, str | None]) -> tupl
         wanted = _accumulators(count, _type(slot, choices)) if slot.placed else int(count)
     terms = term.elements if isinstance(term, Vector) else (term,)
     if len(terms) != wanted or (isinstance(term, Vector) and not slot.count):
-        raise _Mismatch
+        raise _Mismatch(f"registers of an operand: {wanted} due, {len(terms)} given")
     return terms
 
 

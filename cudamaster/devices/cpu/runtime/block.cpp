@@ -4,6 +4,7 @@
 #include "schedule.h"
 
 #include <sched.h>
+#include <algorithm>
 #include <cstdio>
 
 __thread uint3 threadIdx;
@@ -72,17 +73,37 @@ void abandon_threads(Worker& self) {
     }
 }
 
+// Whether warps have taken more registers than others gave back, even where each thread began with as many as a block of that
+// size may have. A GPU then waits for them for ever.
+bool has_too_many_registers(const Worker& self) {
+    constexpr unsigned kRegisters = 1 << 16, kMost = 256;
+    unsigned warps = (self.total + kWarp - 1) / kWarp;
+    unsigned each = std::min(kRegisters / (warps * kWarp) / 8 * 8, kMost);
+    long long more = 0;
+    for (unsigned warp = 0; warp < warps; ++warp)
+        if (unsigned registers = self.warps[warp].registers)
+            more += static_cast<long long>(registers) - each;
+    return more > 0;
+}
+
 // All threads have ended: a copy or a product that none of them has waited for is never done for certain.
 void fail_left_open(Worker& self) {
     for (unsigned number = 0; number < self.total; ++number) {
         set_index(self, number);
-        const char* what = has_unread_source(self, self.linear)
-                               ? "ends before its copy in bulk has read shared memory: a "
-                                 "cp.async.bulk.wait_group behind its commit_group is missing"
-                           : has_open_products(self, self.linear)
-                               ? "ends before its wgmma is done: a wgmma.wait_group behind its "
-                                 "commit_group is missing"
-                               : nullptr;
+        const char* what =
+            has_unread_source(self, self.linear)
+                ? "ends before its copy in bulk has read shared memory: a "
+                  "cp.async.bulk.wait_group behind its commit_group is missing"
+            : has_open_products(self, self.linear)
+                ? "ends before its wgmma is done: a wgmma.wait_group behind its "
+                  "commit_group is missing"
+            : lacks_products(self, self.linear)
+                ? "ends before all four warps of a warpgroup have made a wgmma: warps 0 to 3, 4 to 7 "
+                  "and so on make each together"
+            : has_too_many_registers(self)
+                ? "has taken more registers by setmaxnreg.inc than it has: a GPU waits there until "
+                  "setmaxnreg.dec of other warps gives some back"
+                : nullptr;
         if (!what)
             continue;
         std::fprintf(stderr, "cuda device error: a block %s\n", what);
@@ -159,6 +180,7 @@ void run_block(Worker& self, uint3 place, unsigned long long number) {
     for (unsigned warp = 0; warp * kWarp < job.threads; ++warp) {
         unsigned lanes = job.threads - warp * kWarp;
         self.warps[warp].exited = lanes >= kWarp ? 0 : ~0u << lanes;
+        self.warps[warp].registers = 0;
     }
     set_index(self, 0);
     observe::block_begins(self, number);
@@ -241,6 +263,9 @@ void cudamaster_cpu_yield() {
 
 unsigned cudamaster_cpu_lane() {
     return worker->linear % kWarp;
+}
+void cudamaster_cpu_registers(unsigned each) {
+    worker->warps[worker->linear / kWarp].registers = each;
 }
 int cudamaster_cpu_cooperative() {
     return worker->job->launch->cooperative;

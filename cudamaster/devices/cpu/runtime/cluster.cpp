@@ -163,7 +163,7 @@ void end_in_cluster(Worker& self) {
     self.ended = true;
     const Worker* next = next_member(cluster, self);
     // Where nobody can go on, one of those who are left finds that out.
-    give_turn(cluster, next ? next : any_outside(cluster) ? nullptr : any_alive(cluster));
+    give_turn(cluster, next ? next : any_alive(cluster));
 }
 
 bool wait_for_cluster(Worker& self) {
@@ -176,10 +176,12 @@ bool wait_for_cluster(Worker& self) {
             next = next_member(cluster, self);
             outside = any_outside(cluster);
         }
-        if (next || outside)
-            let_run(self, next);
-        else if (!stirs(cluster))
+        // Who waits at the grid's barrier brings nothing, so copies come as where nobody can go on.
+        if (!next && stirs(cluster))
+            continue;
+        if (!next && !outside)
             return false;
+        let_run(self, next);
     }
     return true;
 }
@@ -208,7 +210,9 @@ OutsideOfCluster::OutsideOfCluster(Worker& self) : self_(self) {
         return;
     std::lock_guard<std::mutex> lock(self.cluster->mutex);
     self.outside = true;
-    give_turn(*self.cluster, next_member(*self.cluster, self));
+    // Where nobody can go on, one of those who are left has the copies come that they wait for.
+    const Worker* next = next_member(*self.cluster, self);
+    give_turn(*self.cluster, next ? next : any_alive(*self.cluster));
 }
 
 OutsideOfCluster::~OutsideOfCluster() {
@@ -239,6 +243,9 @@ using namespace executor;
 
 dim3 cudamaster_cpu_cluster_shape() {
     return worker->job->shape;
+}
+int cudamaster_cpu_in_clusters() {
+    return worker->job->launch->cluster.x > 0 || worker->job->cluster_size > 1;
 }
 unsigned cudamaster_cpu_cluster_rank() {
     return worker->rank;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -35,6 +36,7 @@ struct Fibre {
     Fibre* next = nullptr;
     uint3 index{};
     unsigned linear = 0;
+    int ptx_line = 0; // while it is suspended
     Wait wait = Wait::kNone;
     unsigned mask = 0;
     const char* operation = "";
@@ -90,8 +92,9 @@ struct Slot {
 };
 
 struct Warp {
-    unsigned exited = 0; // lanes that ended, or that the block never had
-    unsigned open = 0;   // slots with lanes waiting
+    unsigned exited = 0;    // lanes that ended, or that the block never had
+    unsigned open = 0;      // slots with lanes waiting
+    unsigned registers = 0; // of each thread, by setmaxnreg; 0 where it was not said
     std::vector<std::unique_ptr<Slot>> slots;
 };
 
@@ -197,6 +200,19 @@ struct WgmmaGroups {
     std::vector<Accumulators> accumulators;
 };
 
+// What the four warps of a warpgroup multiply: each has to come to the same products, with the same operands.
+struct Warpgroup {
+    static constexpr unsigned kWarps = 4;
+    struct Product {
+        unsigned long long a_descriptor, b_descriptor;
+        unsigned columns;
+        int a_kind, scale_d;
+    };
+    std::deque<Product> products; // that not all have come to
+    unsigned long long first = 0; // and which one that is
+    unsigned long long made[kWarps] = {};
+};
+
 // One launch as its workers share it.
 struct Job {
     const CudamasterCpuLaunch* launch = nullptr;
@@ -253,6 +269,7 @@ struct Worker {
     std::vector<Bulk> bulks;             // on their way to mbarriers
     std::vector<BulkGroups> bulk_groups; // by thread, where any has made one
     std::vector<WgmmaGroups> wgmmas;     // by thread, where any has made one
+    std::vector<Warpgroup> warpgroups;   // of them, where any has made one
     FibreList at_mbarriers;
     unsigned polls = 0;
     unsigned stalls = 0; // since a phase of any mbarrier was complete
@@ -356,6 +373,8 @@ template <class Act> void to_each_block(unsigned blocks, void* target, void* bar
 
 // wgmma.cpp
 bool has_open_products(const Worker& self, unsigned thread);
+// Whether some warps of the thread's warpgroup have made products that others have not.
+bool lacks_products(const Worker& self, unsigned thread);
 void end_wgmmas(Worker& self);
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes);
 

@@ -2,6 +2,7 @@
 // failed launch.
 #include "executor.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace executor {
@@ -33,6 +34,7 @@ void describe_wait(const Worker& self, const Fibre& fibre) {
                       self.total - self.exited - self.barrier.arrived, self.total);
     }
     threadIdx = fibre.index;
+    cudamaster_cpu_ptx_line = fibre.ptx_line;
     print_where(self.job->launch->kernel, what);
 }
 
@@ -42,20 +44,20 @@ bool is_alike(const Fibre& one, const Fibre& other) {
            (one.wait != Wait::kMbarrier || one.site == other.site);
 }
 
-// The first of each kind says it all.
+// One of each kind says it all. Those at mbarriers come first: the others mostly wait for them.
 void describe_waits(const Worker& self) {
-    const Fibre* first = nullptr;
-    unsigned shown = 0;
-    for (const auto& fibre : self.fibres) {
-        if (fibre->wait == Wait::kNone)
-            continue;
-        if (first && is_alike(*first, *fibre))
-            continue;
-        first = fibre.get();
-        describe_wait(self, *fibre);
-        if (++shown == 4)
-            break;
-    }
+    constexpr size_t kShown = 4;
+    std::vector<const Fibre*> shown;
+    for (bool at_mbarriers : {true, false})
+        for (const auto& fibre : self.fibres) {
+            if (fibre->wait == Wait::kNone || (fibre->wait == Wait::kMbarrier) != at_mbarriers ||
+                shown.size() == kShown)
+                continue;
+            if (std::any_of(shown.begin(), shown.end(), [&](auto* one) { return is_alike(*one, *fibre); }))
+                continue;
+            shown.push_back(fibre.get());
+            describe_wait(self, *fibre);
+        }
 }
 
 } // namespace

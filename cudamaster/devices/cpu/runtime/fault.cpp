@@ -29,6 +29,8 @@ extern "C" void __asan_on_error() {
 }
 #endif
 
+__thread int cudamaster_cpu_ptx_line;
+
 namespace executor {
 
 namespace {
@@ -117,10 +119,12 @@ void handle(int signal_number, siginfo_t* info, void* context) {
 } // namespace
 
 void print_where(const char* kernel, const char* what) {
-    char line[768];
+    char line[768], statement[32] = "";
+    if (cudamaster_cpu_ptx_line > 0)
+        std::snprintf(statement, sizeof statement, ", line %d", cudamaster_cpu_ptx_line);
     int length = std::snprintf(
-        line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s\n", kernel,
-        blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
+        line, sizeof line, "cuda device fault: kernel %s, block (%u,%u,%u), thread (%u,%u,%u)%s: %s\n",
+        kernel, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, statement, what);
     write_line(line, length < static_cast<int>(sizeof line) ? length : static_cast<int>(sizeof line) - 1);
 }
 

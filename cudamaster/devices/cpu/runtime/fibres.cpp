@@ -22,6 +22,7 @@ void reset_fibre(Fibre& fibre) {
     fibre.stack_pointer = fresh_stack(fibre.top, &fibre_main);
     fibre.sanitizer_stack = nullptr;
     fibre.wait = Wait::kNone;
+    fibre.ptx_line = 0;
 }
 
 Fibre* new_fibre(Worker& self) {

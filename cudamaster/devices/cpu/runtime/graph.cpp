@@ -183,7 +183,7 @@ bool capture_event(cudaEvent_t event, cudaStream_t stream) {
 bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
     if (!event->capture || !real(stream))
         return false;
-    *error = event->capture->ended ? cudaErrorCapturedEvent : cudaSuccess;
+    *error = event->capture->ended ? cudaErrorInvalidValue : cudaSuccess; // as of an H200
     if (*error)
         return true;
     if (stream->capture && stream->capture != event->capture) {
@@ -207,8 +207,10 @@ bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
 }
 
 cudaError_t refuse_captured(cudaEvent_t event) {
-    if (!event->capture || event->capture->ended)
+    if (!event->capture)
         return cudaSuccess;
+    if (event->capture->ended)
+        return cudaErrorInvalidValue; // as of an H200
     event->capture->invalid = true;
     return cudaErrorStreamCaptureUnsupported;
 }

@@ -298,7 +298,8 @@ unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, u
     Worker& self = *worker;
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
-    observe::mbarrier_arrives(self, place, self.linear);
+    if (!(how & CUDAMASTER_CPU_RELAXED))
+        observe::mbarrier_arrives(self, place, self.linear);
     change_bytes(place, phase, bytes);
     take_arrivals(phase, count);
     if (how & CUDAMASTER_CPU_NO_COMPLETE && !phase.pending && !phase.bytes)

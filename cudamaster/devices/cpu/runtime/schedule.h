@@ -19,6 +19,8 @@ inline __attribute__((always_inline)) void switch_to(Worker& self, Fibre* from, 
     self.current = to;
     threadIdx = to->index;
     self.linear = to->linear;
+    from->ptx_line = cudamaster_cpu_ptx_line;
+    cudamaster_cpu_ptx_line = to->ptx_line;
     switch_stack(&from->stack_pointer, to->stack_pointer);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(from->sanitizer_stack, nullptr, nullptr);
@@ -42,7 +44,9 @@ inline void leave_home(Worker& self, Fibre* to) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&self.home_sanitizer_stack, to->stack + kGuardBytes, kStackBytes);
 #endif
+    cudamaster_cpu_ptx_line = 0;
     switch_stack(&self.home, to->stack_pointer);
+    cudamaster_cpu_ptx_line = 0;
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(self.home_sanitizer_stack, nullptr, nullptr);
 #endif

@@ -251,6 +251,25 @@ void take_accumulators(WgmmaGroups& groups, const Wgmma& product) {
     remember(own, product);
 }
 
+bool operator==(const Warpgroup::Product& a, const Warpgroup::Product& b) {
+    return a.a_descriptor == b.a_descriptor && a.b_descriptor == b.b_descriptor && a.columns == b.columns &&
+           a.a_kind == b.a_kind && a.scale_d == b.scale_d;
+}
+
+// A warp's next product, which is that of its whole warpgroup.
+void hold_to_warpgroup(Worker& self, unsigned warp, const Wgmma& of) {
+    self.warpgroups.resize(kMaxThreads / kWarp / Warpgroup::kWarps);
+    Warpgroup& group = self.warpgroups[warp / Warpgroup::kWarps];
+    Warpgroup::Product product{of.a_descriptor, of.b_descriptor, of.columns, of.a_kind, of.scale_d};
+    size_t number = group.made[warp % Warpgroup::kWarps]++ - group.first;
+    if (number == group.products.size())
+        group.products.push_back(product);
+    else if (!(group.products[number] == product))
+        fail_block("warps of a warpgroup give different operands to one wgmma");
+    for (; *std::min_element(group.made, group.made + Warpgroup::kWarps) > group.first; ++group.first)
+        group.products.pop_front();
+}
+
 // The last lane of a warp has come to the wait: all products that it is for, in their order.
 void run_groups(CudamasterCpuExchange* all) {
     Worker& self = *worker;
@@ -271,7 +290,8 @@ void run_groups(CudamasterCpuExchange* all) {
                 !unchanged(*accumulators[lane], *lanes[lane]))
                 fail_block("accumulators that were changed before their wgmma was waited for");
         }
-        multiply(lanes, warp % 4);
+        hold_to_warpgroup(self, warp, *lanes[0]);
+        multiply(lanes, warp % Warpgroup::kWarps);
         for (unsigned lane = 0; lane < kWarp; ++lane) {
             remember(*accumulators[lane], *lanes[lane]);
             accumulators[lane]->fences = self.wgmmas[warp * kWarp + lane].fences;
@@ -301,7 +321,12 @@ bool has_open_products(const Worker& self, unsigned thread) {
     return !self.wgmmas.empty() && !self.wgmmas[thread].pending.empty();
 }
 
+bool lacks_products(const Worker& self, unsigned thread) {
+    return !self.warpgroups.empty() && !self.warpgroups[thread / kWarp / Warpgroup::kWarps].products.empty();
+}
+
 void end_wgmmas(Worker& self) {
+    self.warpgroups.clear();
     for (WgmmaGroups& groups : self.wgmmas)
         groups = {};
 }

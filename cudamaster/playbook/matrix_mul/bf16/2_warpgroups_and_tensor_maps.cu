@@ -1,12 +1,13 @@
 // idea: Warpgroup products fed by tensor maps
 // why: A warp's product of 16 x 16 fragments waits for its own loads of fragments from shared memory. On Hopper four warps
 //      together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
-//      has the copy engine bring the next tiles (tensor maps, four stages, a full and an empty barrier for each). Two
-//      warpgroups keep 128 x 256 sums in registers. The blocks of a cluster load shares of the tiles that they
-//      have in common, each for all of them, which halves what L2 has to give. Large products are made by as many clusters
-//      as there is room for, in an order that finds its tiles in L2; where there are too few tiles, the blocks of a
-//      cluster take parts of K, and add up their sums in a fixed order out of one another's shared memory. GPUs
-//      before Hopper, and rows that are no multiple of 16 bytes, get the tiles of the step before.
+//      has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty barrier for each). Two
+//      warpgroups keep 128 x 256 sums in registers; results leave by stmatrix and the copy engine, while the next tile
+//      is made. As many blocks as there is room for make tiles in an order that finds them in L2. Where tiles are too
+//      few, they are smaller, and the blocks of a cluster take slices of K, send each other the sums, and add them up in
+//      a fixed order. GPUs before Hopper, small products, and rows that are no multiple of 16 bytes get the tiles of
+//      the step before. At 16384 x 2048 x 4096 an H200 takes 351 us where the step before takes 1481; its tensor
+//      cores bind it.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -196,27 +197,29 @@ static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16
 #define THREADS Plan::kThreads
 #else
 #define HAS_WARPGROUPS 0
-#define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
+#define THREADS 32 // too few for a launch, which fails, so that the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
-constexpr int kBoxBytes = 64 * 128; // 64 rows of that
+constexpr int kStep = 64;             // of K, at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kBoxBytes = 64 * 128;   // 64 rows of that
+constexpr int kPatchBytes = 16 * 128; // 16 rows of 64 results on their way out
 constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
 
-// Blocks of a cluster share tiles of B along M, and of A along N.
-template <int consumers, int n, int along_m, int along_n, int stages> struct Plan {
-    static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;
-    static constexpr int kAlongM = along_m, kAlongN = along_n, kShare = along_m * along_n;
-    static constexpr int kThreads = 128 * (consumers + 1);
+// A block makes tiles of kM x kN elements of C. Those of a cluster make slices of the same tile's products.
+template <int consumers, int n, int split, int stages> struct Plan {
+    static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kSplit = split,
+                         kStages = stages;
+    static constexpr int kThreads = 128 * consumers + 32;
     static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
-    static constexpr int kMemory = stages * (kStageBytes + 16) + 1024;
-    static constexpr int kPatchStride = n + 8; // of partial sums on their way to other blocks, in floats
-    static_assert(kM * kPatchStride * 4 <= stages * kStageBytes, "partial sums lie where the stages were");
+    static constexpr int kMemory = stages * (kStageBytes + 16) + (split == 1 ? kM * n * 2 : 0);
+    static_assert(split == 1 || kM * n * 4 <= stages * kStageBytes, "sums lie where the stages were");
+    static_assert(n / split >= 16, "a thread stores 16 bytes of a row");
 };
-using Wide = Plan<2, 256, 2, 1, 4>;
-using Square = Plan<2, 128, 2, 2, 6>;
-using Split = Plan<2, 128, 2, 1, 6>;
-using Thin = Plan<1, 128, 1, 1, 8>;
+using Wide = Plan<2, 256, 1, 3>;
+using Square = Plan<2, 128, 1, 6>;
+using Narrow = Plan<2, 64, 1, 8>;
+using Halves = Plan<2, 64, 2, 9>;
+using Thin = Plan<1, 128, 4, 8>;
 
 #if HAS_WARPGROUPS
 static __device__ unsigned int shared_address(const void* place) {
@@ -232,14 +235,8 @@ static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
                  : "memory");
 }
 
-// Arrives at the same barrier of another block of the cluster. Only what products have read is handed over, so the
-// scope can be the block's: that of the cluster costs a fence of all memory each time.
-static __device__ void arrive_at(unsigned int barrier, unsigned int block) {
-    asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
+static __device__ void arrive_at(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
@@ -251,21 +248,13 @@ static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
                  : "memory");
 }
 
-// A box of a matrix, from column and row on, into the same place of all `blocks` (bits) of the cluster.
+// A box of a matrix, from column and row on.
 static __device__ void load_box(unsigned int to, const CUtensorMap* map, int column, int row,
-                                unsigned int barrier, unsigned int blocks, bool alone) {
-    if (alone)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-                     "{%2, %3}], "
-                     "[%4];" ::"r"(to),
-                     "l"(map), "r"(column), "r"(row), "r"(barrier)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-            "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-            "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)blocks)
-            : "memory");
+                                unsigned int barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%2, %3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
 }
 
 static __device__ void cluster_barrier() {
@@ -280,6 +269,22 @@ static __device__ unsigned long long describe(unsigned int address, unsigned int
                                               unsigned int group) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
            (unsigned long long)(group >> 4) << 32 | 1ull << 62;
+}
+
+// d += a b, or d = a b where nothing is kept: 64 x 64 sums, 16 products each.
+static __device__ void multiply(float (&d)[32], unsigned long long a, unsigned long long b, int keep) {
+    asm volatile("{.reg .pred kept;\n"
+                 "setp.ne.b32 kept, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, kept, 1, 1, 0, 1;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "l"(a), "l"(b), "r"(keep));
 }
 
 // d += a b, or d = a b where nothing is kept: 64 x 128 sums, 16 products each.
@@ -370,75 +375,98 @@ static __device__ void transpose4(unsigned int (&words)[4], int lane) {
     }
 }
 
-// A warp's 16 rows of sums, rounded, in stores of 16 bytes.
+// A warp's 16 rows of sums, rounded, by boxes of 64 columns that the copy engine takes out while the next are made.
 template <int count>
-static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, long long row, long long col,
-                                  int M, int N) {
-    int lane = threadIdx.x % 32;
+static __device__ void store_boxes(const float (&d)[count], unsigned int patch, const CUtensorMap* map,
+                                   int row, int col) {
+    int lane = threadIdx.x % 32, r = lane % 16;
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); // of the lane that had the last ones taken
+    __syncwarp();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        long long r = row + lane / 4 + 8 * half;
+    for (int i = 0; i < count / 8; ++i) {
+        const float* pair = d + i * 8;
+        unsigned int at = patch + i / 4 * kPatchBytes + r * 128 + (((i % 4 * 2 + lane / 16) ^ (r % 8)) * 16);
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                     "r"(pack2(pair[0], pair[1])), "r"(pack2(pair[2], pair[3])), "r"(pack2(pair[4], pair[5])),
+                     "r"(pack2(pair[6], pair[7]))
+                     : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (lane == 0) {
 #pragma unroll
-        for (int group = 0; group < count / 16; ++group) {
-            unsigned int words[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float* pair = d + (group * 4 + i) * 4 + half * 2;
-                words[i] = pack2(pair[0], pair[1]);
-            }
-            transpose4(words, lane);
-            long long c = col + group * 32 + lane % 4 * 8;
-            if (r < M && c < N)
-                *(uint4*)(C + r * N + c) = make_uint4(words[0], words[1], words[2], words[3]);
-        }
+        for (int i = 0; i < count / 32; ++i)
+            asm volatile(
+                "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+                "r"(col + i * 64), "r"(row), "r"(patch + i * kPatchBytes)
+                : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
 }
 
-static __device__ float4 load_from(unsigned int address, unsigned int block) {
-    float4 values;
+// A warp's 16 rows of sums of eight neighbours each, rounded, in stores of 16 bytes.
+template <int count>
+static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, long long row, long long col,
+                                  int M, int N) {
+    constexpr int kGroups = count / 4; // of eight columns, for rows and for those eight below
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int first = 0; first < 2 * kGroups; first += 4) {
+        unsigned int words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float* pair = d + (first + i) % kGroups * 4 + (first + i) / kGroups * 2;
+            words[i] = pack2(pair[0], pair[1]);
+        }
+        transpose4(words, lane);
+        int mine = first + lane % 4;
+        long long r = row + lane / 4 + mine / kGroups * 8, c = col + mine % kGroups * 8;
+        if (r < M && c < N)
+            *(uint4*)(C + r * N + c) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+static __device__ void store_at(unsigned int address, unsigned int block, const float* values) {
     asm volatile("{.reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];}"
-                 : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
-                 : "r"(address), "r"(block)
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};}" ::"r"(address),
+                 "r"(block), "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
                  : "memory");
-    return values;
 }
 #endif
 
-// Tiles of the cluster's blocks: the first row and column of this block's tile number `tile` of the cluster's.
-template <class Plan> static __device__ void place_of(int tile, int block, int M, int N, int* row, int* col) {
-    int down = (M - 1) / (Plan::kM * Plan::kAlongM) + 1, across = (N - 1) / (Plan::kN * Plan::kAlongN) + 1;
+// The first row and column of a tile.
+template <class Plan> static __device__ void place_of(int tile, int M, int N, int* row, int* col) {
+    int down = (M - 1) / Plan::kM + 1, across = (N - 1) / Plan::kN + 1;
     int band = tile / (down * kBand), within = tile % (down * kBand);
     int width = min(kBand, across - band * kBand);
-    *row = (within / width * Plan::kAlongM + block % Plan::kAlongM) * Plan::kM;
-    *col = ((band * kBand + within % width) * Plan::kAlongN + block / Plan::kAlongM) * Plan::kN;
+    *row = within / width * Plan::kM;
+    *col = (band * kBand + within % width) * Plan::kN;
 }
 
 template <class Plan>
 __global__ void __launch_bounds__(THREADS, 1)
     matrix_mul_bf16_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
-                                            const __grid_constant__ CUtensorMap map_b, __nv_bfloat16* C,
-                                            int M, int N, int K, int split, int tiles) {
+                                            const __grid_constant__ CUtensorMap map_b,
+                                            const __grid_constant__ CUtensorMap map_c, __nv_bfloat16* C,
+                                            int M, int N, int K, int tiles) {
 #if HAS_WARPGROUPS
     extern __shared__ __align__(1024) unsigned char memory[];
-    constexpr int kAlongM = Plan::kAlongM, kAlongN = Plan::kAlongN, kShare = Plan::kShare,
-                  kStages = Plan::kStages;
-    constexpr int kPatchStride = Plan::kPatchStride;
-    unsigned int stages = shared_address(memory), full = stages + kStages * Plan::kStageBytes,
-                 empty = full + 8 * kStages;
-    int rank = blockIdx.x % (kShare * split), cluster = blockIdx.x / (kShare * split);
-    int clusters = gridDim.x / (kShare * split), block = rank % kShare, part = rank / kShare;
-    int steps = (K - 1) / kStep + 1;
-    int first = (int)((long long)steps * part / split), last = (int)((long long)steps * (part + 1) / split);
+    constexpr int kN = Plan::kN, kSplit = Plan::kSplit, kStages = Plan::kStages,
+                  kWarps = 4 * Plan::kConsumers;
+    unsigned int stages = shared_address(memory), patches = stages + kStages * Plan::kStageBytes,
+                 full = stages + Plan::kMemory - 16 * kStages, empty = full + 8 * kStages;
+    int cluster = blockIdx.x / kSplit, clusters = gridDim.x / kSplit, slice = blockIdx.x % kSplit;
+    int steps = (K - 1) / kStep + 1, first = steps * slice / kSplit, last = steps * (slice + 1) / kSplit;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         for (int i = 0; i < kStages; ++i) {
             init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, Plan::kConsumers * 4 * (kAlongM + kAlongN - 1));
+            init_barrier(empty + 8 * i, kWarps);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_barrier();
+    __syncthreads();
 
     int row, col, stage = 0;
     unsigned int parity = 0;
@@ -448,56 +476,30 @@ __global__ void __launch_bounds__(THREADS, 1)
             parity ^= 1;
         }
     };
-    if (threadIdx.x < 128) {
-        // One thread has the copies made. It fills a stage when all who read it are done with it, here and in the
-        // blocks that get a share of what is loaded here.
-        if constexpr (Plan::kN == 256)
-            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) {
-            int m = block % kAlongM, n = block / kAlongM, base = part * kShare;
-            unsigned int row_of_blocks = 0, column_of_blocks = 0;
-            for (int i = 0; i < kAlongN; ++i)
-                row_of_blocks |= 1u << (base + m + kAlongM * i);
-            for (int i = 0; i < kAlongM; ++i)
-                column_of_blocks |= 1u << (base + i + kAlongM * n);
-            constexpr int kRows = Plan::kM / kAlongN, kBoxes = Plan::kN / 64 / kAlongM;
-            for (int tile = cluster; tile < tiles; tile += clusters) {
-                place_of<Plan>(tile, block, M, N, &row, &col);
-                for (int step = first; step < last; ++step, next()) {
-                    wait_for(empty + 8 * stage, parity ^ 1);
-                    expect_bytes(full + 8 * stage, Plan::kStageBytes);
-                    unsigned int to = stages + stage * Plan::kStageBytes;
-                    load_box(to + n * kRows * 128, &map_a, step * kStep, row + n * kRows, full + 8 * stage,
-                             row_of_blocks, kAlongN == 1);
-                    to += Plan::kBytesA;
-                    for (int i = m * kBoxes; i < (m + 1) * kBoxes; ++i)
-                        load_box(to + i * kBoxBytes, &map_b, col + i * 64, step * kStep, full + 8 * stage,
-                                 column_of_blocks, kAlongM == 1);
-                }
+    float d[kN / 2];
+    if (warp == kWarps) {
+        // One thread has the copies made. It fills a stage when all are done with it.
+        for (int tile = cluster; lane == 0 && tile < tiles; tile += clusters) {
+            place_of<Plan>(tile, M, N, &row, &col);
+            for (int step = first; step < last; ++step, next()) {
+                wait_for(empty + 8 * stage, parity ^ 1);
+                expect_bytes(full + 8 * stage, Plan::kStageBytes);
+                unsigned int to = stages + stage * Plan::kStageBytes;
+                load_box(to, &map_a, step * kStep, row, full + 8 * stage);
+                for (int i = 0; i < kN / 64; ++i)
+                    load_box(to + Plan::kBytesA + i * kBoxBytes, &map_b, col + i * 64, step * kStep,
+                             full + 8 * stage);
             }
         }
+        __syncwarp();
     } else {
-        if constexpr (Plan::kN == 256)
-            asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        // Lanes tell the blocks that load what this one reads: those of its row and of its column.
-        int m = block % kAlongM, n = block / kAlongM, tell = -1;
-        if (lane < kAlongM)
-            tell = part * kShare + lane + kAlongM * n;
-        else if (lane < kAlongM + kAlongN - 1)
-            tell = part * kShare + m + kAlongM * (lane - kAlongM + (lane - kAlongM >= n));
-        auto release = [&](int of) {
-            if (tell >= 0)
-                arrive_at(empty + 8 * of, tell);
-        };
-        float d[Plan::kN / 2];
         for (int tile = cluster; tile < tiles; tile += clusters) {
-            place_of<Plan>(tile, block, M, N, &row, &col);
+            place_of<Plan>(tile, M, N, &row, &col);
             int before = 0;
             for (int step = first; step < last; ++step, next()) {
                 wait_for(full + 8 * stage, parity);
                 unsigned int from = stages + stage * Plan::kStageBytes;
-                unsigned long long a = describe(from + group * kBoxBytes, 16, 1024);
+                unsigned long long a = describe(from + warp / 4 * kBoxBytes, 16, 1024);
                 unsigned long long b = describe(from + Plan::kBytesA, kBoxBytes, 1024);
                 hold(d);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -508,51 +510,44 @@ __global__ void __launch_bounds__(THREADS, 1)
                 hold(d);
                 // One group stays in flight; what the one before it read is free.
                 wait_products<1>();
-                if (step > first)
-                    release(before);
+                if (step > first && lane == 0)
+                    arrive_at(empty + 8 * before);
                 before = stage;
             }
             wait_products<0>();
             hold(d);
-            release(before);
-            if (split == 1)
-                store_sums(d, C, row + group * 64 + warp * 16, col, M, N);
+            if (lane == 0)
+                arrive_at(empty + 8 * before);
+            if (kSplit == 1)
+                store_boxes(d, patches + warp * (kN / 64 * kPatchBytes), &map_c, row + warp * 16, col);
         }
-        if (split > 1) {
-            // The stages are read by everyone here, and nothing is under way.
-            asm volatile("bar.sync 1, %0;" ::"n"(Plan::kThreads - 128) : "memory");
-            float* patch = (float*)memory + (group * 64 + warp * 16 + lane / 4) * kPatchStride + lane % 4 * 2;
-#pragma unroll
-            for (int i = 0; i < Plan::kN / 8; ++i) {
-                *(float2*)(patch + i * 8) = make_float2(d[i * 4], d[i * 4 + 1]);
-                *(float2*)(patch + i * 8 + 8 * kPatchStride) = make_float2(d[i * 4 + 2], d[i * 4 + 3]);
-            }
-        }
+        if (kSplit == 1)
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     }
-    if (kShare * split == 1)
-        return;
-    cluster_barrier();
-    if (split > 1) {
-        // Each of the blocks that made a part of the same tile adds up some of its rows, in the order of the parts.
-        place_of<Plan>(cluster, block, M, N, &row, &col);
-        int from = Plan::kM * part / split, to = Plan::kM * (part + 1) / split;
-        for (int i = threadIdx.x; i < (to - from) * (Plan::kN / 8); i += Plan::kThreads) {
-            int r = from + i / (Plan::kN / 8), c = i % (Plan::kN / 8) * 8;
-            float sums[8] = {};
-            for (int other = 0; other < split; ++other) {
+    if constexpr (kSplit > 1) {
+        // Each block of the cluster gets the others' sums of some of the tile's columns, and adds them up in the order
+        // of the slices. A thread's sums go to the same thread.
+        constexpr int kSums = kN / 2 / kSplit, kStride = kWarps * 32 * 16;
+        cluster_barrier(); // the stages are free
+        if (warp < kWarps) {
 #pragma unroll
-                for (int j = 0; j < 8; j += 4) {
-                    float4 more = load_from(stages + (r * kPatchStride + c + j) * 4, other * kShare + block);
-                    sums[j] += more.x;
-                    sums[j + 1] += more.y;
-                    sums[j + 2] += more.z;
-                    sums[j + 3] += more.w;
-                }
-            }
-            if (row + r < M)
-                store8<true>(C + (long long)(row + r) * N + col + c, sums, N - col - c);
+            for (int i = 0; i < kN / 2; i += 4)
+                store_at(stages + threadIdx.x * 16 + (slice * kSums + i % kSums) / 4 * kStride, i / kSums,
+                         d + i);
         }
-        cluster_barrier(); // nobody leaves while its sums are read
+        cluster_barrier();
+        if (warp < kWarps) {
+            float sums[kSums] = {};
+#pragma unroll
+            for (int i = 0; i < kN / 2; i += 4) {
+                float4 more = *(const float4*)(memory + threadIdx.x * 16 + i / 4 * kStride);
+                sums[i % kSums] += more.x;
+                sums[i % kSums + 1] += more.y;
+                sums[i % kSums + 2] += more.z;
+                sums[i % kSums + 3] += more.w;
+            }
+            store_sums(sums, C, row + warp * 16, col + slice * kSums * 2, M, N);
+        }
     }
 #endif
 }
@@ -566,64 +561,63 @@ static bool describe_matrix(CUtensorMap* map, const __nv_bfloat16* data, int row
                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-template <class Plan> static int tiles_of(int M, int N) {
-    return ((M - 1) / (Plan::kM * Plan::kAlongM) + 1) * ((N - 1) / (Plan::kN * Plan::kAlongN) + 1);
+template <class Plan> static long long tiles_of(int M, int N) {
+    return ((M - 1) / Plan::kM + 1ll) * ((N - 1) / Plan::kN + 1);
 }
 
+// False where the launch fails: where this build has no warpgroups.
 template <class Plan>
 static bool launch_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
-                          int K, int split, int blocks) {
+                          int K, int blocks) {
     auto kernel = matrix_mul_bf16_hopper_kernel_optimized<Plan>;
-    cudaFuncAttributes built;
-    if (cudaFuncGetAttributes(&built, kernel) != cudaSuccess || built.maxThreadsPerBlock < Plan::kThreads)
-        return false;
-    CUtensorMap map_a, map_b;
-    if (!describe_matrix(&map_a, A, M, K, Plan::kM / Plan::kAlongN) || !describe_matrix(&map_b, B, K, N, 64))
+    CUtensorMap map_a, map_b, map_c;
+    if (!describe_matrix(&map_a, A, M, K, Plan::kM) || !describe_matrix(&map_b, B, K, N, 64) ||
+        !describe_matrix(&map_c, C, M, N, 16))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
-    int tiles = tiles_of<Plan>(M, N), size = Plan::kShare * split;
-    int clusters = split > 1 ? tiles : min(tiles, max(blocks / size, 1));
+    int tiles = (int)tiles_of<Plan>(M, N), clusters = Plan::kSplit > 1 ? tiles : min(tiles, blocks);
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = size;
+    cluster.val.clusterDim.x = Plan::kSplit;
     cluster.val.clusterDim.y = 1;
     cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(clusters * size);
+    config.gridDim = dim3(clusters * Plan::kSplit);
     config.blockDim = dim3(Plan::kThreads);
     config.dynamicSmemBytes = Plan::kMemory;
     config.attrs = &cluster;
-    config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, map_a, map_b, C, M, N, K, split, tiles);
-    return true;
+    config.numAttrs = Plan::kSplit > 1;
+    if (cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_c, C, M, N, K, tiles) == cudaSuccess)
+        return true;
+    cudaGetLastError();
+    return false;
 }
+
+constexpr long long kLeast = 1 << 26; // products that are worth it
 
 // False where this GPU or these matrices cannot have it.
 static bool multiply_on_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
                                int K) {
     int device = 0, major = 0, blocks = 0;
-    if (N % 8 || K % 8 || (((size_t)A | (size_t)B | (size_t)C) & 15))
+    if ((long long)M * N * K < kLeast || N % 8 || K % 8 || (((size_t)A | (size_t)B | (size_t)C) & 15))
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     if (major != 9)
         return false;
-    int steps = (K - 1) / kStep + 1;
-    if (tiles_of<Wide>(M, N) * Wide::kShare >= blocks)
-        return launch_hopper<Wide>(A, B, C, M, N, K, 1, blocks);
-    if (tiles_of<Square>(M, N) * Square::kShare * 4 >= blocks * 3)
-        return launch_hopper<Square>(A, B, C, M, N, K, 1, blocks);
-    // Too few tiles: as many parts of K as there is room for, each of two steps or more.
-    auto parts = [&](int tiles, int most) {
-        int split = 1;
-        while (split < most && tiles * split * 2 <= blocks && steps >= split * 4)
-            split *= 2;
-        return split;
-    };
-    if (M <= 64)
-        return launch_hopper<Thin>(A, B, C, M, N, K, parts(tiles_of<Thin>(M, N), 8), blocks);
-    return launch_hopper<Split>(A, B, C, M, N, K, parts(tiles_of<Split>(M, N) * Split::kShare, 4), blocks);
+    // The largest tiles of which nearly every multiprocessor gets one.
+    auto enough = [&](long long tiles) { return tiles * 8 >= blocks * 7; };
+    if (enough(tiles_of<Wide>(M, N)))
+        return launch_hopper<Wide>(A, B, C, M, N, K, blocks);
+    if (enough(tiles_of<Square>(M, N)))
+        return launch_hopper<Square>(A, B, C, M, N, K, blocks);
+    if (enough(tiles_of<Narrow>(M, N)))
+        return launch_hopper<Narrow>(A, B, C, M, N, K, blocks);
+    // There is at least one step for each slice: with so few tiles kLeast products have a K of more than 64.
+    if (M > Thin::kM || K <= (Thin::kSplit - 1) * kStep)
+        return launch_hopper<Halves>(A, B, C, M, N, K, blocks);
+    return launch_hopper<Thin>(A, B, C, M, N, K, blocks);
 }
 
 extern "C" void matrix_mul_bf16_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C,

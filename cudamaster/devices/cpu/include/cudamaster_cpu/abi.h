@@ -45,6 +45,7 @@ enum CudamasterCpuBarrier {
 enum CudamasterCpuArrival {
     CUDAMASTER_CPU_DROPS = 1,
     CUDAMASTER_CPU_NO_COMPLETE = 2,
+    CUDAMASTER_CPU_RELAXED = 4, // hands on nothing that the thread knows
 };
 
 enum CudamasterCpuSpace {
@@ -122,6 +123,7 @@ int cudamaster_cpu_numbered_barrier(unsigned int number, unsigned int threads, i
 void cudamaster_cpu_cluster_dims(unsigned int x, unsigned int y, unsigned int z);
 // The running block's cluster: its shape, in blocks, and the block's place in it.
 dim3 cudamaster_cpu_cluster_shape(void);
+int cudamaster_cpu_in_clusters(void); // whether the launch has any, if of one block
 unsigned int cudamaster_cpu_cluster_rank(void);
 // The same place in the shared memory of the cluster's block of that rank, of a place in any of its blocks'; and whose.
 void* cudamaster_cpu_in_block(const void* place, unsigned int rank);
@@ -163,6 +165,8 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
 void cudamaster_cpu_copy_arrive(void* place, int counted);
 // What the thread has written is fenced for asynchronous copies and products; or its barriers alone are.
 void cudamaster_cpu_proxy_fence(int of_inits_alone);
+// How many registers each thread of the running warp has from here on (setmaxnreg).
+void cudamaster_cpu_registers(unsigned int each);
 // Copies in bulk.
 void cudamaster_cpu_bulk_load(void* target, const void* source, unsigned int bytes, void* place);
 void cudamaster_cpu_bulk_store(void* target, const void* source, unsigned int bytes);
@@ -197,3 +201,5 @@ void cudamaster_cpu_fail(const char* what);
 }
 
 extern __thread unsigned char* cudamaster_cpu_dynamic_shared;
+// The line of the PTX instruction that the running thread is in, for its fault to name; 0 outside of any.
+extern __thread int cudamaster_cpu_ptx_line;

@@ -207,23 +207,25 @@ template <class... Tags> inline void mbarrier_complete_tx(B64 address, B32 bytes
     cudamaster_cpu_mbarrier_bytes(mbarrier_place<Tags...>(address), -static_cast<long long>(bytes));
 }
 template <class... Tags>
-constexpr int completing = has<t_noComplete, Tags...> ? CUDAMASTER_CPU_NO_COMPLETE : 0;
+constexpr int arriving = (has<t_noComplete, Tags...> ? CUDAMASTER_CPU_NO_COMPLETE : 0) |
+                         (has<t_relaxed, Tags...> ? CUDAMASTER_CPU_RELAXED : 0);
 template <class... Tags> inline B64 mbarrier_arrive(B64 address, B32 count = 1) {
     fence_of_scope<Tags...>();
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, completing<Tags...>);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0, arriving<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_expect_tx(B64 address, B32 bytes) {
     fence_of_scope<Tags...>();
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, 0);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, arriving<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop(B64 address, B32 count = 1) {
     fence_of_scope<Tags...>();
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), count, 0,
-                                          CUDAMASTER_CPU_DROPS | completing<Tags...>);
+                                          CUDAMASTER_CPU_DROPS | arriving<Tags...>);
 }
 template <class... Tags> inline B64 mbarrier_arrive_drop_expect_tx(B64 address, B32 bytes) {
     fence_of_scope<Tags...>();
-    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes, CUDAMASTER_CPU_DROPS);
+    return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes,
+                                          CUDAMASTER_CPU_DROPS | arriving<Tags...>);
 }
 // A wait that is over sees what those did who arrived.
 template <class... Tags> CUDAMASTER_CPU_PART inline bool passed(int over) {

@@ -90,6 +90,16 @@ struct Unset {
 };
 constexpr Unset unset{};
 
+// Which line of the source a statement is in. Builds whose accesses are looked at say nothing: it would be one of them.
+struct Here {
+#if CUDAMASTER_CPU_OBSERVED
+    void at(int) {}
+#else
+    ~Here() { cudamaster_cpu_ptx_line = 0; }
+    void at(int line) { cudamaster_cpu_ptx_line = line; }
+#endif
+};
+
 // A destination `_`.
 struct Sink {
     template <class Value> void operator=(const Value&) {}

@@ -162,10 +162,12 @@ template <class... Tags> inline void exit() {
 template <class... Tags> inline void trap() {
     ::__trap();
 }
-// Registers are whatever a thread needs here, and a launch begins when those before it have ended.
+// Registers are whatever a thread needs here, but a block may not take more than there are. A launch begins when those before
+// it have ended.
 template <class... Tags> inline void setmaxnreg(long long registers) {
     if (registers < 24 || registers > 256 || registers % 8)
         cudamaster_cpu_fail("setmaxnreg of something else than 24 to 256 registers in steps of 8");
+    cudamaster_cpu_registers(static_cast<unsigned>(registers));
 }
 template <class... Tags> inline void griddepcontrol() {}
 
@@ -197,7 +199,7 @@ inline B32 blocks_of_cluster() {
 }
 CUDAMASTER_CPU_SPECIAL(cluster_ctarank, B32, cudamaster_cpu_cluster_rank())
 CUDAMASTER_CPU_SPECIAL(cluster_nctarank, B32, blocks_of_cluster())
-CUDAMASTER_CPU_SPECIAL(is_explicit_cluster, bool, blocks_of_cluster() > 1)
+CUDAMASTER_CPU_SPECIAL(is_explicit_cluster, bool, cudamaster_cpu_in_clusters() != 0)
 CUDAMASTER_CPU_SPECIAL(laneid, B32, cudamaster_cpu_lane())
 CUDAMASTER_CPU_SPECIAL(warpid, B32,
                        (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32)
