@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cpu_device.run_text import run_text
 from cudamaster.core import resources
-from cudamaster.devices.cpu import CpuDevice
 
 PLAYBOOK = resources.package() / "playbook" / "high_order_contraction"
 MAIN = """
@@ -78,17 +78,12 @@ CASES = [  # a, b, c, x, y, multiprocessors
 
 def contract(step: str, kind: str, case: tuple[int, ...], folder: Path) -> None:
     """A contraction by the step's own function for the given number of multiprocessors."""
-    device = CpuDevice()
     text = (PLAYBOOK / step).read_text()
     asks = "cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);"
     assert asks in text
     call = "contract_on_hopper(A, B, C, rows, b_dim, c_dim, x_dim, y_dim)"
     words = MAIN.replace("CALL", call).replace("TYPE", kind)
-    made = device.compile(text.replace(asks, f"blocks = {case[-1]};") + words, ["-O2"], "contraction", folder)
-    assert made.object is not None, made.log
-    linked = device.link([made.object], folder / "contraction")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, case)], 120)
+    ran = run_text(text.replace(asks, f"blocks = {case[-1]};") + words, case, folder)
     assert ran.exit_code == 0, ran.stderr
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cpu_device.run_text import run_text
 from cudamaster.core import resources
-from cudamaster.devices.cpu import CpuDevice
 from cudamaster.devices.protocol import Ran
 
 PLAYBOOK = resources.package() / "playbook"
@@ -81,13 +81,8 @@ Sizes = tuple[str, int, int, int, int, int]
 
 def run_plan(text: str, case: Sizes, words: dict[str, str], folder: Path) -> Ran:
     """What a plan of a kernel gives on matrices of whole numbers."""
-    device = CpuDevice()
-    flags = ["-O2", f"-DPLAN={case[0]}", *(f"-D{name}={value}" for name, value in words.items())]
-    compiled = device.compile(text + MAIN, flags, "plan", folder)
-    assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], folder / "plan")
-    assert linked.object is not None, linked.log
-    return device.execute([str(linked.object), *map(str, case[1:])], 120)
+    flags = (f"-DPLAN={case[0]}", *(f"-D{name}={value}" for name, value in words.items()))
+    return run_text(text + MAIN, case[1:], folder, flags)
 
 
 def named(case: Sizes) -> str:
@@ -179,12 +174,7 @@ int main(int, char** words) {
 
 def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: Path) -> Ran:
     """What a product of numbers of sizes from 1e-15 to 1e15 gives against doubles and against a loop in fp32."""
-    device = CpuDevice()
-    made = device.compile(text + IN_PARTS, ["-O2", f"-DCALL={call}"], "parts", folder)
-    assert made.object is not None, made.log
-    linked = device.link([made.object], folder / "parts")
-    assert linked.object is not None, linked.log
-    return device.execute([str(linked.object), *map(str, sizes)], 120)
+    return run_text(text + IN_PARTS, sizes, folder, (f"-DCALL={call}",))
 
 
 IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
@@ -290,14 +280,9 @@ int main(int, char** words) {
 )
 def test_heads_that_share_a_mask_each_get_their_own_result(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
     """Tiles behind the first, more of them than blocks; the error is that of weights rounded to bf16."""
-    device = CpuDevice()
     folder = resources.package() / "playbook" / "triangle_attention" / "bf16"
     text = (folder / "3_warpgroups_and_a_shared_mask.cu").read_text()
-    compiled = device.compile(text + ATTENTION, ["-O2"], "attention", tmp_path)
-    assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], tmp_path / "attention")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    ran = run_text(text + ATTENTION, sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -418,12 +403,7 @@ TRIANGLE = """
     ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
 )
 def test_attention_on_two_halves_is_as_exact_as_fp32(task: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
-    device = CpuDevice()
     text = (PLAYBOOK / task / "fp32/2_tensor_cores_on_two_halves.cu").read_text()
     main = EXACT.replace("TASK", SOFTMAX if task == "softmax_attention" else TRIANGLE)
-    made = device.compile(text + main, ["-O2"], "halves", tmp_path)
-    assert made.object is not None, made.log
-    linked = device.link([made.object], tmp_path / "halves")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    ran = run_text(text + main, sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cpu_device.run_text import run_text
 from cudamaster.core import resources
-from cudamaster.devices.cpu import CpuDevice
 
 PLAYBOOK = resources.package() / "playbook" / "matrix_power"
 # Two numbers of 1 and -1 in each row, so that powers are whole numbers that bf16 has.
@@ -63,13 +63,8 @@ int main(int, char** words) {
 
 def power_on(step: str, call: str, kind: str, sizes: tuple[int, int, int], folder: Path) -> None:
     """A power made by a call of a step's own function: rows, power, multiprocessors."""
-    device = CpuDevice()
     words = MAIN.replace("CALL", call).replace("TYPE", kind)
-    made = device.compile((PLAYBOOK / step).read_text() + words, ["-O2"], "power", folder)
-    assert made.object is not None, made.log
-    linked = device.link([made.object], folder / "power")
-    assert linked.object is not None, linked.log
-    ran = device.execute([str(linked.object), *map(str, sizes)], 120)
+    ran = run_text((PLAYBOOK / step).read_text() + words, sizes, folder)
     assert ran.exit_code == 0, ran.stderr
 
 

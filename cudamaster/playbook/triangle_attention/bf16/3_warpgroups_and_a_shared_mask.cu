@@ -7,7 +7,7 @@
 //      of a batch share: a launch of its own turns it into bits, which are a 32nd of it, and the other one begins
 //      meanwhile. Other GPUs, short sequences and heads that do not fit take the step before.
 //      The heaviest case takes 52 µs as a whole call on an H200, the first step 242. On its own clock it is 36, with a
-//      floor of 21. What binds it now: the host, which adds 16 µs, and the softmax and the mask's bits between products.
+//      floor of 21. What binds it now: the host, which adds 16 µs; the mask's bits take 3.6.
 // flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
