@@ -325,7 +325,32 @@ __global__ void barriers_kernel(unsigned* out) {
         out[t - 64] = sum + total;
     }
 }
+// Arrivals that a block leaves behind are not the next one's.
+__global__ void leftover_kernel(unsigned* out) {
+    __shared__ unsigned values[32];
+    unsigned t = threadIdx.x;
+    if (t >= 32) {
+        values[t - 32] = blockIdx.x * 32 + t;
+        asm volatile("bar.arrive 1, 64;" ::: "memory");
+    } else {
+        asm volatile("bar.sync 1, 64;" ::: "memory");
+        out[blockIdx.x * 32 + t] = values[t];
+    }
+    __syncthreads();
+    if (t >= 32)
+        asm volatile("bar.arrive 1, 64;" ::: "memory");
+}
+static void leftovers() {
+    Buffer<unsigned> out(200 * 32);
+    leftover_kernel<<<200, 64>>>(out.data);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess);
+    auto got = out.get();
+    for (unsigned i = 0; i < 200 * 32; ++i)
+        EXPECT(got[i] == i + 32);
+}
+
 static void barriers() {
+    leftovers();
     Buffer<unsigned> out(64);
     barriers_kernel<<<1, 128>>>(out.data);
     EXPECT(cudaDeviceSynchronize() == cudaSuccess);

@@ -182,6 +182,9 @@ void run_block(Worker& self, uint3 place, unsigned long long number) {
         self.warps[warp].exited = lanes >= kWarp ? 0 : ~0u << lanes;
         self.warps[warp].registers = 0;
     }
+    if (self.numbered_used) // arrivals that the block before left behind are not this one's
+        std::fill(std::begin(self.numbered), std::end(self.numbered), NumberedBarrier{});
+    self.numbered_used = false;
     set_index(self, 0);
     observe::block_begins(self, number);
     ++cluster.begun;
