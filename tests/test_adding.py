@@ -87,6 +87,27 @@ def test_the_command_line_knows_it(package: Path) -> None:
     assert "--critic-model" in told
 
 
+_PLAYBOOK = """
+import sys
+from pathlib import Path
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Role
+from cudamaster.models.playbook import PlaybookModel
+from cudamaster.models.protocol import Request
+
+try:
+    PlaybookModel(Path(sys.argv[1])).ask(Request(Role.CRITIC, (), {"task": "relu", "precision": "fp32"}))
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_the_playbook_says_that_it_has_no_answer_for_the_role(package: Path) -> None:
+    """Who tries the new strategy without a model learns what is missing."""
+    told = run(package, "-c", _PLAYBOOK, str(resources.package() / "playbook"))
+    assert "no answer for the critic" in told
+
+
 def test_the_page_shows_the_examples_as_they_are() -> None:
     """Every block that names a file of examples/ is that file."""
     page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")

@@ -54,7 +54,7 @@ class PlaybookModel:
     def ask(self, request: Request) -> Reply:
         """Answer one request from its facts; the messages are not read.
 
-        Raises UsageError if the playbook has nothing for the task, ModelError for a malformed file.
+        Raises UsageError if the playbook has nothing for the task or the role, ModelError for a malformed file.
         """
         steps = self.steps(_fact(request, "task"), _fact(request, "precision"))
         if request.role is Role.PLANNER:
@@ -69,8 +69,13 @@ class PlaybookModel:
             text = merged(_fact(request, "default_command"), _chosen(steps, request).flags)
         elif request.role is Role.JUDGE:
             text = _judged(steps, request)
-        else:
+        elif request.role in (Role.DEBUG, Role.REVIEWER):
             text = json.dumps({"diagnosis": "The playbook is not a model and cannot debug.", "fix": ""})
+        else:
+            raise UsageError(
+                f"The built-in playbook has no answer for the {request.role}.",
+                f"Name a model, e.g. --model openai/o4-mini, or --{request.role}-model for this role alone.",
+            )
         return Reply(text, NAME, Usage())
 
     def steps(self, task: str, precision: str) -> tuple[Step, ...]:
