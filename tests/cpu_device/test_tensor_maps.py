@@ -143,7 +143,8 @@ CANDIDATE = r"""
 #include <cuda_runtime.h>
 constexpr int kTile = 256;
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-__global__ void relu_kernel(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to) {
+__global__ void relu_kernel(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to,
+                            float* output, int n) {
     __shared__ __align__(128) float tile[kTile];
     __shared__ unsigned long long full;
     int at = blockIdx.x * kTile;
@@ -162,7 +163,11 @@ __global__ void relu_kernel(const __grid_constant__ CUtensorMap from, const __gr
     tile[threadIdx.x] = fmaxf(tile[threadIdx.x], 0.0f);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
-    if (threadIdx.x == 0) {
+    // A box writes whole chunks of 16 bytes, so the last elements are stored one by one.
+    if (at + kTile > n) {
+        if (at + threadIdx.x < n)
+            output[at + threadIdx.x] = tile[threadIdx.x];
+    } else if (threadIdx.x == 0) {
         asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%1}], [%2];"
                      ::"l"(&to), "r"(at), "r"(shared_address(tile)) : "memory");
         asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
@@ -178,7 +183,7 @@ static CUtensorMap map_of(const float* base, int n) {
     return map;
 }
 extern "C" void relu_optimized(float* output, const float* input, int N) {
-    relu_kernel<<<(N + kTile - 1) / kTile, kTile>>>(map_of(input, N), map_of(output, N));
+    relu_kernel<<<(N + kTile - 1) / kTile, kTile>>>(map_of(input, N), map_of(output, N), output, N);
 }
 """
 
@@ -189,6 +194,14 @@ def test_a_candidate_with_tensor_maps_is_judged():
     candidate = Candidate("relu", Precision.FP32, CANDIDATE, where.baseline.command)
     result = where.evaluate(candidate, check_only=True)
     assert result.status is Status.CORRECT, result.log
+
+
+def test_a_box_that_reaches_beyond_the_output_is_found():
+    """It overwrites what lies behind the last element, up to 16 bytes, here as on an H200."""
+    where = Workbench(cards.load("relu"), Precision.FP32, CpuDevice(), modelled=False)
+    code = CANDIDATE.replace("at + kTile > n", "false")
+    result = where.evaluate(Candidate("relu", Precision.FP32, code, where.baseline.command), check_only=True)
+    assert result.status is Status.FAULT, result.log
 
 
 def test_a_map_by_value_is_found():
