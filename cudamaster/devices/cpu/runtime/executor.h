@@ -41,6 +41,7 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
+    bool learns_later = false;     // of what others did before the phase that it waits for
     const void* refused = nullptr; // the mbarrier at which its last try failed at once
     unsigned refusals = 0;         // since it last waited at one
     unsigned active_mask = 0;      // or what a numbered barrier gives back
@@ -174,6 +175,7 @@ struct Bulk {
     const void* site = nullptr;
     bool arrives = false;
     CudamasterCpuReduce reduce = nullptr; // in place of a write
+    bool generic = false;                 // st.async, red.async: threads' own proxy, no fence between the two
     size_t copies = 0;                    // single copies of the thread before it
     bool again = false;                   // the source was read for another block already
     bool taken = false;                   // its source was read ...

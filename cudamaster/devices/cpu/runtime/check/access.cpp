@@ -14,8 +14,9 @@ namespace {
 // then finds one that is not its own. More would only name the same fault again.
 constexpr unsigned kKeptOfWarp = 2, kKeptOfBlock = 4, kKeptOfOthers = 2;
 
+// Atomics of threads and of copies do not order one another, for they are of two proxies.
 bool conflict(const Access& a, const Access& b) {
-    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
+    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong() && !((a.kind ^ b.kind) & kAsync));
 }
 
 void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& access) {
@@ -46,6 +47,28 @@ struct Found {
     Access before, unfenced_write;
 };
 
+Proxied::Memory memory_of(const Range& range) {
+    return range.shared() ? Proxied::kShared : Proxied::kGlobal;
+}
+
+// What threads write in the ordinary way comes before an asynchronous copy's or product's accesses behind a fence between
+// proxies only. What they read needs none: who waits for the readers to arrive overwrites it in every ring of buffers.
+void look_for_fence(const BlockClock& clock, const Range& range, const Cell& cell, const Access& now,
+                    Found& found) {
+    auto since = [&](const Access& before) {
+        if (!(before.kind & kWrite) || before.kind & kAsync ||
+            state().clock.proxied(clock, now.thread, before, memory_of(range)))
+            return;
+        found.unfenced = true;
+        found.unfenced_write = before;
+    };
+    since(cell.write);
+    since(cell.strong);
+    if (cell.more)
+        for (const Access& before : *cell.more)
+            since(before);
+}
+
 // The cell after a read or a write of it. What is found first of each kind goes to `found`.
 //
 // Strong writes to one place come one after the other for everybody: a plain write that is ordered behind the last of
@@ -70,7 +93,9 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
     auto against = [&](const Access& before) {
         if (!before.segment || !conflict(before, now) || found.race || order.ordered(clock, thread, before))
             return;
-        bool both_plain_writes = (before.kind & kWrite) && writes && !before.strong() && !strong;
+        // What a copy writes is not there yet.
+        bool both_plain_writes =
+            (before.kind & kWrite) && writes && !before.strong() && !strong && !(now.kind & kAsync);
         if (both_plain_writes && found.doubt)
             return;
         (both_plain_writes ? found.doubt : found.race) = true;
@@ -86,13 +111,8 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
                 against(before);
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
-    // What threads write in the ordinary way an asynchronous copy or product sees behind a fence of proxies only.
-    bool reads_as_copy = now.kind & kAsync && !writes && range.shared();
-    if (reads_as_copy && cell.write.segment && !(cell.write.kind & kAsync) && !found.unfenced &&
-        !order.proxied(clock, thread, cell.write)) {
-        found.unfenced = true;
-        found.unfenced_write = cell.write;
-    }
+    if (now.kind & kAsync && !found.unfenced)
+        look_for_fence(clock, range, cell, now, found);
     if (!writes) {
         if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
@@ -311,8 +331,8 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
         look_for_flights(block, *range, address, bytes, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
-    else if ((kind & (kWrite | kAsync)) == kWrite)
-        clock.unproxied[thread] = true;
+    if ((kind & (kWrite | kAsync)) == kWrite)
+        clock.unproxied[memory_of(*range)][thread] = true;
     if (now.strong())
         all.clock.acquire(clock, thread, address);
     while (offset < end) {

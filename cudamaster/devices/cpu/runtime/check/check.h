@@ -34,15 +34,16 @@ struct ClusterState {
     std::unordered_map<uintptr_t, std::vector<Access>>
         flights; // by address / 4: copies that nobody has waited for
     struct Mbarrier {
-        Known gathered, passed_on, gathered_proxied, passed_on_proxied;
+        Known gathered, passed_on;
+        Proxied gathered_proxied, passed_on_proxied;
         Access init;
         bool init_fenced = false;
     };
     std::map<const void*, Mbarrier> mbarriers;
     // Of its barrier.
-    Knowledge gathered, gathered_proxied;
-    Known last, last_proxied; // that were gathered
-    Known passed_on, passed_on_proxied;
+    Gathering gathered;
+    Known passed_on;
+    Proxied passed_on_proxied;
 };
 
 struct Visit {

@@ -56,6 +56,40 @@ using Known = std::shared_ptr<const Knowledge>;
 
 Known joined(const Known& a, const Known& b);
 
+// What a thread knows to be ordered before asynchronous copies and products by fences between proxies, which are for one
+// kind of memory or for both.
+struct Proxied {
+    enum Memory { kShared, kGlobal, kMemories };
+    struct {
+        uint32_t below = 0; // segments of any block
+        Known known;
+    } of[kMemories];
+
+    void join(const Proxied& other);
+    bool any() const;
+};
+
+// What many threads bring together; most of them bring the same.
+class Gathering {
+  public:
+    void add(const Known& more);
+    void add(const Proxied& more);
+    Knowledge& known() { return known_.all; }
+    // What there is, and then nothing.
+    Known take_known() { return known_.take(); }
+    Proxied take_proxied();
+
+  private:
+    struct One {
+        Knowledge all;
+        Known last;
+        void add(const Known& more);
+        Known take();
+    };
+    One known_, proxied_[Proxied::kMemories];
+    uint32_t below_[Proxied::kMemories] = {};
+};
+
 // Of the block that a worker runs.
 struct BlockClock {
     uint32_t block = 0;
@@ -69,9 +103,13 @@ struct BlockClock {
     uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
     bool unfenced[kMaxThreads];                      // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
-    bool proxies = false;        // some thread has fenced for the asynchronous proxy
-    bool unproxied[kMaxThreads]; // has written to shared memory since its last such fence
-    Known proxied[kMaxThreads];  // what came before such a fence that the thread knows of
+    bool proxies = false;                            // some thread has fenced for the asynchronous proxy
+    bool unproxied[Proxied::kMemories][kMaxThreads]; // has written there since its last such fence
+    Proxied proxied[kMaxThreads];
+    bool saw =
+        false; // some thread has seen a phase complete, and learns of what was before at its next fence
+    Known seen[kMaxThreads];
+    Proxied seen_proxied[kMaxThreads];
 };
 
 // Of the launch that runs; all under the lock of check.cpp.
@@ -81,8 +119,10 @@ class LaunchClock {
     // `first_segment` is 0 where the block is the first of its cluster.
     void begin_block(BlockClock& clock, uint32_t block, unsigned threads, uint32_t first_segment);
     void pass_barrier(BlockClock& clock);
-    // All blocks are in it; each then passes a barrier of its own.
-    void pass_grid_barrier();
+    // A thread comes to a barrier of the grid, or ends; all blocks are in it; each then passes that, as one of its own.
+    void arrive_at_grid(const BlockClock& clock, unsigned thread, bool ends);
+    void complete_grid_barrier();
+    void pass_grid_barrier(BlockClock& clock);
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
     // What members have done is known to takers; both by warp.
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
@@ -91,15 +131,18 @@ class LaunchClock {
     void add_knowledge(BlockClock& clock, unsigned thread, Knowledge& to);
     // Whether the thread knows anything that the block has done.
     bool knows_of(const BlockClock& clock, unsigned thread, const BlockClock& other) const;
-    void learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied);
+    void learn(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied);
+    // The same at its next fence.
+    void see(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied);
     void fence(BlockClock& clock, unsigned thread);
-    // What the thread knows may be read by asynchronous copies and products of whoever learns of the fence.
-    void proxy_fence(BlockClock& clock, unsigned thread);
+    // What the thread knows comes before asynchronous copies and products of whoever learns of the fence.
+    void proxy_fence(BlockClock& clock, unsigned thread, bool of_shared, bool of_global);
     void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
     void release(BlockClock& clock, unsigned thread, uintptr_t location);
 
     bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
-    bool proxied(const BlockClock& clock, unsigned thread, const Access& before) const;
+    bool proxied(const BlockClock& clock, unsigned thread, const Access& before,
+                 Proxied::Memory memory) const;
     uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
     bool is_over(const Access& access) const { return access.segment < ordered_; }
     bool of_this_launch(uint32_t segment) const { return segment >= base_; }
@@ -113,9 +156,17 @@ class LaunchClock {
     uint32_t ordered_ = 1; // segments below are ordered before all that runs now
     std::vector<uint32_t> blocks_;
     struct Released {
-        Known fenced, proxied;
+        Known fenced;
+        Proxied proxied;
     };
     std::unordered_map<uintptr_t, Released> released_;
+    bool proxies_ = false; // some block has fenced for the asynchronous proxy
+    // Of the grid's barriers.
+    Gathering at_grid_;
+    struct {
+        bool came, ended; // some thread has, and had written since its last such fence
+    } unproxied_[Proxied::kMemories] = {};
+    Proxied of_grid_; // what all know since the last one
 };
 
 } // namespace check

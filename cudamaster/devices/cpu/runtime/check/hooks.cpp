@@ -48,7 +48,7 @@ void look_for_init(const Worker& self, const Bulk& bulk) {
     const auto& barrier = block.cluster->mbarriers[bulk.barrier];
     Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
     if (resting || !range || barrier.init_fenced || !barrier.init.segment ||
-        state().clock.proxied(block.clock, self.linear, barrier.init))
+        state().clock.proxied(block.clock, self.linear, barrier.init, Proxied::kShared))
         return;
     report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
                     access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
@@ -65,15 +65,6 @@ __attribute__((constructor)) void have_one_worker() {
 
 BlockState& of(const Worker& self) {
     return *static_cast<BlockState*>(self.observer);
-}
-
-// Most threads bring the same.
-void add_once(Knowledge& all, Known& last, const Known& more) {
-    if (!more || more == last)
-        return;
-    last = more;
-    for (const auto& [block, known] : *more)
-        all[block].join(known);
 }
 
 BlockState& own_block_state() {
@@ -179,19 +170,33 @@ void block_ends(Worker& self) {
 }
 
 void thread_begins(Worker&) {}
-void thread_ends(Worker&) {}
-void barrier_arrives(Worker&, int) {}
+void thread_ends(Worker& self) {
+    if (!state().concurrent)
+        return;
+    Locked locked;
+    state().clock.arrive_at_grid(block_state->clock, self.linear, true);
+}
+void barrier_arrives(Worker& self, int kind) {
+    if (kind != CUDAMASTER_CPU_SYNC_GRID)
+        return;
+    Locked locked;
+    state().clock.arrive_at_grid(block_state->clock, self.linear, false);
+}
 void warp_arrives(Worker&, unsigned) {}
 void yields(Worker&) {}
 
 void barrier_completes(Worker& self, int kind) {
     Locked locked;
     settle_doubts(*block_state);
-    if (kind == CUDAMASTER_CPU_SYNC_GRID && self.job->grid_generation != state().grid_generation) {
-        state().grid_generation = self.job->grid_generation;
-        state().clock.pass_grid_barrier();
+    if (kind != CUDAMASTER_CPU_SYNC_GRID) {
+        state().clock.pass_barrier(block_state->clock);
+        return;
     }
-    state().clock.pass_barrier(block_state->clock);
+    if (self.job->grid_generation != state().grid_generation) {
+        state().grid_generation = self.job->grid_generation;
+        state().clock.complete_grid_barrier();
+    }
+    state().clock.pass_grid_barrier(block_state->clock);
 }
 
 void warp_completes(Worker& self, unsigned warp, unsigned arrived) {
@@ -238,14 +243,25 @@ void mbarrier_arrives(Worker& self, const void* place, unsigned thread) {
     auto& barrier = of(self).cluster->mbarriers[place];
     BlockClock& clock = of(self).clock;
     barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
-    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[thread]);
+    barrier.gathered_proxied.join(clock.proxied[thread]);
+}
+void mbarrier_arrives_relaxed(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    BlockClock& clock = of(self).clock;
+    if (!clock.fenced[thread])
+        return;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    barrier.gathered = joined(barrier.gathered, clock.fenced[thread]);
+    barrier.gathered_proxied.join(clock.proxied[thread]);
 }
 void mbarrier_completes(Worker& self, const void* place) {
     Locked locked;
     auto& barrier = of(self).cluster->mbarriers[place];
     barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
-    barrier.passed_on_proxied = joined(barrier.passed_on_proxied, barrier.gathered_proxied);
-    barrier.gathered = barrier.gathered_proxied = nullptr;
+    barrier.passed_on_proxied.join(barrier.gathered_proxied);
+    barrier.gathered = nullptr;
+    barrier.gathered_proxied = {};
 }
 void mbarrier_passes(Worker& self, const void* place, unsigned thread) {
     Locked locked;
@@ -253,25 +269,26 @@ void mbarrier_passes(Worker& self, const void* place, unsigned thread) {
     state().clock.learn(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
 }
 
+void mbarrier_passes_relaxed(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    state().clock.see(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
 void cluster_arrives(Worker& self, unsigned thread) {
     Locked locked;
     settle_doubts(of(self));
     ClusterState& cluster = *of(self).cluster;
     BlockClock& clock = of(self).clock;
-    add_once(cluster.gathered, cluster.last, clock.known[thread]);
-    add_once(cluster.gathered_proxied, cluster.last_proxied, clock.proxied[thread]);
-    state().clock.add_knowledge(clock, thread, cluster.gathered);
+    cluster.gathered.add(clock.known[thread]);
+    cluster.gathered.add(clock.proxied[thread]);
+    state().clock.add_knowledge(clock, thread, cluster.gathered.known());
 }
 void cluster_completes(Cluster& all) {
     Locked locked;
     ClusterState& cluster = *of(*all.members[0]).cluster;
-    cluster.passed_on = std::make_shared<Knowledge>(std::move(cluster.gathered));
-    cluster.passed_on_proxied = cluster.gathered_proxied.empty()
-                                    ? nullptr
-                                    : std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
-    cluster.gathered.clear();
-    cluster.gathered_proxied.clear();
-    cluster.last = cluster.last_proxied = nullptr;
+    cluster.passed_on = cluster.gathered.take_known();
+    cluster.passed_on_proxied = cluster.gathered.take_proxied();
 }
 void cluster_passes(Worker& self, unsigned thread) {
     Locked locked;
@@ -279,11 +296,14 @@ void cluster_passes(Worker& self, unsigned thread) {
     state().clock.learn(of(self).clock, thread, cluster.passed_on, cluster.passed_on_proxied);
 }
 
-void proxy_fence(Worker& self, bool of_inits_alone) {
+void proxy_fence(Worker& self, int fences) {
     Locked locked;
     settle_doubts(*block_state);
-    if (!of_inits_alone)
-        state().clock.proxy_fence(block_state->clock, self.linear);
+    bool of_shared = fences & CUDAMASTER_CPU_OF_SHARED, of_global = fences & CUDAMASTER_CPU_OF_GLOBAL;
+    if (of_shared || of_global)
+        state().clock.proxy_fence(block_state->clock, self.linear, of_shared, of_global);
+    if (!of_shared && !(fences & CUDAMASTER_CPU_OF_INITS))
+        return;
     for (auto& [place, barrier] : block_state->cluster->mbarriers)
         barrier.init_fenced |= barrier.init.thread == self.linear && barrier.init.segment &&
                                state().clock.block_of(barrier.init.segment) == block_state->clock.block;
@@ -291,12 +311,13 @@ void proxy_fence(Worker& self, bool of_inits_alone) {
 
 // Into shared memory the target is in flight, out of it the source: who writes there has not waited.
 void bulk_starts(Worker& self, const Bulk& bulk) {
-    if (bulk.barrier)
+    if (bulk.barrier && !bulk.generic)
         look_for_init(self, bulk);
-    unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
+    unsigned proxy = bulk.generic ? 0 : kAsync;
+    unsigned writes = proxy | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
     for (const BulkPiece& piece : bulk.pieces) {
         if (piece.source)
-            observe_access(piece.source, piece.bytes, kAsync, bulk.site);
+            observe_access(piece.source, piece.bytes, proxy, bulk.site);
         observe_access(piece.target, piece.bytes, writes, bulk.site);
     }
     for (const BulkPiece& piece : bulk.pieces)
