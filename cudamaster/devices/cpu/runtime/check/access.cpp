@@ -14,9 +14,8 @@ namespace {
 // then finds one that is not its own. More would only name the same fault again.
 constexpr unsigned kKeptOfWarp = 2, kKeptOfBlock = 4, kKeptOfOthers = 2;
 
-// Atomics of threads and of copies do not order one another, for they are of two proxies.
 bool conflict(const Access& a, const Access& b) {
-    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong() && !((a.kind ^ b.kind) & kAsync));
+    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
 }
 
 void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& access) {
@@ -53,10 +52,11 @@ Proxied::Memory memory_of(const Range& range) {
 
 // What threads write in the ordinary way comes before an asynchronous copy's or product's accesses behind a fence between
 // proxies only. What they read needs none: who waits for the readers to arrive overwrites it in every ring of buffers.
+// Nor do atomics of both that meet in one place.
 void look_for_fence(const BlockClock& clock, const Range& range, const Cell& cell, const Access& now,
                     Found& found) {
     auto since = [&](const Access& before) {
-        if (!(before.kind & kWrite) || before.kind & kAsync ||
+        if (!(before.kind & kWrite) || before.kind & kAsync || (before.kind & now.kind & kAtomic) ||
             state().clock.proxied(clock, now.thread, before, memory_of(range)))
             return;
         found.unfenced = true;
