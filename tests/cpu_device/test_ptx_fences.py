@@ -45,6 +45,12 @@ def test_what_needs_no_fence_passes(build_checked, name, reversed_threads):
     assert build_checked("ptx_fences").found(name, reversed_threads=reversed_threads) == (set(), "")
 
 
+def test_a_fence_between_proxies_is_none_between_threads(build_checked):
+    """A flag behind it alone hands on nothing."""
+    kinds, said = build_checked("ptx_fences").found("last_without_fence", "behind-the-write")
+    assert kinds == {"race"}, said
+
+
 @pytest.mark.parametrize("which", ["none", "arrivals", "waits", "both"])
 @pytest.mark.parametrize("fences", [False, True], ids=["unfenced", "fenced"])
 def test_relaxed_arrivals_and_waits_need_fences(build_checked, which, fences):
@@ -53,7 +59,14 @@ def test_relaxed_arrivals_and_waits_need_fences(build_checked, which, fences):
     assert kinds == (set() if fences or which == "none" else {"race"}), said
 
 
-@pytest.mark.parametrize("name", [*STYLES, *UNFENCED])
+@pytest.mark.parametrize("fences", [False, True], ids=["unfenced", "fenced"])
+def test_relaxed_arrivals_of_a_cluster_need_fences(build_checked, fences):
+    """They tell that their block has begun, and no more."""
+    kinds, said = build_checked("ptx_fences").found("relaxed_cluster", *(["fenced"] if fences else []))
+    assert kinds == (set() if fences else {"race"}), said
+
+
+@pytest.mark.parametrize("name", [*STYLES, *UNFENCED, "last_without_fence", "relaxed", "relaxed_cluster"])
 def test_the_numbers_are_right_all_the_same(build, name):
     """So a check of outputs alone would pass them."""
     ran = build("ptx_fences").run(name)

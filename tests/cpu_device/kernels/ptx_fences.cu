@@ -81,6 +81,9 @@ __device__ __forceinline__ void sync_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
+__device__ __forceinline__ void sync_cluster_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 
 constexpr unsigned kThreads = 64, kBytes = kThreads * sizeof(float), kTiles = 6;
 constexpr unsigned kAll = kThreads * kTiles;
@@ -249,7 +252,7 @@ __global__ void __cluster_dims__(2) sent(const float* in, float*, float* out, Wh
         init(&full, 1);
         expect(&full, kBytes);
     }
-    sync_cluster();
+    sync_cluster_relaxed(); // of barriers a fence of their own has told
     float value = in[(blockIdx.x ^ 1) * kThreads + t] + 1;
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
                      there(&tile[t], other)),
@@ -395,14 +398,16 @@ __global__ void over_grid(const float* in, float* scratch, float* out, Where whe
 
 // The block that draws the last ticket copies what all have written.
 __device__ unsigned tickets;
-__global__ void last_block(const float* in, float* scratch, float* out, Where where) {
+template <bool fences>
+__device__ __forceinline__ void draw(const float* in, float* scratch, float* out, Where where) {
     __shared__ __align__(128) float tile[kThreads];
     __shared__ uint64_t full;
     __shared__ bool last;
     unsigned t = threadIdx.x;
     scratch[blockIdx.x * kThreads + t] = in[blockIdx.x * kThreads + t] + 1;
     fence_here<kGlobal>(kBehindTheWrite, where);
-    __threadfence();
+    if (fences)
+        __threadfence();
     __syncthreads();
     if (t == 0) {
         init(&full, 1);
@@ -422,6 +427,12 @@ __global__ void last_block(const float* in, float* scratch, float* out, Where wh
     }
     if (t == 0)
         tickets = 0;
+}
+__global__ void last_block(const float* in, float* scratch, float* out, Where where) {
+    draw<true>(in, scratch, out, where);
+}
+__global__ void last_without_fence(const float* in, float* scratch, float* out, Where where) {
+    draw<false>(in, scratch, out, where);
 }
 
 // Threads set the sums to zero, or add to them, and copies add.
@@ -537,6 +548,23 @@ __global__ void relaxed(const float* in, float*, float* out, bool arrivals, bool
     out[at + t ^ 1] = tile[t ^ 1];
 }
 
+// The same over the barrier of a cluster.
+__global__ void __cluster_dims__(2) relaxed_cluster(const float* in, float*, float* out, bool fences) {
+    __shared__ float tile[kThreads];
+    unsigned t = threadIdx.x, other = blockIdx.x ^ 1;
+    tile[t] = in[blockIdx.x * kThreads + t] + 1;
+    if (fences)
+        asm volatile("fence.acq_rel.cluster;" ::: "memory");
+    sync_cluster_relaxed();
+    float value;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];"
+                 : "=f"(value)
+                 : "r"(there(&tile[t], other % 2))
+                 : "memory");
+    out[other * kThreads + t] = value;
+    sync_cluster();
+}
+
 int main(int count, char** names) {
     static float got[kAll];
     float *in, *scratch, *out;
@@ -567,6 +595,7 @@ int main(int count, char** names) {
     STYLE(in_cxx, kTiles, kThreads);
     STYLE(handed_on, kTiles, kThreads);
     STYLE(last_block, kTiles, kThreads);
+    STYLE(last_without_fence, kTiles, kThreads);
     STYLE(sums, kTiles, kThreads);
     STYLE(sums_of_both, kTiles, kThreads);
     STYLE(there_and_back, kTiles, kThreads);
@@ -597,6 +626,8 @@ int main(int count, char** names) {
     if (is(1, "relaxed"))
         relaxed<<<kTiles, kThreads>>>(in, scratch, out, is(2, "arrivals") || is(2, "both"),
                                       is(2, "waits") || is(2, "both"), is(3, "fenced"));
+    if (is(1, "relaxed_cluster"))
+        relaxed_cluster<<<kTiles, kThreads>>>(in, scratch, out, is(2, "fenced"));
     if (cudaDeviceSynchronize() != cudaSuccess)
         return 9;
     cudaMemcpy(got, out, sizeof got, cudaMemcpyDeviceToHost);

@@ -77,6 +77,8 @@ CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_
                                          [[maybe_unused]] unsigned thread))
 // The barrier of a cluster: a thread comes with what it knows, all have come, a thread has waited.
 CUDAMASTER_CPU_HOOK(void cluster_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
+CUDAMASTER_CPU_HOOK(void cluster_arrives_relaxed([[maybe_unused]] Worker& self,
+                                                 [[maybe_unused]] unsigned thread))
 CUDAMASTER_CPU_HOOK(void cluster_completes([[maybe_unused]] Cluster& cluster))
 CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
 // What it knows of is ordered before copies in bulk and products of warpgroups: kinds of CudamasterCpuProxyFence.

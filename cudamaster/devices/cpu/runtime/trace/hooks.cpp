@@ -410,6 +410,7 @@ void mbarrier_passes(Worker&, const void*, unsigned) {}
 void mbarrier_arrives_relaxed(Worker&, const void*, unsigned) {}
 void mbarrier_passes_relaxed(Worker&, const void*, unsigned) {}
 void cluster_arrives(Worker&, unsigned) {}
+void cluster_arrives_relaxed(Worker&, unsigned) {}
 void cluster_completes(Cluster&) {}
 void cluster_passes(Worker&, unsigned) {}
 

@@ -256,7 +256,7 @@ template <class... Tags> inline B32 mbarrier_pending_count(B64 state) {
     return static_cast<B32>(state >> 20 & 0xfffff);
 }
 template <class... Tags> inline void fence_mbarrier_init() {
-    ::__threadfence_block();
+    ::__threadfence_of_proxies();
     cudamaster_cpu_proxy_fence(CUDAMASTER_CPU_OF_INITS);
 }
 

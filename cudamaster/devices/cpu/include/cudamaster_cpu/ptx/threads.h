@@ -148,9 +148,12 @@ constexpr int proxy_fence_of = has<t_global, Tags...> ? CUDAMASTER_CPU_OF_GLOBAL
                                    ? CUDAMASTER_CPU_OF_SHARED
                                    : CUDAMASTER_CPU_OF_SHARED | CUDAMASTER_CPU_OF_GLOBAL;
 template <class... Tags> inline void fence_proxy() {
-    ::__threadfence_block();
-    if constexpr (has<t_async, Tags...>)
+    if constexpr (has<t_async, Tags...>) {
+        ::__threadfence_of_proxies();
         cudamaster_cpu_proxy_fence(proxy_fence_of<Tags...>);
+    } else {
+        ::__threadfence_block();
+    }
 }
 // Of a tensor map that was written by threads.
 template <class... Tags> inline void fence_proxy(B64 map, long long bytes) {
