@@ -47,6 +47,12 @@ def test_a_fence_in_the_wrong_place_is_none(build_checked, name):
     assert kinds == {"unfenced"}, said
 
 
+def test_a_store_is_not_there_when_its_source_was_read(build_checked):
+    """Who reads its target behind wait_group.read has not waited for it."""
+    kinds, said = build_checked("ptx_liars").found("read-too-early")
+    assert kinds == {"early"}, said
+
+
 def test_a_relaxed_arrival_hands_on_nothing(build_checked):
     """Who waits for it knows nothing of what was written before."""
     kinds, said = build_checked("ptx_liars").found("passed-on-relaxed")

@@ -115,6 +115,11 @@ void write_pieces(const Bulk& bulk) {
     }
 }
 
+void store(Worker& self, const Bulk& bulk) {
+    write_pieces(bulk);
+    observe::bulk_written(self, bulk);
+}
+
 void land(const Bulk& bulk) {
     const char* source = bulk.pieces.front().source;
     if (!bulk.taken && source && owner_of(source).ended)
@@ -260,7 +265,7 @@ void end_bulks(Worker& self) {
     for (BulkGroups& groups : self.bulk_groups) {
         for (Bulk& bulk : groups.pending)
             if (bulk.taken && !self.block_failed)
-                write_pieces(bulk);
+                store(self, bulk);
         groups = {};
     }
 }
@@ -428,7 +433,7 @@ void cudamaster_cpu_bulk_wait(unsigned groups_left, int read_only) {
     if (read_only)
         return;
     for (size_t i = 0; i < count; ++i)
-        write_pieces(groups.pending[i]);
+        store(self, groups.pending[i]);
     groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
     groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
     for (size_t& end : groups.ends)

@@ -87,6 +87,8 @@ CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unus
 // memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+// One that leaves shared memory is there.
+CUDAMASTER_CPU_HOOK(void bulk_written([[maybe_unused]] Worker& issuer, [[maybe_unused]] const Bulk& bulk))
 // It uses a tensor map that lies in memory.
 CUDAMASTER_CPU_HOOK(void map_is_read([[maybe_unused]] Worker& self, [[maybe_unused]] const void* map,
                                      [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))

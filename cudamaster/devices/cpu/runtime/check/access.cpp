@@ -14,10 +14,6 @@ namespace {
 // then finds one that is not its own. More would only name the same fault again.
 constexpr unsigned kKeptOfWarp = 2, kKeptOfBlock = 4, kKeptOfOthers = 2;
 
-bool conflict(const Access& a, const Access& b) {
-    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
-}
-
 void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& access) {
     if (!cell.more)
         cell.more = new std::vector<Access>;
@@ -211,25 +207,6 @@ Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsign
 
 namespace {
 
-// Whoever touches bytes that a copy may yet write, or writes what it may yet read, has not waited for it.
-void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
-                      const Access& now) {
-    for (uintptr_t at = address / 4; at <= (address + bytes - 1) / 4; ++at) {
-        auto found = block.cluster->flights.find(at);
-        if (found == block.cluster->flights.end())
-            continue;
-        for (const Access& copy : found->second)
-            if (conflict(copy, now)) {
-                report_early(range, address, copy, now);
-                return;
-            }
-    }
-}
-
-} // namespace
-
-namespace {
-
 // An access to the shared memory of another block of the cluster, which has to have begun for certain, and to be there yet.
 void visit(const BlockState& block, const Range& range, uintptr_t address, const Access& now) {
     BlockState& owner = *range.owner;
@@ -258,34 +235,16 @@ void look_for_visitors(BlockState& block) {
     }
 }
 
-void take_off(const char* bytes, size_t count, unsigned kind, const void* site) {
+void take_off(Flights& flights, const char* bytes, size_t count, unsigned kind, const void* site) {
     if (resting)
         return;
     Locked locked;
-    BlockState& block = *block_state;
-    Access access = access_now(block, worker->linear, count, kind, site);
-    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
-    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at)
-        block.cluster->flights[at].push_back(access);
+    flights.take_off(bytes, count, access_now(*block_state, worker->linear, count, kind, site));
 }
 
-void land(const BlockState& block, const char* bytes, size_t count, unsigned thread) {
+void land(Flights& flights, const BlockState& block, const char* bytes, size_t count, unsigned thread) {
     Locked locked;
-    auto& flights = block.cluster->flights;
-    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
-    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at) {
-        auto found = flights.find(at);
-        if (found == flights.end())
-            continue;
-        auto& those = found->second;
-        auto own = std::find_if(those.begin(), those.end(), [&](const Access& one) {
-            return one.thread == thread && state().clock.block_of(one.segment) == block.clock.block;
-        });
-        if (own != those.end())
-            those.erase(own);
-        if (those.empty())
-            flights.erase(found);
-    }
+    flights.land(bytes, count, block.clock.block, thread);
 }
 
 void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
@@ -327,8 +286,10 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     }
     if (range->owner && range->owner != &block)
         visit(block, *range, address, now);
-    if (range->shared() && !block.cluster->flights.empty())
-        look_for_flights(block, *range, address, bytes, now);
+    const Flights& flights = range->shared() ? block.cluster->flights : all.stores;
+    if (!flights.empty())
+        if (const Access* copy = flights.in_the_way(address, bytes, now))
+            report_early(*range, address, *copy, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
     if ((kind & (kWrite | kAsync)) == kWrite)

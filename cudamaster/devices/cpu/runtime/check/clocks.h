@@ -37,6 +37,10 @@ struct Access {
     bool strong() const { return kind & (kVolatile | kAtomic); }
 };
 
+inline bool conflict(const Access& a, const Access& b) {
+    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
+}
+
 // What somebody knows of a block: all of the segments below `below`, and of some threads more.
 struct KnownBlock {
     struct Thread {

@@ -112,6 +112,7 @@ void launch_begins(const Job& job) {
     state().concurrent = job.launch->cooperative;
     state().grid_generation = 0;
     state().clock.begin_launch();
+    state().stores.clear();
 }
 
 bool wants_pass(const Job&, unsigned pass) {
@@ -217,14 +218,14 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
 
 // The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
 // between the bytes are in flight.
-void copy_starts(Worker&, const Copy& copy) {
+void copy_starts(Worker& self, const Copy& copy) {
     observe_access(copy.source, copy.from_source, 0, copy.site);
     observe_access(copy.target, copy.bytes, kWrite, copy.site);
-    take_off(copy.target, copy.bytes, kWrite, copy.site);
+    take_off(of(self).cluster->flights, copy.target, copy.bytes, kWrite, copy.site);
 }
 
 void copy_lands(Worker& self, const Copy& copy) {
-    land(of(self), copy.target, copy.bytes, copy.thread);
+    land(of(self).cluster->flights, of(self), copy.target, copy.bytes, copy.thread);
     if (copy.for_arrival)
         return; // who sees the phase complete knows of it since it began
     observe_access(copy.source, copy.from_source, 0, copy.site);
@@ -332,23 +333,31 @@ void bulk_starts(Worker& self, const Bulk& bulk) {
             observe_access(piece.source, piece.bytes, proxy, bulk.site);
         observe_access(piece.target, piece.bytes, writes, bulk.site);
     }
-    for (const BulkPiece& piece : bulk.pieces)
-        take_off(flight_of(bulk, piece), piece.bytes, bulk.barrier ? writes & ~kReads : 0, bulk.site);
+    for (const BulkPiece& piece : bulk.pieces) {
+        take_off(of(self).cluster->flights, flight_of(bulk, piece), piece.bytes,
+                 bulk.barrier ? writes & ~kReads : 0, bulk.site);
+        if (!bulk.barrier)
+            take_off(state().stores, piece.target, piece.bytes, writes & ~kReads, bulk.site);
+    }
 }
 void bulk_lands(Worker& issuer, const Bulk& bulk) {
     for (const BulkPiece& piece : bulk.pieces)
-        land(of(issuer), flight_of(bulk, piece), piece.bytes, bulk.thread);
+        land(of(issuer).cluster->flights, of(issuer), flight_of(bulk, piece), piece.bytes, bulk.thread);
+}
+void bulk_written(Worker& issuer, const Bulk& bulk) {
+    for (const BulkPiece& piece : bulk.pieces)
+        land(state().stores, of(issuer), piece.target, piece.bytes, bulk.thread);
 }
 void map_is_read(Worker&, const void* map, unsigned bytes, const void* site) {
     observe_access(map, bytes, 0, site);
 }
 
-void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
+void piece_starts(Worker& self, const char* piece, unsigned bytes, const void* site) {
     observe_access(piece, bytes, kAsync, site);
-    take_off(piece, bytes, 0, site);
+    take_off(of(self).cluster->flights, piece, bytes, 0, site);
 }
 void piece_lands(Worker& self, const char* piece, unsigned bytes) {
-    land(of(self), piece, bytes, self.linear);
+    land(of(self).cluster->flights, of(self), piece, bytes, self.linear);
 }
 
 void product_starts(Worker&, const CudamasterCpuWgmma&) {}

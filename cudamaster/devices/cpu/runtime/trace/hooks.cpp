@@ -404,6 +404,7 @@ void copy_lands(Worker&, const Copy&) {}
 
 void mbarrier_begins(Worker&, const void*, const void*) {}
 void proxy_fence(Worker&, int) {}
+void bulk_written(Worker&, const Bulk&) {}
 void mbarrier_arrives(Worker&, const void*, unsigned) {}
 void mbarrier_completes(Worker&, const void*) {}
 void mbarrier_passes(Worker&, const void*, unsigned) {}
