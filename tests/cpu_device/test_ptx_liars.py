@@ -59,6 +59,21 @@ def test_a_relaxed_arrival_hands_on_nothing(build_checked):
     assert kinds == {"race"}, said
 
 
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("never", "waits at the mbarrier at byte 8 of full for its phase"),
+        ("never-in-dynamic-memory", "waits at the mbarrier at byte 40 of dynamic shared memory for its phase"),
+    ],
+)
+def test_a_deadlock_names_the_variable(build, name, words, debug):
+    """Of the barrier that is waited for, as the program's symbols have it."""
+    ran = build("ptx_liars", debug=debug).run(name)
+    assert ran.exit_code != 0
+    assert words in ran.stderr
+
+
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_unusual_styles_pass(build, build_checked, name, reversed_threads):

@@ -398,9 +398,15 @@ inline size_t kept_alignment(size_t bytes) {
         step *= 2;
     return step;
 }
+// Where in the block's dynamic array a place is, -1 where it is in none.
+long long offset_in_dynamic(const Worker& self, const void* place);
 // A place in the block's own window; one outside of it ends the block.
 void* own_shared_place(unsigned offset);
 bool holds_shared(const Worker& self, const void* place);
+
+// names.cpp
+// "full", "at byte 8 of full", "at byte 512 of dynamic shared memory"
+void name_of_shared(const void* place, char* text, size_t bytes);
 // The block's static shared variable with that key, null where it has none yet; more than a block may have ends it.
 void* known_shared(const Worker& self, const void* key, size_t bytes);
 void free_exact_shared(Worker& self);

@@ -272,11 +272,12 @@ void end_bulks(Worker& self) {
 
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes) {
     Phase phase = phase_at(const_cast<void*>(place));
-    std::snprintf(text, bytes,
-                  "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
-                  "%d bytes are missing%s",
-                  cudamaster_cpu_shared_address(place) & 0xffffffu, parity, phase.pending, phase.bytes,
-                  phase.bytes < 0 ? ": more came than were expected" : "");
+    char name[100];
+    name_of_shared(place, name, sizeof name);
+    std::snprintf(
+        text, bytes,
+        "waits at the mbarrier %s for its phase of parity %u: %u arrivals and %d bytes are missing%s", name,
+        parity, phase.pending, phase.bytes, phase.bytes < 0 ? ": more came than were expected" : "");
 }
 
 } // namespace executor

@@ -1,7 +1,9 @@
 // Bytes that asynchronous copies and products have still to write, or to read, for nobody has waited for them.
 #pragma once
 
-#include "clocks.h"
+#include "knowledge.h"
+
+#include <unordered_map>
 
 namespace executor {
 namespace check {
