@@ -352,6 +352,76 @@ __global__ void handed_on(const float* in, float* scratch, float* out, Where whe
     out[at + t] = tile[t];
 }
 
+// One lane fences for its warp, which it has met.
+__global__ void elected(const float* in, float* scratch, float* out, Where where) {
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t full, written;
+    unsigned t = threadIdx.x, at = blockIdx.x * kThreads;
+    if (t == 0) {
+        init(&full, 1);
+        init(&written, kThreads / 32);
+    }
+    __syncthreads();
+    scratch[at + t] = in[at + t] + 1;
+    __syncwarp();
+    if (t % 32 == 0) {
+        fence_here<kGlobal>(kBehindTheWrite, where);
+        arrive(&written);
+    }
+    if (t == 0) {
+        wait_for(&written, 0);
+        fence_here<kGlobal>(kBeforeTheCopy, where);
+    }
+    bring(tile, scratch + at, &full);
+    wait_for(&full, 0);
+    out[at + t] = tile[t];
+}
+
+// All fence behind the barrier, but for the thread that copies.
+__global__ void by_others(const float* in, float* scratch, float* out, Where) {
+    __shared__ __align__(128) float tile[kThreads];
+    __shared__ uint64_t full;
+    unsigned t = threadIdx.x, at = blockIdx.x * kThreads;
+    if (t == 0)
+        init(&full, 1);
+    scratch[at + t] = in[at + t] + 1;
+    __syncthreads();
+    if (t > 0)
+        fence_global();
+    bring(tile, scratch + at, &full);
+    wait_for(&full, 0);
+    out[at + t] = tile[t];
+}
+
+// A copy from one block's shared memory to the other's, which that had set to zero.
+__global__ void __cluster_dims__(2) across(const float* in, float*, float* out, Where where) {
+    __shared__ __align__(128) float tile[kThreads], got[kThreads];
+    __shared__ uint64_t full;
+    unsigned t = threadIdx.x, other = blockIdx.x % 2 ^ 1;
+    got[t] = 0;
+    fence_here<kShared>(kBehindTheWrite, where);
+    if (t == 0) {
+        init(&full, 1);
+        expect(&full, kBytes);
+    }
+    tile[t] = in[blockIdx.x * kThreads + t] + 1;
+    fence_shared();
+    if (where != kBehindTheWrite)
+        got[t] = 0; // behind that fence
+    sync_cluster();
+    if (t == 0) {
+        fence_here<kCluster>(kBeforeTheCopy, where);
+        asm volatile(
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                "r"(there(got, other)),
+            "r"(address_of(tile)), "r"(kBytes), "r"(there(&full, other))
+            : "memory");
+    }
+    wait_for(&full, 0);
+    out[blockIdx.x * kThreads + t] = got[t];
+    sync_cluster();
+}
+
 // Boxes of a matrix that threads wrote.
 __global__ void box(const __grid_constant__ CUtensorMap map, const float* in, float* scratch, float* out,
                     Where where) {
@@ -594,6 +664,9 @@ int main(int count, char** names) {
     STYLE(own, kTiles, kThreads);
     STYLE(in_cxx, kTiles, kThreads);
     STYLE(handed_on, kTiles, kThreads);
+    STYLE(elected, kTiles, kThreads);
+    STYLE(by_others, kTiles, kThreads);
+    STYLE(across, kTiles, kThreads);
     STYLE(last_block, kTiles, kThreads);
     STYLE(last_without_fence, kTiles, kThreads);
     STYLE(sums, kTiles, kThreads);
