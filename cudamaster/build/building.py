@@ -9,7 +9,6 @@ candidate's files are in a folder of its own. Everything else is shared, and cac
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -194,8 +193,8 @@ class Builder:
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
     def forget(self, candidate: Candidate) -> None:
-        """Remove a candidate's builds. No process may be running them."""
-        shutil.rmtree(self._folder(candidate), ignore_errors=True)
+        """Remove a candidate's builds, unless they are in use: then it is for whoever uses them."""
+        caching.remove_unused(self._folder(candidate))
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""
