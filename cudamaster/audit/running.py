@@ -138,7 +138,7 @@ def run(
     # Threads wait for a GPU most of the time. Where a device only emulates, guards in one interpreter would take turns.
     if apart := jobs > 1 and any(subject.device.emulated for _, subject in work):
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_known.update, initargs=(known,))
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(known,))
     else:
         pool = ThreadPoolExecutor(jobs)
     with pool:
@@ -159,6 +159,10 @@ def run(
 
 _known: dict[str, Outcome] = {}  # in a process of its own: the outcomes known when it started,
 _subjects: dict[tuple[str, Precision], Subject] = {}  # and the subjects that it has seen, with their workbenches
+
+
+def _begin(known: Mapping[str, Outcome]) -> None:
+    _known.update(known)
 
 
 def _outcomes_apart(work: Sequence[tuple[Kind, Subject]]) -> list[tuple[Outcome, bool]]:
