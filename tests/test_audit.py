@@ -89,6 +89,35 @@ def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert builder.judge().is_file()
 
 
+@pytest.mark.slow
+def test_several_processes_find_what_one_does() -> None:
+    """On a device that only emulates, candidates are tried in processes. What is known is not tried again."""
+    tasks = [subject("dot_product", Precision.FP32), subject("sorting", Precision.BF16)]
+    work = [(KINDS[name], where) for where in tasks for name in ("zeros", "exits", "graph", "late_by_counter_2")]
+    new: list[Outcome] = []
+    tried = running.run(work, {}, 3, lambda found, is_new: new.append(found) if is_new else None)
+    assert len(new) == len(tried) == len(work)
+    assert not table.unexpected(list(KINDS.values()), tried)
+    again: list[bool] = []
+    known = {found.key: found for found in tried}
+    assert {one.key for one in running.run(work, known, 3, lambda _found, is_new: again.append(is_new))} == set(known)
+    assert not any(again)
+
+
+def test_a_build_in_use_is_left_to_its_user() -> None:
+    """Two kinds may make the same kernel of a task, in two processes."""
+    where = subject("dot_product", Precision.FP32, plain=True)
+    made = running.candidate(KINDS["baseline"], where)
+    assert not isinstance(made, NoCheat)
+    builder = where.bench(KINDS["baseline"])._builder
+    folder = builder.device_cache() / "candidates" / builder.key(made)
+    with builder.using(made):
+        builder.forget(made)
+        assert folder.is_dir()
+    builder.forget(made)
+    assert not folder.exists()
+
+
 @cache
 def tasks_of(kind: str) -> list[running.Subject]:
     """The varied tasks in which a kind is a candidate; which is the first of them goes in turn."""
