@@ -14,14 +14,17 @@ inline void check(cublasStatus_t status, const char* call) {
         fail(call, cublasLtGetStatusName(status));
 }
 
-// Numbers of -1 to 1, as the tasks' inputs are: zeros would need less power, and so would be faster.
-template <class T> static __global__ void some_numbers(T* values, size_t count) {
-    for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-         i += size_t{gridDim.x} * blockDim.x) {
-        unsigned int bits = static_cast<unsigned int>(i) * 2654435761u;
-        bits = (bits ^ bits >> 15) * 2246822519u;
-        values[i] = static_cast<T>(static_cast<float>((bits ^ bits >> 13) >> 8) / (1 << 23) - 1.0f);
+// Fills memory with numbers of -1 to 1, as the tasks' inputs are: zeros would need less power, and so would be faster.
+template <class T> void fill(void* memory, size_t count) {
+    std::vector<T> some(std::min<size_t>(count, 1 << 20)); // and again
+    unsigned int bits = 1;
+    for (T& value : some) {
+        bits ^= bits << 13, bits ^= bits >> 17, bits ^= bits << 5;
+        value = static_cast<T>(static_cast<float>(bits >> 8) / (1 << 23) - 1.0f);
     }
+    for (size_t first = 0; first < count; first += some.size())
+        VENDOR_CHECK(cudaMemcpy(static_cast<T*>(memory) + first, some.data(),
+                                sizeof(T) * std::min(some.size(), count - first), cudaMemcpyHostToDevice));
 }
 
 // What is multiplied to measure, and the clock for it. The memory is given back: the calls to come have the device.
@@ -72,8 +75,8 @@ template <class T> class Product {
         describe(m, n, k);
         std::vector<Algorithm> listed = algorithms(schemes);
         Trials trials(m * k * sizeof(T), k * n * sizeof(T), m * n * sizeof(T));
-        some_numbers<<<1024, 256>>>(trials.A.as<T>(), static_cast<size_t>(m * k));
-        some_numbers<<<1024, 256>>>(trials.B.as<T>(), static_cast<size_t>(k * n));
+        fill<T>(trials.A.get(), m * k);
+        fill<T>(trials.B.get(), k * n);
         listed = fastest(listed, trials, kFirstCalls, kSecondRound);
         algorithm_ = fastest(listed, trials, kSecondCalls, 1).front();
         m_ = m, n_ = n, k_ = k;
