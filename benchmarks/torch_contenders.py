@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,19 @@ SAMPLED_ROWS = 32
 class Contender:
     """Something to time: `call` runs it once and gives the tensor with the result.
 
-    A `kind` of NOTE does another task than the card's, and is no bar for us. `backend`: of attention, chosen before.
+    A `kind` of NOTE does another task than the card's, and is no bar for us. `backend`: of attention. `rounded`: slices
+    of a split bf16 product may be rounded before they are added up, which is PyTorch's default.
     """
 
     name: str
     kind: str
     call: Callable[[], Any]
     backend: Any = None
+    rounded: bool = False
 
     def chosen(self) -> AbstractContextManager[Any]:
         """What a call is made within; entering it is not timed."""
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = self.rounded
         return nullcontext() if self.backend is None else sdpa_kernel(self.backend)
 
 
@@ -64,7 +67,14 @@ def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dic
 
 
 def operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator[Contender]:
-    """PyTorch's ways to a task, each with what it needs beforehand."""
+    """PyTorch's ways to a task, each with what it needs beforehand; in bf16 also with what it may do by default."""
+    for one in _operators(task, tensors, s):
+        yield one
+        if one.backend is None and next(iter(tensors.values())).dtype == torch.bfloat16:
+            yield replace(one, name=f"{one.name}, slices rounded", rounded=True)
+
+
+def _operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator[Contender]:
     if task in ("matrix_mul", "square_matrix_mul"):
         m, n, k = (s["M"], s["N"], s["K"]) if task == "matrix_mul" else (s["M"],) * 3
         a, b, c = tensors["A"].view(m, k), tensors["B"].view(k, n), tensors["C"].view(m, n)

@@ -10,8 +10,9 @@ two calls of each: one by the host's clock until the device is idle, one by even
 while the host launches. Python's own time is part of the first, so the second is what to compare kernels by. Each
 one's result is compared with fp64 on a sample first: what is wrong is listed, and not timed.
 
-TF32 is off, sums of bf16 products stay in fp32, and what is made outside a call is made outside here too: masks in the
-form that an operator wants, handles, work space. An operator that writes where it is told is given the output.
+TF32 is off. bf16 products are timed with sums in fp32, as the cards ask, and as PyTorch does it by default: slices of a
+sum may be rounded. What is made outside a call is made outside here too: masks in the form that an operator wants,
+handles, work space. An operator that writes where it is told is given the output.
 """
 
 from __future__ import annotations

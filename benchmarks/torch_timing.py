@@ -133,7 +133,6 @@ def run(folder: Path, tasks: Sequence[str], precisions: Sequence[Precision], sav
     """All timed cases; the file is written after each task, and other tasks in it stay."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.manual_seed(int(time.time()))
     clock = Clock() if torch.cuda.is_available() else None
     about = {"device": torch.cuda.get_device_name() if clock else "CPU", "torch": torch.__version__,
