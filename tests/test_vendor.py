@@ -28,9 +28,22 @@ from cudamaster.tasks.harness import vendor_declarations
 from cudamaster.tasks.held_out import draw
 from cudamaster.vendor import comparison, libraries
 from cudamaster.vendor.libraries import Found, Library
+from cudamaster.vendor.measuring import Measurement
 from cudamaster.workbench.evaluation import Workbench
 
-TASKS = ("dot_product", "square_matrix_mul", "matrix_mul", "spmv_csr", "spmm_csr", "fft", "sorting", "prefix_sum")
+# By task, in both precisions.
+LIBRARIES = {
+    "dot_product": ["cuBLAS"],
+    "square_matrix_mul": ["cuBLAS", "cuBLASLt"],
+    "matrix_mul": ["cuBLAS", "cuBLASLt"],
+    "matrix_vector_mul": ["cuBLAS"],
+    "matrix_power": ["cuBLAS"],
+    "spmv_csr": ["cuSPARSE"],
+    "spmm_csr": ["cuSPARSE"],
+    "fft": ["cuFFT"],
+    "sorting": ["CUB"],
+    "prefix_sum": ["CUB"],
+}
 STAND_INS = Path(__file__).parent / "vendor_stand_ins"
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
 
@@ -42,10 +55,15 @@ def all_files() -> list[comparison.VendorFile]:
 FILES = pytest.mark.parametrize("file", all_files(), ids=lambda file: file.path.stem)
 
 
-def test_the_eight_tasks_have_a_file_in_each_precision() -> None:
-    assert {(file.card.name, file.precision) for file in all_files()} == {(t, p) for t in TASKS for p in Precision}
-    assert {file.library for file in all_files()} == {"cuBLAS", "cuSPARSE", "cuFFT", "CUB"}
-    assert len(list((resources.bench() / "vendor").glob("*.cu"))) == 16
+def test_each_library_of_a_task_has_a_file_in_each_precision() -> None:
+    """The second one is named in its file's name, and none is left over."""
+    for precision in Precision:
+        found: dict[str, list[str]] = {}
+        for file in all_files():
+            if file.precision is precision:
+                found.setdefault(file.card.name, []).append(file.library)
+        assert found == LIBRARIES
+    assert len(list((resources.bench() / "vendor").glob("*.cu"))) == len(all_files())
 
 
 def types(text: str, name: str) -> list[str]:
@@ -64,7 +82,7 @@ def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> No
     assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
 
 
-@pytest.mark.slow(but=["square_matrix_mul"])
+@pytest.mark.slow(but=["square_matrix_mul", "square_matrix_mul_bf16.cublaslt"])
 @pytest.mark.parametrize(
     "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
 )
@@ -73,7 +91,9 @@ def test_a_file_asks_its_library_for_the_task(file: comparison.VendorFile, monke
     monkeypatch.setenv("CPATH", str(STAND_INS / "include"))
     bench = Workbench(file.card, file.precision, PlainCpuDevice())
     # The device refuses a text that names a library's header. The one of bench/vendor/ brings it too.
-    text = re.sub(r"#include <cu(?:blas_v2|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text)
+    text = re.sub(
+        r"#include <cu(?:blas_v2|blasLt|sparse|fft)\.h>\n", "", (STAND_INS / "libraries.cu").read_text() + file.text
+    )
     worker = bench.vendor_worker(text, comparison.headers(), [], [])
     verdict = bench.evaluate_vendor(worker, file.id, check_only=True)
     assert verdict.status is Status.CORRECT, (verdict.detail, verdict.log)
@@ -184,6 +204,32 @@ def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     assert comparison.read(tmp_path / "report.json") == report
 
 
+def test_two_libraries_of_a_task_meet_our_kernel_in_one_measurement(tmp_path: Path) -> None:
+    """Our kernel's contest with the baseline is one for both; each library has its own, and its own duel."""
+    card, device = small_card("dot_product"), PlainCpuDevice()
+    folder_with(LOOP, tmp_path)
+    (tmp_path / "dot_product.another.cu").write_text(LOOP.replace("by a loop", "by another"))
+    (tmp_path / "dot_product_bf16.another.cu").write_text("of another precision")
+    found = comparison.files([card], [Precision.FP32], tmp_path)
+    assert [file.path.name for file in found] == ["dot_product.cu", "dot_product.another.cu"]
+    bench = Workbench(card, Precision.FP32, device, modelled=False)
+    kernels = {(card.name, Precision.FP32): bench.baseline}
+    work = Measurement(found, device, kernels, seed=None, calls=2, check_only=False)
+    work.build()
+    one, another = work.run(None, lambda record: None, lambda words: None)
+    assert one.ours is not None
+    assert one.ours == another.ours
+    assert one.kernel == another.kernel == bench.baseline.id
+    for record in (one, another):
+        assert record.vendor is not None
+        assert record.duel is not None
+        assert record.vendor.status is record.duel.status is Status.CORRECT
+    assert one.vendor != another.vendor
+    assert one.duel != another.duel
+    assert one.head.startswith("Dot product, by a loop.")
+    assert another.head.startswith("Dot product, by another.")
+
+
 def test_a_library_is_skipped_where_it_cannot_run() -> None:
     """On the CPU device, with the reason; that is no failure."""
     done = command("spmv_csr", "sorting", "--precision", "bf16")
@@ -232,7 +278,7 @@ def test_a_task_without_a_library_is_refused() -> None:
     done = CliRunner().invoke(main, ["vendor", "relu", "--device", "cpu", "--json"])
     assert done.exit_code == 2
     assert "There is no vendor file for relu" in done.output
-    assert all(task in done.output for task in TASKS)
+    assert all(task in done.output for task in LIBRARIES)
 
 
 def test_a_library_is_found_with_its_version_or_missed_with_a_reason(tmp_path: Path) -> None:
@@ -302,6 +348,11 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     comparison.write(saved, replace(kept, records=(replace(kept.records[0], task="fft", key="another"),)))
     assert command("dot_product", *options).exit_code == 0
     assert [record.task for record in comparison.read(saved).records] == ["fft", "dot_product"]
+    # Another library of the same task is another record.
+    kept = comparison.read(saved)
+    comparison.write(saved, replace(kept, records=(replace(kept.records[1], library="cuNONE", key="another"),)))
+    assert command("dot_product", *options).exit_code == 0
+    assert [record.library for record in comparison.read(saved).records] == ["cuNONE", "no library"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1, "about": {}}'])

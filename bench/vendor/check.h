@@ -24,9 +24,12 @@ class Memory {
   public:
     // What was there is gone. At least a byte, so that there is an address: a null pointer asks CUB for the size.
     void hold(size_t bytes) {
+        release();
+        VENDOR_CHECK(cudaMalloc(&memory_, bytes > 0 ? bytes : 1));
+    }
+    void release() {
         VENDOR_CHECK(cudaFree(memory_));
         memory_ = nullptr;
-        VENDOR_CHECK(cudaMalloc(&memory_, bytes > 0 ? bytes : 1));
     }
     void* get() const { return memory_; }
     template <class T> T* as() const { return static_cast<T*>(memory_); }

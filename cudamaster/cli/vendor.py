@@ -27,7 +27,8 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
               help="Runs, a suite or a saved report: also time the best kernel of each task, alone and against "
               "the library.")  # fmt: skip
 @click.option("--sources", type=_FOLDER, metavar="FOLDER",
-              help="Vendor files of your own, <task>[_bf16].cu, instead of the built-in ones.")  # fmt: skip
+              help="Vendor files of your own, <task>[_bf16][.<library>].cu, instead of the "
+              "built-in ones.")  # fmt: skip
 @options.device
 @click.option(
     "--calls", type=click.IntRange(2, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
@@ -50,7 +51,7 @@ def vendor(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Check and time vendors' libraries (cuBLAS, cuSPARSE, cuFFT, CUB) in a candidate's place.
+    """Check and time vendors' libraries (cuBLAS, cuBLASLt, cuSPARSE, cuFFT, CUB) in a candidate's place.
 
     Without TASKS, all that have one. Handles and work space are made outside the timed call; the head of each file in
     bench/vendor/ says what a call includes. The libraries need a GPU; what cannot run here is skipped with the reason.

@@ -128,10 +128,10 @@ def authorities(report: Report) -> Table | None:
         return None
     rows = []
     note = "Both over the baseline in one measurement; the last is our kernel over the library"
-    for one in sorted(report.authorities, key=lambda one: (one.hardware, one.task, one.precision.value)):
+    for one in sorted(report.authorities, key=lambda one: (one.hardware, one.task, one.precision.value, one.library)):
         status = one.status.value.replace("_", " ") if one.status else "skipped"
         if one.status is not Status.CORRECT:
-            note += f". {one.task}_{one.precision.value} {status}: {one.note}"
+            note += f". {one.task}_{one.precision.value} by {one.library} {status}: {one.note}"
         duel = f"{figure(one.duel.speedup)}, {one.duel.change.value.upper()}" if one.duel else NONE
         cells = [figure(speed.speedup) if speed else NONE for speed in (one.speed, one.ours)]
         interval = _interval(one.duel.interval if one.duel else None)

@@ -1,6 +1,9 @@
 """The authorities: what a vendor's library does with a task, and our best kernel beside it, on the same machine.
 
-    bench/vendor/<task>[_bf16].cu -> worker -> in the candidate's place: checks, times, floor -> VendorRecord
+    bench/vendor/<task>[_bf16][.<library>].cu -> worker -> in the candidate's place: checks, times -> VendorRecord
+
+A task may have several libraries, each in a file of its own. Our kernel's contest with the baseline is one for all of
+them.
 
 The library's call is judged as a candidate is: same harness, inputs, checks and timing. The guards are left out, since
 the file is ours and keeps handles and work space from call to call, which is the point (worker.cu, calls.h).
@@ -150,14 +153,15 @@ class Ready:
 
 
 def files(cards: Sequence[TaskCard], precisions: Sequence[Precision], folder: Path | None = None) -> list[VendorFile]:
-    """The vendor files of these tasks, of bench/vendor/ or of another folder."""
+    """The vendor files of these tasks, of bench/vendor/ or of another folder; a task's libraries are neighbours."""
     folder = folder or resources.bench() / "vendor"
     found = []
     for card in cards:
         for precision in precisions:
-            path = folder / f"{card.wrapper(precision)}.cu"
-            if path.is_file():
-                found.append(VendorFile(card, precision, path, path.read_text("utf-8")))
+            wrapper = card.wrapper(precision)
+            for path in (folder / f"{wrapper}.cu", *sorted(folder.glob(f"{wrapper}.*.cu"))):
+                if path.is_file():
+                    found.append(VendorFile(card, precision, path, path.read_text("utf-8")))
     return found
 
 
@@ -188,10 +192,18 @@ def prepare(file: VendorFile, bench: Workbench, device: Device) -> Ready:
     return Ready(file, version, worker, None)
 
 
-def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None, *, check_only: bool = False) -> VendorRecord:
+def measure(
+    ready: Ready,
+    bench: Workbench,
+    ours: Candidate | None = None,
+    *,
+    beside: VendorRecord | None = None,
+    check_only: bool = False,
+) -> VendorRecord:
     """Check and time a vendor's library, then our kernel, then our kernel against the library if both are right.
 
-    With `check_only` the library's call is checked at the verification sizes, and that is all.
+    `beside` is the record of another library with the same kernel, made just now: its contest of our kernel is taken
+    over. With `check_only` the library's call is checked at the verification sizes, and that is all.
     """
     if ready.worker is None:
         assert ready.record is not None
@@ -200,8 +212,8 @@ def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None, *, ch
     try:
         vendor = bench.evaluate_vendor(ready.worker, ready.file.id, check_only=check_only)
         if ours is not None and not check_only:
-            own = bench.evaluate(ours)
-            if own.correct and vendor.correct:
+            own = (beside.ours if beside else None) or _contest(bench.evaluate(ours))
+            if own.status is vendor.status is Status.CORRECT:
                 duel = bench.against_vendor(ours, ready.worker)
     except BaselineError as error:
         return _record(ready.file, ready.version, skipped=f"{error.reason} {error.fix}")
@@ -209,8 +221,8 @@ def measure(ready: Ready, bench: Workbench, ours: Candidate | None = None, *, ch
         ready.file,
         ready.version,
         vendor=_contest(vendor),
-        kernel=None if own is None else own.candidate,
-        ours=None if own is None else _contest(own),
+        kernel=None if own is None or ours is None else ours.id,
+        ours=own,
         duel=None if duel is None else _contest(duel),
         key=ready.key(bench, check_only=check_only),
     )

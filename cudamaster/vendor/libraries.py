@@ -27,6 +27,7 @@ class Library:
 
 LIBRARIES = (
     Library("cuBLAS", "cublas_v2.h", "cublas_api.h", "libcublas.so", "nvidia-cublas"),
+    Library("cuBLASLt", "cublasLt.h", "cublas_api.h", "libcublasLt.so", "nvidia-cublas"),
     Library("cuSPARSE", "cusparse.h", "cusparse.h", "libcusparse.so", "nvidia-cusparse"),
     Library("cuFFT", "cufft.h", "cufft.h", "libcufft.so", "nvidia-cufft"),
     Library("CUB", "cub/version.cuh", "cub/version.cuh", None, "nvidia-cuda-cccl"),

@@ -91,13 +91,18 @@ class Measurement:
             floors.limits(self._device, say=say)
         before = () if save is None else comparison.saved(save, self._about)
         known = {(one.key, one.kernel): one for one in before if one.key and one.vendor is not None}
+        measured: dict[tuple[str, Precision], VendorRecord] = {}  # in this run, and so what stands beside each other
         for made, bench in zip(self._ready, self._benches, strict=True):
-            best = self._kernels.get((made.file.card.name, made.file.precision))
-            kept = known.get((made.key(bench, check_only=self._check_only), best.id if best else None))
-            self._records.append(kept or comparison.measure(made, bench, best, check_only=self._check_only))
+            task = (made.file.card.name, made.file.precision)
+            best = self._kernels.get(task)
+            record = known.get((made.key(bench, check_only=self._check_only), best.id if best else None))
+            if record is None:
+                record = comparison.measure(made, bench, best, beside=measured.get(task), check_only=self._check_only)
+                measured[task] = record
+            self._records.append(record)
             if save is not None:
-                ours = {(one.task, one.precision) for one in self._records}
-                others = [one for one in before if (one.task, one.precision) not in ours]
+                ours = {(one.task, one.precision, one.library) for one in self._records}
+                others = [one for one in before if (one.task, one.precision, one.library) not in ours]
                 comparison.write(save, replace(self.report, records=(*others, *self._records)))
             done(self._records[-1])
         return self._records

@@ -1,6 +1,6 @@
-// Plain loops behind the interfaces of cuBLAS, cuSPARSE and cuFFT, as their manuals define them, for the CPU device: what
-// bench/vendor/ asks for is then seen to be the task, in layouts, orders and types, where there is no GPU. What the
-// vendor's files do not use is refused. The file is compiled in front of each of theirs.
+// Plain loops behind the interfaces of cuBLAS, cuBLASLt, cuSPARSE and cuFFT, as their manuals define them, for the CPU device:
+// what bench/vendor/ asks for is then seen to be the task, in layouts, orders and types, where there is no GPU. What
+// the vendor's files do not use is refused. The file is compiled in front of each of theirs.
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -118,6 +118,138 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasO
         return CUBLAS_STATUS_NOT_SUPPORTED;
     return gemm(handle, ta, tb, m, n, k, *static_cast<const float*>(alpha), A, a, lda, B, b, ldb,
                 *static_cast<const float*>(beta), C, c, ldc);
+}
+
+cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t trans, int m, int n, const float* alpha,
+                           const float* A, int lda, const float* x, int incx, const float* beta, float* y,
+                           int incy) {
+    if (incx != 1 || incy != 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    int rows = trans == CUBLAS_OP_N ? m : n, terms = trans == CUBLAS_OP_N ? n : m;
+    return gemm(handle, trans, CUBLAS_OP_N, rows, 1, terms, *alpha, A, CUDA_R_32F, lda, x, CUDA_R_32F, terms,
+                *beta, y, CUDA_R_32F, rows);
+}
+
+cublasStatus_t cublasTSTgemvStridedBatched(cublasHandle_t handle, cublasOperation_t trans, int m, int n,
+                                           const float* alpha, const __nv_bfloat16* A, int lda, long long int,
+                                           const __nv_bfloat16* x, int incx, long long int, const float* beta,
+                                           __nv_bfloat16* y, int incy, long long int, int batchCount) {
+    if (incx != 1 || incy != 1 || batchCount != 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    int rows = trans == CUBLAS_OP_N ? m : n, terms = trans == CUBLAS_OP_N ? n : m;
+    return gemm(handle, trans, CUBLAS_OP_N, rows, 1, terms, *alpha, A, CUDA_R_16BF, lda, x, CUDA_R_16BF,
+                terms, *beta, y, CUDA_R_16BF, rows);
+}
+
+// ---- cuBLASLt -------------------------------------------------------------------------------------------------------
+
+struct cublasLtContext {};
+struct LtProduct {
+    cublasComputeType_t compute;
+    cudaDataType scale;
+};
+struct LtLayout {
+    cudaDataType type;
+    int64_t rows, cols, ld;
+};
+struct LtWanted {
+    uint64_t workspace = 0;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+};
+
+namespace {
+
+// What algorithms of the list do. One that is listed may refuse all the same, and not all that is in the list is listed
+// as usable. Where sums of slices may be rounded to bf16, an algorithm that does so is the fastest.
+enum LtAlgorithm : uint64_t { kRefuses = 1, kWorks, kNotUsable, kRoundsTwice };
+
+bool fit(const LtLayout& a, const LtLayout& b, const LtLayout& c) {
+    bool leading = a.ld >= a.rows && b.ld >= b.rows && c.ld >= c.rows;
+    return leading && a.rows == c.rows && a.cols == b.rows && b.cols == c.cols;
+}
+
+__global__ void spoil_kernel(void* C, cudaDataType type, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+        store(C, type, i, 1.5 * load(C, type, i) + 1);
+}
+
+} // namespace
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+    return cublasGetStatusName(status);
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    *handle = new cublasLtContext;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
+                                        cudaDataType scale) {
+    *made = new LtProduct{compute, scale};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
+                                          uint64_t cols, int64_t ld) {
+    *made = new LtLayout{type, static_cast<int64_t>(rows), static_cast<int64_t>(cols), ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t layout) {
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
+    *made = new LtWanted;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(const cublasLtMatmulPreference_t wanted) {
+    delete wanted;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wanted,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+    bool workspace = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    if (bytes != (workspace ? sizeof wanted->workspace : sizeof wanted->schemes))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(workspace ? static_cast<void*>(&wanted->workspace) : &wanted->schemes, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t A, cublasLtMatrixLayout_t B,
+                                              cublasLtMatrixLayout_t C, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t wanted, int room,
+                                              cublasLtMatmulHeuristicResult_t results[], int* count) {
+    if (!fit(*A, *B, *C) || room < 4)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    bool rounds = C->type == CUDA_R_16BF && wanted->schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    for (uint64_t algorithm : {kNotUsable, kRefuses, rounds ? kRoundsTwice : kWorks})
+        results[(*count)++] = {{{algorithm}},
+                               wanted->workspace,
+                               algorithm == kNotUsable ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
+                               1.0f,
+                               {}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
+                              const void* A, cublasLtMatrixLayout_t a, const void* B,
+                              cublasLtMatrixLayout_t b, const void* beta, const void* C,
+                              cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t d,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
+                              cudaStream_t) {
+    if (algorithm->data[0] == kRefuses || product->compute != CUBLAS_COMPUTE_32F ||
+        product->scale != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!fit(*a, *b, *c) || C != D || c != d || workspace == nullptr || bytes == 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    cudaMemset(workspace, 0xff, bytes < 64 ? bytes : 64);
+    gemm_kernel<<<1, 1>>>(CUBLAS_OP_N, CUBLAS_OP_N, static_cast<int>(c->rows), static_cast<int>(c->cols),
+                          static_cast<int>(a->cols), *static_cast<const float*>(alpha), A, a->type,
+                          static_cast<int>(a->ld), B, b->type, static_cast<int>(b->ld),
+                          *static_cast<const float*>(beta), D, d->type, static_cast<int>(d->ld));
+    if (algorithm->data[0] != kWorks)
+        spoil_kernel<<<1, 1>>>(D, d->type, d->ld * d->cols);
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 // ---- cuSPARSE -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // The part of cuBLAS that bench/vendor/ uses, with the parameter lists of cublas_api.h.
 #pragma once
+#include <cuda_bf16.h>
 #include "library_types.h"
 
 typedef struct cublasContext* cublasHandle_t;
@@ -22,6 +23,14 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, size_t
 const char* cublasGetStatusName(cublasStatus_t status);
 cublasStatus_t cublasSdot(cublasHandle_t handle, int n, const float* x, int incx, const float* y, int incy,
                           float* result);
+cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t trans, int m, int n, const float* alpha,
+                           const float* A, int lda, const float* x, int incx, const float* beta, float* y,
+                           int incy);
+cublasStatus_t cublasTSTgemvStridedBatched(cublasHandle_t handle, cublasOperation_t trans, int m, int n,
+                                           const float* alpha, const __nv_bfloat16* A, int lda,
+                                           long long int strideA, const __nv_bfloat16* x, int incx,
+                                           long long int stridex, const float* beta, __nv_bfloat16* y,
+                                           int incy, long long int stridey, int batchCount);
 cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,
                            int n, int k, const float* alpha, const float* A, int lda, const float* B, int ldb,
                            const float* beta, float* C, int ldc);

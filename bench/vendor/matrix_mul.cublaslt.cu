@@ -1,0 +1,20 @@
+// Matrix mul, fp32, by cuBLASLt: C = A B, A: M x K, B: K x N, C: M x N, row-major.
+//
+// Call      cublasLtMatmul, fp32 products, no TF32
+// Includes  what cuBLASLt launches
+// Without   the handle, its work space and descriptors, and the choice of an algorithm, made before the first call of a
+//           case: of all that cublasLtMatmulAlgoGetHeuristic lists, the fastest by measurements with cold caches
+#include <cublasLt.h>
+#include "vendor/cublaslt.h"
+
+namespace {
+vendor::Product<float> product;
+}
+
+extern "C" void matrix_mul_prepare(long long M, long long N, long long K) {
+    product.choose(M, N, K, vendor::kAnyScheme);
+}
+
+extern "C" void matrix_mul(const float* A, const float* B, float* C, int, int, int) {
+    product(A, B, C);
+}

@@ -1,0 +1,211 @@
+"""What benchmarks/torch_operators.py times: inputs of a case, what can do it, and what a right result is."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from cudamaster.core.expressions import evaluate
+from cudamaster.core.values import Precision
+from cudamaster.tasks.cards import Case, TaskCard
+
+OURS, LIBRARY, TORCH, NOTE = "ours", "library", "torch", "note"
+# Root of the mean square of errors over that of the results, at most. TF32 would give 3e-4.
+ALLOWED = {Precision.FP32: 2e-5, Precision.BF16: 1e-2}
+POWERS_ALLOWED = {Precision.FP32: 1e-4, Precision.BF16: 5e-2}  # whose powers on the way are rounded too
+SAMPLED_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something to time: `call` runs it once and gives the tensor with the result.
+
+    A `kind` of NOTE does another task than the card's, and is no bar for us. `backend`: of attention. `rounded`: slices
+    of a split bf16 product may be rounded before they are added up, which is PyTorch's default.
+    """
+
+    name: str
+    kind: str
+    call: Callable[[], Any]
+    backend: Any = None
+    rounded: bool = False
+
+    def chosen(self) -> AbstractContextManager[Any]:
+        """What a call is made within; entering it is not timed."""
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = self.rounded
+        return nullcontext() if self.backend is None else sdpa_kernel(self.backend)
+
+
+def inputs(card: TaskCard, precision: Precision, case: Case, device: str) -> dict[str, Any]:
+    """Tensors as the card draws them: uniform, with a variance of 1/N for powers, and the mask with its holes."""
+    kind = {"float": torch.float32, "__nv_bfloat16": torch.bfloat16}
+    made: dict[str, Any] = {}
+    sizes = case.values
+    for parameter in card.parameters:
+        if parameter.length is None:
+            continue
+        length = int(evaluate(parameter.length, sizes))
+        tensor = torch.empty(length, dtype=kind[parameter.element_type(precision)], device=device)
+        if parameter.name == "attention_mask":
+            batches, length = int(sizes["batch_size"]), int(sizes["seq_length"])
+            holes = torch.rand(batches, length, length, device=device) < sizes["holes_percent"] / 100
+            mask = holes.float().tril(-1) + torch.ones(length, length, device=device).triu(1)
+            tensor.copy_(mask.reshape(-1))
+        elif parameter.role == "input":
+            reach = math.sqrt(3 / sizes["N"]) if card.name == "matrix_power" else 1.0
+            tensor.copy_(torch.rand(length, device=device) * (2 * reach) - reach)
+        made[parameter.name] = tensor
+    return made
+
+
+def operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator[Contender]:
+    """PyTorch's ways to a task, each with what it needs beforehand; in bf16 also with what it may do by default."""
+    for one in _operators(task, tensors, s):
+        yield one
+        if one.backend is None and next(iter(tensors.values())).dtype == torch.bfloat16:
+            yield replace(one, name=f"{one.name}, slices rounded", rounded=True)
+
+
+def _operators(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> Iterator[Contender]:
+    if task in ("matrix_mul", "square_matrix_mul"):
+        m, n, k = (s["M"], s["N"], s["K"]) if task == "matrix_mul" else (s["M"],) * 3
+        a, b, c = tensors["A"].view(m, k), tensors["B"].view(k, n), tensors["C"].view(m, n)
+        yield Contender("torch.mm", TORCH, lambda: torch.mm(a, b, out=c))
+    elif task == "matrix_power":
+        a, b = (tensors[name].view(s["N"], s["N"]) for name in "AB")
+        yield Contender("torch.linalg.matrix_power", TORCH, lambda: torch.linalg.matrix_power(a, s["P"], out=b))
+    elif task == "high_order_contraction":
+        a = tensors["A"].view(s["a_dim"], s["x_dim"], s["b_dim"], s["y_dim"])
+        b = tensors["B"].view(s["x_dim"], s["c_dim"], s["y_dim"])
+        yield Contender("torch.einsum", TORCH, lambda: torch.einsum("axby,xcy->abc", a, b))
+    elif task == "matrix_vector_mul":
+        a, x, y = tensors["A"].view(s["M"], s["N"]), tensors["x"], tensors["y"]
+        yield Contender("torch.mv", TORCH, lambda: torch.mv(a, x, out=y))
+    elif task == "triangle_attention":
+        shape = (s["batch_size"], s["head_num"], s["seq_length"], s["head_dim"])
+        q, k, v = (tensors[name].view(shape) for name in ("query", "key", "value"))
+        seen = tensors["attention_mask"].view(shape[0], 1, shape[2], shape[2]) <= 0.5
+        added = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill(~seen, -math.inf)
+        for form, mask in (("added", added), ("boolean", seen)):
+            yield from attention(q, k, v, f", {form} mask", mask)
+        yield from attention(q, k, v, ", causal and no mask", None, causal=True)
+    elif task == "softmax_attention":
+        rows, keys = s["q_seq_len"], s["kv_seq_len"]
+        q, k = tensors["Q"].view(rows, s["dim_qk"]), tensors["K"].view(keys, s["dim_qk"])
+        v, y = tensors["V"].view(keys, s["dim_v"]), tensors["Y"].view(rows, s["dim_v"])
+        scale = 1 / math.sqrt(s["dim_qk"])
+        nothing = torch.zeros((), dtype=q.dtype, device=q.device)
+
+        def products() -> Any:
+            scores = torch.addmm(nothing, q, k.t(), beta=0, alpha=scale)
+            return torch.mm(torch.softmax(scores, dim=-1), v, out=y)
+
+        yield Contender("two products and softmax", TORCH, products)
+        if q.dtype == torch.bfloat16:
+
+            def kept() -> Any:
+                scores = torch.mm(q, k.t(), out_dtype=torch.float32)
+                return torch.mm(torch.softmax(scores.mul_(scale), dim=-1).to(q.dtype), v, out=y)
+
+            yield Contender("two products and softmax, scores in fp32", TORCH, kept)
+        yield from attention(q[None, None], k[None, None], v[None, None], "", None)
+
+
+def attention(q: Any, k: Any, v: Any, what: str, mask: Any, causal: bool = False) -> Iterator[Contender]:
+    """scaled_dot_product_attention by each of its backends that takes masks, and by the one that does not if it may."""
+    backends = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
+    if mask is None:
+        backends.insert(0, SDPBackend.FLASH_ATTENTION)
+
+    def call() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
+    for backend in backends:
+        name = backend.name.removesuffix("_ATTENTION").lower()
+        yield Contender(f"attention by {name}{what}", NOTE if causal else TORCH, call, backend)
+
+
+def shared_objects(
+    folder: Path, card: TaskCard, precision: Precision, tensors: dict[str, Any], sizes: dict[str, Any]
+) -> Iterator[Contender]:
+    """Our kernel and the libraries' calls: by the wrapper, on the tensors' memory; a library is made ready first."""
+    ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)  # whose tensor maps our kernels make
+    result = tensors[next(p.name for p in card.parameters if p.role == "output")]
+    arguments = [
+        ctypes.c_void_p(tensors[p.name].data_ptr()) if p.name in tensors else ctypes.c_int(int(sizes[p.name]))
+        for p in card.parameters
+    ]
+    for path in sorted(folder.glob(f"{card.wrapper(precision)}.*.so"), reverse=True):  # ours is the last by name
+        name = path.name.split(".", 1)[1].removesuffix(".so")
+        loaded = ctypes.CDLL(str(path))
+        wrapper = loaded[card.wrapper(precision, optimized=name == OURS)]
+        wrapper.restype = None
+        if name != OURS:
+            shape = [ctypes.c_longlong(int(sizes[p.name])) for p in card.parameters if p.length is None]
+            loaded[f"{card.wrapper(precision)}_prepare"](*shape)
+
+        def call(wrapper: Any = wrapper) -> Any:
+            wrapper(*arguments)
+            return result
+
+        yield Contender(name, OURS if name == OURS else LIBRARY, call)
+
+
+def reference(task: str, tensors: dict[str, Any], s: dict[str, Any]) -> tuple[Any, Any]:
+    """Rows of the result that were drawn, and what they are in fp64, as wide as the last dimension."""
+
+    def drawn(count: int) -> Any:
+        device = next(iter(tensors.values())).device
+        return torch.randint(count, (min(SAMPLED_ROWS, count),), device=device)
+
+    wide = {name: tensor.double() for name, tensor in tensors.items() if task == "matrix_power" and name == "A"}
+    if task in ("matrix_mul", "square_matrix_mul"):
+        m, n, k = (s["M"], s["N"], s["K"]) if task == "matrix_mul" else (s["M"],) * 3
+        rows = drawn(m)
+        return rows, tensors["A"].view(m, k)[rows].double() @ tensors["B"].view(k, n).double()
+    if task == "matrix_power":
+        matrix = wide["A"].view(s["N"], s["N"])
+        rows = drawn(s["N"])
+        power = matrix[rows]
+        for _ in range(s["P"] - 1):
+            power = power @ matrix
+        return rows, power
+    if task == "high_order_contraction":
+        rows = drawn(s["a_dim"] * s["b_dim"])
+        a = tensors["A"].view(s["a_dim"], s["x_dim"], s["b_dim"], s["y_dim"])
+        left = a[rows // s["b_dim"], :, rows % s["b_dim"], :].double()
+        return rows, torch.einsum("rxy,xcy->rc", left, tensors["B"].view(s["x_dim"], s["c_dim"], s["y_dim"]).double())
+    if task == "matrix_vector_mul":
+        rows = drawn(s["M"])
+        return rows, (tensors["A"].view(s["M"], s["N"])[rows].double() @ tensors["x"].double())[:, None]
+    if task == "triangle_attention":
+        heads, length, dim = s["batch_size"] * s["head_num"], s["seq_length"], s["head_dim"]
+        rows = drawn(heads * length)
+        q, k, v = (tensors[name].view(heads, length, dim) for name in ("query", "key", "value"))
+        head, place = rows // length, rows % length
+        scores = torch.einsum("rd,rjd->rj", q[head, place].double(), k[head].double()) / math.sqrt(dim)
+        mask = tensors["attention_mask"].view(s["batch_size"], length, length)[head // s["head_num"], place]
+        above = torch.arange(length, device=rows.device)[None, :] > place[:, None]
+        weights = scores.masked_fill((mask > 0.5) | above, -math.inf).softmax(-1)
+        return rows, torch.einsum("rj,rjd->rd", weights, v[head].double())
+    rows = drawn(s["q_seq_len"])
+    q, k = tensors["Q"].view(-1, s["dim_qk"])[rows].double(), tensors["K"].view(-1, s["dim_qk"]).double()
+    weights = (q @ k.t() / math.sqrt(s["dim_qk"])).softmax(-1)
+    return rows, weights @ tensors["V"].view(-1, s["dim_v"]).double()
+
+
+def error_of(contender: Contender, output: Any, rows: Any, expected: Any) -> float:
+    """Root of the mean square of the errors on the sample, over that of the results; the output is poisoned before."""
+    output.fill_(math.nan)
+    with contender.chosen():
+        result = contender.call()
+    found = result.reshape(-1, expected.shape[1])[rows].double()
+    return float(((found - expected).square().mean() / expected.square().mean()).sqrt())
