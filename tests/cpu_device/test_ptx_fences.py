@@ -1,4 +1,4 @@
-"""Fences between what threads write and copies in bulk that read or overwrite it: named where they are missing, and nowhere else."""
+"""Fences between what threads write and copies in bulk that use it: named where they are missing, and nowhere else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_fence_that_is_missing_is_named(build_checked, style, where, reversed_
 @pytest.mark.parametrize("name", UNFENCED)
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_what_needs_no_fence_passes(build_checked, name, reversed_threads):
-    """Buffers that threads only read, what copies wrote and was waited for, what an earlier launch wrote, and atomics."""
+    """Buffers that threads only read, what was waited for, what an earlier launch wrote, and atomics."""
     assert build_checked("ptx_fences").found(name, reversed_threads=reversed_threads) == (set(), "")
 
 
