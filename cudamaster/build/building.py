@@ -107,6 +107,12 @@ class Builder:
         return self._folder(candidate) / ("debug" if debug else "run")
 
     def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
+        """Builds a candidate in its folder, which nobody else is in.
+
+        In this order: the guards read command and text, the compiler makes an object of each variant (the judge and
+        what else all candidates share are built meanwhile), the object guard reads the first of them, and each is
+        linked with the worker. The first step that fails is the result.
+        """
         flags = self.device.parse_command(candidate.command)
         refusal = flags if isinstance(flags, Refusal) else check_as_written(candidate.code, self._signature())
         if refusal is not None:

@@ -93,7 +93,7 @@ def test_a_contraction_of_bf16_is_right(case: tuple[int, ...], tmp_path: Path) -
     contract("bf16/2_one_factor_in_registers.cu", "__nv_bfloat16", case, tmp_path)
 
 
-@pytest.mark.slow(but=["4-33-72-7-16-2"])
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_contraction_in_three_parts_is_as_exact_as_fp32(case: tuple[int, ...], tmp_path: Path) -> None:
     contract("fp32/2_three_parts_in_registers.cu", "float", case, tmp_path)
