@@ -41,6 +41,10 @@ class CudaMasterError(Exception):
         self.reason = reason
         self.fix = fix
 
+    def __reduce__(self) -> tuple[type[CudaMasterError], tuple[str, str]]:
+        """For pickle, as between the processes of an audit: it would call the class with `args`, which is one text."""
+        return type(self), (self.reason, self.fix)
+
 
 class UsageError(CudaMasterError):
     """What the user asked for does not exist or makes no sense."""

@@ -88,3 +88,12 @@ def test_sets_have_caches_of_their_own(monkeypatch):
     before = toolchain.fingerprint()
     monkeypatch.setattr(toolchain, "_features", lambda: frozenset({"sse2"}))
     assert toolchain.fingerprint() != before
+
+
+def test_headers_of_the_system_may_write_attributes_by_their_reserved_names(tmp_path):
+    """CUDA's `__noinline__` is a macro here, and libstdc++ 13 has `__attribute__((__noinline__))` in its headers."""
+    names = ["__noinline__", "__always_inline__", "__const__", "__pure__", "__aligned__(16)", "__unused__", "__cold__"]
+    lines = [f"__attribute__(({name})) int f{n}(int);" for n, name in enumerate(names)]
+    text = "\n".join([*lines, "__noinline__ __device__ int g(int x) { return x; }", ""])
+    compiled = CpuDevice().compile(text, [], "attributes", tmp_path)
+    assert compiled.object is not None, compiled.log

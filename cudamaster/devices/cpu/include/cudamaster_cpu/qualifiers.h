@@ -26,7 +26,8 @@
 // One OS thread runs one block, so a block's memory is a thread's memory.
 #define __shared__ static thread_local
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
+// Nothing, as libstdc++ 13 and later write __attribute__((__noinline__)). It is a hint, and changes no result.
+#define __noinline__
 #define __inline_hint__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __builtin_align__(bytes) __attribute__((aligned(bytes)))
