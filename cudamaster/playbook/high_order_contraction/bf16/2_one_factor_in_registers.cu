@@ -7,7 +7,7 @@
 //      from there straight into the registers that the instruction reads. The order of products in a sum is free: a
 //      thread's four neighbours are put where the instruction wants pairs, and B's elements are put in the same
 //      order, once for each block, which keeps all of its columns of B in shared memory. As many blocks as
-//      multiprocessors take tiles in turn. The heaviest case takes 23.0 µs between events on an H200, with loads
+//      multiprocessors take tiles in turn. The heaviest case takes 23.0 µs between events on an H100, with loads
 //      straight into registers and no ring 28.9, and a kernel that reads A and writes C 17.4. What binds it now: the
 //      first tile waits for B, and reading alone, without the stores of C, takes 21.6, which is not known why; three
 //      warpgroups take 25.3, three stages 23.6, and tensor maps for both factors, without registers, 23.9. GPUs

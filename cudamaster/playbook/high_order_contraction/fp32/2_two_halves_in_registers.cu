@@ -9,7 +9,7 @@
 //      memory, made once by each block. The order of products in a sum is free: a thread's neighbours are put where
 //      the instruction wants pairs, and B's elements are put in the same order. Tensor cores cut off what they add,
 //      so a slice's sums are added in fp32, the small products first, and that is where a row's power of 2 goes out
-//      again: each slice has its own. The heaviest case takes 40 to 41 µs between events on an H200, six products of
+//      again: each slice has its own. The heaviest case takes 40 to 41 µs between events on an H100, six products of
 //      bf16 in three parts 56.4, and a kernel that reads A and writes C 31.9. What binds it now: without the stores
 //      of C it takes 33.5, with one product of the three 37.4, so that they do not overlap as they should; the first
 //      tile waits for B. Errors are half of what the three parts had. What is given up: numbers below 2^-16 of the
