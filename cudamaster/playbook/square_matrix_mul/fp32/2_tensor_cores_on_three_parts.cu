@@ -11,7 +11,7 @@
 //      multiply take the columns of B apart in their registers. Where there is less, four warpgroups take turns at the
 //      steps of a tile of 64 x 64, or two at one of 128 x 64; each takes numbers of A and B apart for itself while
 //      others multiply, and sums of slices of K meet in L2, where the last to come adds them up in a fixed order.
-//      Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Products of less than 128, and
+//      Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Smaller products, and
 //      other GPUs, take the step before. At 4096 an H200 takes 1103 µs where the step before takes 3329. What binds it
 //      now: its tensor cores; from 64 to 256 rows, which are 1.6 to 1.8 times as fast as cuBLAS and not twice, what
 //      surrounds them: numbers that go to shared memory and back before they multiply.
