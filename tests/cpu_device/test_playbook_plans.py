@@ -96,6 +96,13 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.stderr
 
 
+@pytest.mark.parametrize("case", [("Low", 256, 256, 256, 1, 132), ("Low", 136, 200, 328, 1, 132)], ids=named)
+def test_small_tiles_are_right(case: Sizes, tmp_path: Path) -> None:
+    at_once = {**PRODUCT, "CALL": "multiply_at_once(A, B, C, M, N, K)"}
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, at_once, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "words"),

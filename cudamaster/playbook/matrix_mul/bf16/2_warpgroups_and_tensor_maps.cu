@@ -3,11 +3,17 @@
 //      warps together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
 //      has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty barrier for each).
 //      Two warpgroups keep 128 x 256 sums in registers; results leave by stmatrix and the copy engine, while the next
-//      tile is made. As many blocks as there is room for make tiles in an order that finds them in L2. Where tiles are
-//      too few, they are smaller, and the blocks of a cluster take slices of K, send each other the sums, and add them
-//      up in a fixed order. GPUs before Hopper, small products, and rows that are no multiple of 16 bytes get the tiles
-//      of the step before. At 16384 x 2048 x 4096 an H200 takes 351 µs where the step before takes 1481. What binds it
-//      now: its tensor cores.
+//      tile is made. The first copies begin before the other threads have seen the barriers. As many blocks as there is
+//      room for make tiles in an order that finds them in L2. Where tiles are too few, they are smaller; where even
+//      tiles of 64 x 64 are, the blocks of a cluster take slices of K, send each other the sums, and add them up in a
+//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. GPUs before
+//      Hopper, other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At
+//      16384 x 2048 x 4096 an H200 takes 351 µs where the step before takes 1481. What binds it now: the power that its
+//      tensor cores may take. On an H100 they are busy for 97 of 100 clocks of 1.5 GHz, where 1.98 would be to be had;
+//      cuBLAS is 1 % ahead on the device (384 and 381 µs at 16384 x 2048 x 4096) and behind in whole calls. Tried for
+//      that 1 %, and no faster: multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of
+//      64, hints to L2, other orders of tiles; shares of tiles for the last round (stream-K) lose 15 to 35 %, as blocks
+//      no longer meet in L2.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
