@@ -1164,14 +1164,18 @@ static bool multiply_on_hopper(const float* A, const float* B, float* C, int M, 
 
 constexpr int kTinyRows = 16, kTinyCols = 32, kTinyWarps = 8, kTinyStep = 32;
 
-// Two numbers in three parts each, as above, but in a way that all GPUs have.
+// Two numbers in three parts each, where the GPU does it at once and where it does not.
 static __device__ void parts_of_two(float low, float high, unsigned int (&part)[kParts]) {
+#if HAS_WARPGROUPS
+    three_parts(low, high, &part[0], &part[1], &part[2]);
+#else
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
         unsigned int upper = upper_part(high), lower = upper_part(low);
         part[p] = upper | lower >> 16;
         high -= __uint_as_float(upper), low -= __uint_as_float(lower);
     }
+#endif
 }
 
 static __device__ void multiply_tiny(float (&d)[4], const unsigned int (&a)[4][kParts], int part_a,
