@@ -25,7 +25,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
-from cudamaster.devices.process import run_limited
+from cudamaster.devices.process import Stop, run_limited
 from cudamaster.devices.protocol import Ran
 from cudamaster.workbench.evaluation import Workbench
 
@@ -169,6 +169,21 @@ def test_a_program_that_does_not_go_on_is_killed(tmp_path: Path) -> None:
     ran = run_limited(["sleep", "100"], 200.0, goes_on=lambda: False)
     assert ran.signal == signal.SIGKILL
     assert time.monotonic() - started < 50
+
+
+def test_what_is_no_longer_wanted_is_stopped() -> None:
+    """Whether it runs when that is known, or is started afterwards; what others run goes on."""
+    ran: list[Ran] = []
+    with Stop() as stop:
+        waits = threading.Thread(target=lambda: ran.append(stop.call(lambda: run_limited(["sleep", "50"], 60))))
+        waits.start()
+        time.sleep(0.3)
+        stop.stop()
+        waits.join(10)
+        assert not waits.is_alive()
+        ran.append(stop.call(lambda: run_limited(["sleep", "50"], 60)))
+        assert run_limited(["true"], 10).exit_code == 0
+    assert [one.signal for one in ran] == [signal.SIGKILL] * 2
 
 
 def test_the_limit_counts_from_when_the_candidate_is_there() -> None:

@@ -6,17 +6,22 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_cards import SWEEPS, small_card
 
-from cudamaster.build.building import Builder
+from cudamaster.build.building import Build, Builder
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices import cuda
 from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import Compiled
+from cudamaster.guards.flags import Flags
+from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
@@ -42,6 +47,51 @@ def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
     assert found.worker == made.worker is not None
     assert "bytes spill stores" in found.record["compile log"]
     assert found.record["compile log"] == made.record["compile log"]
+
+
+@pytest.mark.nvcc
+def test_the_compiler_does_not_wait_for_the_guard_and_is_stopped_where_that_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names alone are looked at before; of what the rest of the guard refuses no object is used, nor waited for."""
+    where = builder("relu", Precision.FP32)
+    where.build_shared()
+    code, command = baseline_region(where.card, Precision.FP32), where.device.default_command
+    compiled: list[tuple[bool, Compiled]] = []
+    refused = False
+    guarded, compile = where._guarded, where.device.compile
+
+    def guards_late(candidate: Candidate, flags: Flags) -> object:
+        nonlocal refused
+        time.sleep(0.3)
+        found = guarded(candidate, flags)
+        refused = isinstance(found, Refusal)
+        return found
+
+    def compiles(*words: Any, **how: Any) -> Compiled:
+        before = refused
+        made = compile(*words, **how)
+        compiled.append((before, made))
+        return made
+
+    monkeypatch.setattr(where, "_guarded", guards_late)
+    monkeypatch.setattr(where.device, "compile", compiles)
+
+    def build(more: str) -> Build:
+        compiled.clear()
+        return where.build(Candidate("relu", Precision.FP32, f"// {time.time_ns()}\n{more}{code}", command))
+
+    assert build("").status is None
+    assert [made.object is not None for _, made in compiled] == [True]
+    long = "namespace std { struct mine {}; }\n" + "".join(
+        f"template <int n> __global__ void k{i}(float* a) {{ for (int j = 0; j < n; ++j) a[j] = sinf(a[j] * {i}.5f); }}"
+        f"template __global__ void k{i}<4000>(float*);\n"
+        for i in range(60)
+    )
+    assert build(long).status is Status.REJECTED
+    assert [(before, made.object) for before, made in compiled] == [(False, None)]
+    assert build('#include "/etc/passwd"\n').status is Status.REJECTED
+    assert compiled == []
 
 
 @pytest.fixture
@@ -160,7 +210,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
-@pytest.mark.slow(but=["step 2 fp32"])
+@pytest.mark.slow(but=["step 3 bf16"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize("group", bundles())
 def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 
 from cudamaster.audit.corpus import Expect, Kind
@@ -24,6 +23,7 @@ from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.workbench.evaluation import Workbench
 
 BATCH = 8  # candidates that one judge is asked about
+EMULATED_BATCH = 2  # where each has a judge of its own
 TIMED_CALLS = 10  # a candidate that is to be seen in timed calls
 CALL_LIMIT_S = 10.0  # of a call on a device that only emulates
 VARIED = ("spmv_csr", "triangle_attention", "layer_norm", "sorting", "dot_product")
@@ -68,9 +68,10 @@ class Subject:
             return self._checking
         return self._refusing if kind.expect is Expect.REFUSED else self._timing
 
-    def alike(self, kind: Kind) -> tuple[str, int, bool]:
+    def alike(self, kind: Kind) -> tuple[str, bool, bool, bool]:
         """The same for kinds whose candidates can be judged together."""
-        return f"{self.card.name} {self.precision}", id(self.bench(kind)), self.is_checked_only(kind)
+        where = f"{self.card.name} {self.precision}"
+        return where, self.is_timed(kind), kind.expect is Expect.REFUSED, self.is_checked_only(kind)
 
     @cached_property
     def _timing(self) -> Workbench:
@@ -88,7 +89,7 @@ class Subject:
     def _bench(self, calls: int, pairs: int) -> Workbench:
         protocol = replace(self.device.protocol, pairs=pairs)
         if self.device.emulated:
-            protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S)
+            protocol = replace(protocol, work_limit=0.0, call_limit_s=CALL_LIMIT_S, times_count=False)
         # What counts here is what is refused, so that no time is modelled.
         return Workbench(self.card, self.precision, self.device, calls=calls, protocol=protocol, modelled=False)
 
@@ -133,8 +134,18 @@ def run(
     which is stopped loses no more than `jobs` batches.
     """
     outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(jobs) as pool:
-        todo = [pool.submit(_outcomes, some, known) for some in _batches(work)]
+    pool: Executor
+    # Threads wait for a GPU most of the time. Where a device only emulates, guards in one interpreter would take turns.
+    if apart := jobs > 1 and any(subject.device.emulated for _, subject in work):
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(known,))
+    else:
+        pool = ThreadPoolExecutor(jobs)
+    with pool:
+        todo = [
+            pool.submit(_outcomes_apart, some) if apart else pool.submit(_outcomes, some, known)
+            for some in _batches(work)
+        ]
         try:
             for done in as_completed(todo):
                 for outcome, new in done.result():
@@ -146,14 +157,33 @@ def run(
     return outcomes
 
 
+_known: dict[str, Outcome] = {}  # in a process of its own: the outcomes known when it started,
+_subjects: dict[tuple[str, Precision], Subject] = {}  # and the subjects that it has seen, with their workbenches
+
+
+def _begin(known: Mapping[str, Outcome]) -> None:
+    _known.update(known)
+
+
+def _outcomes_apart(work: Sequence[tuple[Kind, Subject]]) -> list[tuple[Outcome, bool]]:
+    """What `_outcomes` gives, in a process of its own."""
+    seen = [(kind, _subjects.setdefault((subject.card.name, subject.precision), subject)) for kind, subject in work]
+    return _outcomes(seen, _known)
+
+
 def _batches(work: Sequence[tuple[Kind, Subject]]) -> Iterator[list[tuple[Kind, Subject]]]:
-    """The work in its order, parted into what one judge is asked to do."""
-    alike: dict[tuple[str, int, bool], list[tuple[Kind, Subject]]] = {}
+    """The work, parted into what one judge is asked to do: a batch of each task, then the next of each, so that those
+    at work do not all wait for what one task shares to be built. What is timed stays last."""
+    alike: dict[tuple[str, bool, bool, bool], list[tuple[Kind, Subject]]] = {}
     for kind, subject in work:
         alike.setdefault(subject.alike(kind), []).append((kind, subject))
+    batches: list[tuple[bool, int, list[tuple[Kind, Subject]]]] = []
     for some in alike.values():
-        for begin in range(0, len(some), BATCH):
-            yield some[begin : begin + BATCH]
+        kind, subject = some[0]
+        size = EMULATED_BATCH if subject.device.emulated else BATCH
+        batches += [(subject.is_timed(kind), begin, some[begin : begin + size]) for begin in range(0, len(some), size)]
+    for _, _, batch in sorted(batches, key=lambda one: one[:2]):
+        yield batch
 
 
 def _outcomes(work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome]) -> list[tuple[Outcome, bool]]:
@@ -175,34 +205,15 @@ def _outcomes(work: Sequence[tuple[Kind, Subject]], known: Mapping[str, Outcome]
         return found
     subject, started = work[0][1], monotonic()
     bench = subject.bench(todo[0][0])
-    with ExitStack() as using:
+    with ExitStack() as block:
         # Thousands of builds of some megabytes, that nobody asks for again.
         for _, _, made in todo:
-            using.enter_context(_in_use(bench.key(made), partial(bench.forget, made)))
+            block.callback(bench.forget, made)
         verdicts = subject.verdicts(todo[0][0], [made for _, _, made in todo])
     each_s = (monotonic() - started) / len(todo)
     for (kind, key, _), verdict in zip(todo, verdicts, strict=True):
         found.append((outcome(kind, subject.precision, subject.card.name, key, verdict, each_s), True))
     return found
-
-
-_users: Counter[str] = Counter()
-_users_lock = Lock()
-
-
-@contextmanager
-def _in_use(key: str, forget: Callable[[], None]) -> Iterator[None]:
-    """Calls `forget` when the last of those that use `key` leaves: two kinds may make the same kernel of a task."""
-    with _users_lock:
-        _users[key] += 1
-    try:
-        yield
-    finally:
-        with _users_lock:
-            _users[key] -= 1
-            if not _users[key]:
-                del _users[key]
-                forget()
 
 
 class Log:

@@ -9,8 +9,8 @@ candidate's files are in a folder of its own. Everything else is shared, and cac
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -23,14 +23,14 @@ from cudamaster.core.tool_logs import without_folders
 from cudamaster.core.values import Candidate, Precision, Status, content_hash
 from cudamaster.devices import parts
 from cudamaster.devices.parts import Part
-from cudamaster.devices.process import threads
+from cudamaster.devices.process import Stop, threads
 from cudamaster.devices.protocol import Compiled, Device, ObserverKind, Observing
 from cudamaster.guards.flags import Flags
 from cudamaster.guards.object import check_object, localise
 from cudamaster.guards.preprocess import preprocess, region_of
 from cudamaster.guards.refusal import Refusal
-from cudamaster.guards.signature import Signature, compiler_check, refused_by_compiler
-from cudamaster.guards.source import check_source, device_names, left_to_compiler
+from cudamaster.guards.signature import Signature, Undecided, compiler_check, refused_by_compiler
+from cudamaster.guards.source import check_as_written, check_source, device_names, left_to_compiler
 from cudamaster.guards.symbols import INSTEAD
 from cudamaster.guards.text import check_characters
 from cudamaster.tasks.cards import TaskCard
@@ -107,24 +107,37 @@ class Builder:
         return self._folder(candidate) / ("debug" if debug else "run")
 
     def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
+        """Builds a candidate in its folder, which nobody else is in.
+
+        In this order: the guards read command and text, the compiler makes an object of each variant (the judge and
+        what else all candidates share are built meanwhile), the object guard reads the first of them, and each is
+        linked with the worker. The first step that fails is the result.
+        """
         flags = self.device.parse_command(candidate.command)
-        if isinstance(flags, Refusal):
-            return _failed(Status.REJECTED, str(flags))
-        expanded = self._expand(candidate, flags)
-        if isinstance(expanded, Refusal):
-            return _failed(Status.REJECTED, str(expanded))
-        refusal = check_source(candidate.code, self._signature(), expanded)
-        refusal = refusal or self._differs_between_builds(candidate, flags, expanded)
+        refusal = flags if isinstance(flags, Refusal) else check_as_written(candidate.code, self._signature())
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
-        on_compile()
-
-        undecided = left_to_compiler(candidate.code, self._signature(), expanded)
-        code = candidate.code + compiler_check(self._signature(), undecided)
+        assert not isinstance(flags, Refusal)
         variants = self._variants
-        with threads(2) as pool:
+        with threads(2) as pool, Stop() as stop:
+            # nvcc takes most of an evaluation of a small kernel, so it does not wait for the guard of the source. A
+            # compiler executes nothing of what it compiles, and is stopped where the guard refuses.
+            early = None
+            if not self.device.emulated:
+                early = pool.submit(stop.call, partial(self._compile, candidate.code, flags, folder, False))
+            guarded = self._guarded(candidate, flags)
+            if isinstance(guarded, Refusal):
+                return _failed(Status.REJECTED, str(guarded))
+            on_compile()
+            expanded, undecided = guarded
             shared = pool.submit(self.build_shared)
-            compiled = list(pool.map(lambda debug: self._compile(code, flags, folder, debug), variants))
+            if early is not None and not undecided:
+                compiled = [early.result()]
+            else:
+                stop.stop()
+                wait([early] if early is not None else [])
+                code = candidate.code + compiler_check(self._signature(), undecided)
+                compiled = list(pool.map(lambda debug: self._compile(code, flags, folder, debug), variants))
             shared.result()
         record = {
             "command": candidate.command,
@@ -181,6 +194,15 @@ class Builder:
             record={**record, "folder": str(folder)},
         )
 
+    def _guarded(self, candidate: Candidate, flags: Flags) -> tuple[str, tuple[Undecided, ...]] | Refusal:
+        """The preprocessed text of a candidate whose source passes the guard, and what is left to the compiler."""
+        expanded = self._expand(candidate, flags)
+        if isinstance(expanded, Refusal):
+            return expanded
+        refusal = check_source(candidate.code, self._signature(), expanded)
+        refusal = refusal or self._differs_between_builds(candidate, flags, expanded)
+        return refusal or (expanded, left_to_compiler(candidate.code, self._signature(), expanded))
+
     def using(self, candidate: Candidate) -> AbstractContextManager[None]:
         """Keeps a candidate's builds in the cache while they are made and run."""
         return caching.using(self._folder(candidate))
@@ -194,8 +216,8 @@ class Builder:
         return Build(None, "built", "", worker, record={_LOG: log.read_text(encoding="utf-8")} if log.is_file() else {})
 
     def forget(self, candidate: Candidate) -> None:
-        """Remove a candidate's builds. No process may be running them."""
-        shutil.rmtree(self._folder(candidate), ignore_errors=True)
+        """Remove a candidate's builds, unless they are in use: then it is for whoever uses them."""
+        caching.remove_unused(self._folder(candidate))
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""

@@ -193,6 +193,10 @@ def _introduce(out: Console, what: str, hardware: Hardware, settings: Settings, 
 
 
 def _conclude(out: Console, result: Result, path: Path, settings: Settings) -> None:
+    """Prints how a search ended: the rounds, where the best kernel is, what models cost, and what to do next.
+
+    What a modelled result is worth comes before the advice, because P on the CPU device is no measurement.
+    """
     only_playbook = set(settings.models.values()) == {PLAYBOOK}
     emulated = result.verdict.emulated
     rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]

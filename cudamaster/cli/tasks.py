@@ -127,6 +127,7 @@ def _size(count: int) -> str:
 
 
 def _show(card: TaskCard, as_json: bool) -> None:
+    """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
     from cudamaster.core.values import Precision
     from cudamaster.tasks.cards import MSKERNELBENCH
     from cudamaster.tasks.held_out import in_words

@@ -133,7 +133,7 @@ def trim(cache: Path, limit: int, now: float | None = None) -> int:
     for entry in sorted(_entries(cache, now), key=lambda entry: entry.last_use):
         if total - freed <= limit * _KEPT_PART:
             break
-        if _remove_folder(entry.path) if entry.path.is_dir() else _remove_file(entry.path):
+        if remove_unused(entry.path) if entry.path.is_dir() else _remove_file(entry.path):
             freed += entry.size
     return freed
 
@@ -159,7 +159,7 @@ def _last_use(*places: Path) -> float:
     return 0.0
 
 
-def _remove_folder(folder: Path) -> bool:
+def remove_unused(folder: Path) -> bool:
     """Remove a candidate's folder unless it is in use. A process that waits for it finds it gone and makes it again."""
     try:
         lock = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

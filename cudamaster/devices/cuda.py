@@ -224,8 +224,9 @@ class CudaDevice:
         (folder / f"{name}.cu").write_text(source, encoding="utf-8")
         chosen = any(flag.startswith(("-arch=", "-gencode=")) for flag in flags)
         target = [] if chosen else [f"-arch={self.gpu.architecture}"]
-        # nvcc's passes for the host and for the device run side by side; their results are the same.
-        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v", "--threads=2",
+        # nvcc's passes for the host and for each architecture run side by side; their results are the same. Not so with
+        # --split-compile: of the playbook's hundred best kernels ten get other instructions by it.
+        command = [str(self.nvcc), *flags, *target, "-lineinfo", "-Xptxas=-v", "--threads=4",
                    f"-I{resources.bench() / 'include'}", f"-I{resources.bench()}",
                    "-c", f"{name}.cu", "-o", f"{name}.o"]  # fmt: skip
         return self._call(command, folder, folder / f"{name}.o")

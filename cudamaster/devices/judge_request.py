@@ -32,6 +32,7 @@ class JudgeRequest:
     first_failure: bool = False
     paper: bool = False  # timed by the paper's protocol
     launches: bool = False  # instead, the candidate prints the launches of one call per case
+    times_count: bool = True  # of timed calls; otherwise nobody needs a quiet device
     profiled_calls: int | None = None  # instead, a profiler sees so many calls
     batch: str | None = None  # file with the requests of several runs
     reversed_threads: bool = False  # on a device that can choose the order of threads
@@ -40,7 +41,8 @@ class JudgeRequest:
     @property
     def measures(self) -> bool:
         """Whether calls are timed or profiled, so that nothing else may use the device meanwhile."""
-        return self.profiled_calls is not None or (self.calls != 0 and not self.launches)
+        timed = self.times_count and self.calls != 0 and not self.launches
+        return self.profiled_calls is not None or timed
 
     @property
     def of_baseline(self) -> JudgeRequest:

@@ -15,18 +15,70 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.protocol import Ran
 
+_T = TypeVar("_T")
 _running: set[int] = set()  # process groups
 _ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
 _LARGEST_FILE_BYTES = 1 << 30
 _FULL = os.strerror(errno.ENOSPC)
 _LITTLE_BYTES = 64 << 20  # a compiler may need as much, and gives it back when it fails
+
+
+class Stop:
+    """Ends the programs of the functions that were called through it, at the latest when its block is left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._stopped = False
+
+    def __enter__(self) -> Stop:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def call(self, function: Callable[[], _T]) -> _T:
+        """The function's result; `run_limited` in this thread knows meanwhile that it can be stopped."""
+        _stops.current = self
+        try:
+            return function()
+        finally:
+            _stops.current = None
+
+    def stop(self) -> None:
+        """End what runs, and whatever is started later."""
+        with self._lock:
+            self._stopped = True
+            for group in self._groups:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def ends(self, group: int) -> Iterator[None]:
+        """Inside the block, `stop` ends the process group."""
+        with self._lock:
+            self._groups.add(group)
+        if self._stopped:
+            self.stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._groups.discard(group)
+
+
+class _Stops(threading.local):
+    current: Stop | None = None
+
+
+_stops = _Stops()
 
 
 def run_limited(
@@ -80,7 +132,8 @@ def run_limited(
                 wanted = goes_on()
                 ahead = time.monotonic() - started
                 _answer(process, wanted)
-            process.wait(limit_s)
+            with contextlib.nullcontext() if _stops.current is None else _stops.current.ends(process.pid):
+                process.wait(limit_s)
         except subprocess.TimeoutExpired:
             expired = True
         finally:

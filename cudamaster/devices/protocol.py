@@ -58,7 +58,9 @@ class MeasuringProtocol:
     """The measuring protocol of a device: how many calls by how many pairs of processes, and what is too long for it.
 
     `work_limit` is the largest card weight T of the timed cases that run besides the lightest one, None for no limit. A
-    single call is stopped after `call_limit_s`, or a thousand times the baseline's time if that is longer.
+    single call is stopped after `call_limit_s`, or a thousand times the baseline's time if that is longer. Where
+    `times_count` is off, timed calls are only there to be checked: others may use the device meanwhile, and no clock
+    confirms the times.
     """
 
     pairs: int
@@ -66,6 +68,7 @@ class MeasuringProtocol:
     calls: int
     work_limit: float | None
     call_limit_s: float
+    times_count: bool = True
 
 
 @dataclass(frozen=True)

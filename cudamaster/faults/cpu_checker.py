@@ -120,6 +120,11 @@ def _read(text: str) -> _Event | None:
 def _finding(
     event: _Event, frames: Mapping[int, Sequence[tuple[str, int | None]]], names: Mapping[int, str], code: str
 ) -> Finding:
+    """One event in words: what was done to which memory, where, by which thread, and after what else.
+
+    Events of one access come first. Those of two (`other` is the earlier) name both lines. `frames` says which
+    function and line a place in the program is, `names` what variable an address is.
+    """
     kernel = re.match(r"[\w:]+", event.kernel)
     name = (kernel[0] if kernel else event.kernel).rpartition("::")[2]
     own = frames.get(event.here.place, ())

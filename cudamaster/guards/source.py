@@ -54,22 +54,11 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
     `preprocessed` is what `preprocess` gave. None means that no compiler is at hand: macros then may not carry
     storage words, and the check is weaker.
     """
-    refused = text_checks.check_characters(code)
-    if refused:
-        return refused
-    raw = lex(code)
-    raw_directives, raw_code = split(raw.tokens)
-    bodies = tuple(token for directive in raw_directives if directive.name == "define" for token in directive.rest)
-    refused = (
-        text_checks.check_lexing(raw)
-        or text_checks.check_directives(raw_directives, expanded=False)
-        or text_checks.check_names(raw_code, signature.wrapper)
-        or text_checks.check_names(bodies, signature.wrapper)
-    )
+    refused = check_as_written(code, signature)
     if refused:
         return refused
     if preprocessed is None:
-        refused = text_checks.check_unexpanded(raw_directives)
+        refused = text_checks.check_unexpanded(split(lex(code).tokens)[0])
     region = _region(code, preprocessed)
     if len(region.text) > _REGION_LIMIT:
         return Refusal(
@@ -83,6 +72,22 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
         or text_checks.check_names(expanded_code, signature.wrapper)
     )
     return refused or _check_tree(parse(region), signature)
+
+
+def check_as_written(code: str, signature: Signature) -> Refusal | None:
+    """The part of `check_source` that needs no preprocessor: characters, directives and names."""
+    refused = text_checks.check_characters(code)
+    if refused:
+        return refused
+    raw = lex(code)
+    raw_directives, raw_code = split(raw.tokens)
+    bodies = tuple(token for directive in raw_directives if directive.name == "define" for token in directive.rest)
+    return (
+        text_checks.check_lexing(raw)
+        or text_checks.check_directives(raw_directives, expanded=False)
+        or text_checks.check_names(raw_code, signature.wrapper)
+        or text_checks.check_names(bodies, signature.wrapper)
+    )
 
 
 def device_names(code: str, preprocessed: str | None) -> frozenset[str]:

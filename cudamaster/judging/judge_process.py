@@ -132,6 +132,7 @@ class Trials:
             warmups=protocol.warmups,
             pairs=protocol.pairs if asked.pairs is None else asked.pairs,
             work_limit=self._work_limit(),
+            times_count=protocol.times_count,
             call_limit_s=protocol.call_limit_s if asked.call_limit_s is None else asked.call_limit_s,
         )
 
@@ -181,7 +182,8 @@ class Trials:
             return replace(alone, status=Status.FAULT, detail=detail, cases=())
 
     def _judged(self, trial: Trial) -> Judgement:
-        return judge(*self.report(trial), trial.cases, doubted=trial.doubted)
+        doubted = trial.doubted if self._protocol.times_count else ()
+        return judge(*self.report(trial), trial.cases, doubted=doubted)
 
     def report(self, trial: Trial, *, doing: str | None = None) -> Reported:
         """What the judge reported, not judged yet, and how its process ended. `doing` is shown to whoever waits.

@@ -108,6 +108,7 @@ def _group(group: Group, results: list[int]) -> dict[str, Any]:
 
 
 def _line(result: TaskResult) -> dict[str, object]:
+    """A result as one flat row of the exported table. `p` and its interval are empty unless a GPU measured them."""
     speed, cost = (None, result.cost) if result.emulated else (result.speed, result.cost)
     heaviest = max(
         (case for case in result.cases if case.over_floor is not None), key=lambda case: case.weight, default=None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
@@ -52,19 +52,20 @@ def shown(text: str) -> str:
     return visible(text).encode("utf-8", "backslashreplace").decode()
 
 
-def lines(text: str) -> list[Markup]:
-    """The lines of a text with their colours."""
+@lru_cache(maxsize=256)
+def lines(text: str) -> tuple[Markup, ...]:
+    """The lines of a text with their colours. A kernel's are asked for twice, a baseline's in each run of its task."""
     plain = shown(text)
     if len(plain) > _LONGEST:
-        return [escape(line) for line in plain.split("\n")]
-    found: list[list[Markup]] = [[]]
+        return tuple(escape(line) for line in plain.split("\n"))
+    found: list[list[str]] = [[]]
     for kind, value in _tokens(plain):
         for number, part in enumerate(value.split("\n")):
             if number:
                 found.append([])
             if part:
-                found[-1].append(Markup("<i class={}>{}</i>").format(kind, part) if kind else escape(part))
-    return [Markup().join(line) for line in found]
+                found[-1].append(f"<i class={kind}>{escape(part)}</i>" if kind else escape(part))
+    return tuple(Markup("".join(line)) for line in found)
 
 
 class _Text:
@@ -88,7 +89,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         if part.isspace():  # has any colour
             value += part
             continue
-        found = _class(str(token))
+        found = _class(token)
         if found != kind:
             yield kind, value
             kind, value = found, ""
@@ -104,7 +105,8 @@ def _lexer() -> Lexer:
     return lexer
 
 
-def _class(token: str) -> str:
+@cache
+def _class(token: object) -> str:
     """One letter for each kind of token: comments, directives, words of the language, types, numbers, texts."""
     kinds = {
         "Token.Comment.Preproc": "p",
@@ -116,4 +118,4 @@ def _class(token: str) -> str:
         "Token.Name.Function": "f",
         "Token.Name.Builtin": "t",
     }
-    return next((letter for prefix, letter in kinds.items() if token.startswith(prefix)), "")
+    return next((letter for prefix, letter in kinds.items() if str(token).startswith(prefix)), "")

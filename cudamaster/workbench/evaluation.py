@@ -381,7 +381,7 @@ class Workbench:
         self._builder.build_shared()
 
     def forget(self, candidate: Candidate) -> None:
-        """Remove a candidate's builds from the cache. Nobody may be running them."""
+        """Remove a candidate's builds from the cache, unless another process uses them."""
         self._builder.forget(candidate)
 
     def build_baseline(self) -> None:

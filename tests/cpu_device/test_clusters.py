@@ -72,7 +72,7 @@ def test_a_missing_barrier_of_a_cluster_is_found(checked, name, kind, reversed_t
         ("an-arrival-too-few", "1 arrivals and 0 bytes are missing"),
         ("never", "no thread of the cluster can go on"),
         ("never", "block (0,0,0), thread (0,0,0), line 33: waits in barrier.cluster.wait for 32 of 64 threads"),
-        ("never", "block (1,0,0), thread (0,0,0), line 59: waits at the mbarrier"),
+        ("never", "block (1,0,0), thread (0,0,0), line 59: waits at the mbarrier barrier for its phase of parity 0"),
         ("waits-afar", "a wait at an mbarrier of another block of the cluster"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from cudamaster.devices.cpu import CpuDevice
 
 KERNELS = Path(__file__).parent / "kernels"
-CHECKS = ["captured", "by-hand", "refused", "gone", "dependent", "occupancy"]
+CHECKS = ["captured", "by-hand", "refused", "gone", "dependent", "occupancy", "at-once"]
 
 
 @pytest.mark.slow(but=[f"plain-{check}" for check in CHECKS])

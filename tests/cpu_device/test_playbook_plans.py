@@ -64,9 +64,9 @@ OF_MATRICES = [  # rows, columns, of the inner dimension, slices of it, multipro
     ("Wide", 400, 264, 264, 1, 4),  # two blocks make more than one tile each, more steps than stages
     ("Square", 264, 136, 520, 1, 2),
     ("Narrow", 136, 200, 712, 1, 4),
-    ("Halves", 136, 136, 200, 2, 132),  # slices of different lengths
-    ("Halves", 264, 64, 1416, 2, 132),
-    ("Thin", 40, 264, 1032, 4, 132),
+    ("Low", 136, 136, 1000, 1, 4),  # more tiles than blocks, more steps than stages
+    ("Low", 264, 64, 72, 1, 132),
+    ("Thin", 40, 264, 1032, 4, 132),  # slices of different lengths
     ("Thin", 64, 128, 256, 4, 132),  # slices of one step
 ]
 PRODUCT = {"CALL": "launch_hopper<Plan>(A, B, C, M, N, K, blocks)", "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
@@ -89,14 +89,21 @@ def named(case: Sizes) -> str:
     return f"{case[0]}-{'x'.join(map(str, case[1:4]))}-{case[4]}"
 
 
-@pytest.mark.slow(but=["Halves-136x136x200-2"])
+@pytest.mark.slow(but=["Thin-40x264x1032-132"])
 @pytest.mark.parametrize("case", OF_MATRICES, ids=named)
 def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["Square-264x264x456-1-scores"])
+@pytest.mark.parametrize("case", [("Low", 256, 256, 256, 1, 132), ("Low", 136, 200, 328, 1, 132)], ids=named)
+def test_small_tiles_are_right(case: Sizes, tmp_path: Path) -> None:
+    at_once = {**PRODUCT, "CALL": "multiply_at_once(A, B, C, M, N, K)"}
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, at_once, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "words"),
     [
@@ -180,7 +187,7 @@ def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: 
 IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
 
 
-@pytest.mark.slow(but=["300-264-72"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
     [(300, 264, 72), (129, 131, 33), (520, 136, 100)],
@@ -201,8 +208,6 @@ def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int
     [
         ("Whole", (300, 264, 264)),  # two blocks make more than one tile each, more steps than stages
         ("Halves", (136, 136, 328)),  # slices of different lengths
-        ("LowHalves", (136, 132, 616)),
-        ("Thin", (72, 132, 520)),
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
 )
@@ -211,6 +216,32 @@ def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
 ) -> None:
     call = f"multiply_on_the_way<{plan}>(A, B, C, M, N, K, 2)"
     ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["Four-72-132-520-12"])
+@pytest.mark.parametrize(
+    ("plan", "sizes", "blocks"),
+    [
+        ("Four", (72, 132, 520), 12),  # two slices of different lengths
+        ("Four", (40, 64, 36), 132),  # fewer steps than warpgroups
+        ("Two", (136, 132, 616), 24),
+        ("Two", (260, 68, 1032), 2),
+    ],
+    ids=lambda given: "-".join(map(str, given)) if isinstance(given, tuple) else str(given),
+)
+def test_warpgroups_in_turns_are_as_exact_as_fp32(
+    plan: str, sizes: tuple[int, int, int], blocks: int, tmp_path: Path
+) -> None:
+    call = f"multiply_in_turns<{plan}>(A, B, C, M, N, K, {blocks})"
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr
+
+
+@pytest.mark.slow(but=["256-256-256"])
+@pytest.mark.parametrize("sizes", [(256, 256, 256), (100, 132, 300)], ids=lambda sizes: "-".join(map(str, sizes)))
+def test_small_tiles_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), "multiply_at_once(A, B, C, M, N, K)", sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -272,7 +303,7 @@ int main(int, char** words) {
 """
 
 
-@pytest.mark.slow(but=["2-4-300-72"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
     [(2, 4, 300, 72), (1, 140, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40), (1, 2, 150, 200)],
@@ -387,7 +418,7 @@ TRIANGLE = """
 """
 
 
-@pytest.mark.slow(but=["softmax_attention-70-560-520-72", "triangle_attention-2-2-200-72"])
+@pytest.mark.slow(but=["triangle_attention-2-2-200-72"])
 @pytest.mark.parametrize(
     ("task", "sizes"),
     [

@@ -77,7 +77,7 @@ def test_a_plan_of_bf16_is_right_on_small_matrices(plan: str, sizes: tuple[int, 
     power_on("bf16/2_one_launch_of_warpgroups.cu", call, "__nv_bfloat16", sizes, tmp_path)
 
 
-@pytest.mark.slow(but=["136-4-132-Wide"])
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["Wide", "Narrow"])
 @pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (201, 6, 3)], ids=lambda s: "-".join(map(str, s)))
 def test_a_plan_in_three_parts_is_right_on_small_matrices(

@@ -47,10 +47,31 @@ def test_a_fence_in_the_wrong_place_is_none(build_checked, name):
     assert kinds == {"unfenced"}, said
 
 
+def test_a_store_is_not_there_when_its_source_was_read(build_checked):
+    """Who reads its target behind wait_group.read has not waited for it."""
+    kinds, said = build_checked("ptx_liars").found("read-too-early")
+    assert kinds == {"early"}, said
+
+
 def test_a_relaxed_arrival_hands_on_nothing(build_checked):
     """Who waits for it knows nothing of what was written before."""
     kinds, said = build_checked("ptx_liars").found("passed-on-relaxed")
     assert kinds == {"race"}, said
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("never", "waits at the mbarrier at byte 8 of full for its phase"),
+        ("never-in-dynamic-memory", "waits at the mbarrier at byte 40 of dynamic shared memory for its phase"),
+    ],
+)
+def test_a_deadlock_names_the_variable(build, name, words, debug):
+    """Of the barrier that is waited for, as the program's symbols have it."""
+    ran = build("ptx_liars", debug=debug).run(name)
+    assert ran.exit_code != 0
+    assert words in ran.stderr
 
 
 @pytest.mark.parametrize("name", RIGHT)

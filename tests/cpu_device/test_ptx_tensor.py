@@ -336,7 +336,7 @@ def test_a_ring_that_waits_or_fences_too_little_is_found(build_checked, name, ki
         ("no-wait-for-room", "more arrivals at an mbarrier than its phase expects"),
         ("phase-before", "more arrivals at an mbarrier than its phase expects"),
         ("too-many-bytes", "0 arrivals and 16 bytes are missing"),
-        ("too-many-bytes", "thread (128,0,0), line 41: waits at the mbarrier"),
+        ("too-many-bytes", "thread (128,0,0), line 41: waits at the mbarrier empty for its phase of parity 0"),
         ("no-wait-for-the-copy-out", "ends before its copy in bulk has read shared memory"),
         ("no-wait-for-products", "ends before its wgmma is done"),
         ("no-wgmma-fence", "wgmma.mma_async before any wgmma.fence"),

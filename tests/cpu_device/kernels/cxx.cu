@@ -87,6 +87,7 @@ __global__ void by_ptx(const int* in, int* out) {
         ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, out, tile, sizeof tile);
         ptx::cp_async_bulk_commit_group();
         ptx::cp_async_bulk_wait_group_read(ptx::n32_t<0>());
+        ptx::cp_async_bulk_wait_group(ptx::n32_t<0>()); // the next one comes to the same place
         ptx::cp_reduce_async_bulk(ptx::space_global, ptx::space_shared, ptx::op_add, out, tile, sizeof tile);
         ptx::cp_async_bulk_commit_group();
         ptx::cp_async_bulk_wait_group(ptx::n32_t<0>());

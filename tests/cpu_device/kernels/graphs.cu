@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 constexpr int kCount = 1000;
@@ -262,6 +263,37 @@ int occupancy() {
     return 0;
 }
 
+// Several threads of the host capture at the same time, and the graphs are run one after the other.
+static int at_once() {
+    constexpr int kThreads = 8, kGraphs = 400;
+    Data data;
+    std::vector<cudaGraphExec_t> all(kThreads * kGraphs);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < kGraphs; ++i) {
+                cudaStream_t stream;
+                cudaGraph_t graph = nullptr;
+                cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+                cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+                add<<<4, 256, 0, stream>>>(data.a, kCount, 1);
+                cudaStreamEndCapture(stream, &graph);
+                cudaGraphInstantiate(&all[t * kGraphs + i], graph, 0);
+                cudaGraphDestroy(graph);
+                cudaStreamDestroy(stream);
+            }
+        });
+    for (std::thread& one : threads)
+        one.join();
+    for (cudaGraphExec_t one : all) {
+        if (cudaGraphLaunch(one, data.stream) != cudaSuccess)
+            return 2;
+        cudaGraphExecDestroy(one);
+    }
+    cudaStreamSynchronize(data.stream);
+    return data.is(data.a, kThreads * kGraphs) ? 0 : 3;
+}
+
 int main(int argc, char** argv) {
     const char* name = argc > 1 ? argv[1] : "";
     auto is = [name](const char* other) { return std::strcmp(name, other) == 0; };
@@ -277,6 +309,8 @@ int main(int argc, char** argv) {
         return dependent();
     if (is("occupancy"))
         return occupancy();
+    if (is("at-once"))
+        return at_once();
     std::fprintf(stderr, "no such check: %s\n", name);
     return 1;
 }

@@ -193,6 +193,17 @@ template <int registers, bool gives> __global__ void __launch_bounds__(384, 1) r
         out[threadIdx.x] = 1;
 }
 
+// Waits for an arrival that nobody makes.
+template <bool dynamic> __global__ void never_kernel() {
+    __shared__ unsigned long long full[2];
+    extern __shared__ __align__(1024) unsigned short shared[];
+    void* barrier = dynamic ? static_cast<void*>(shared + 20) : full + 1;
+    if (threadIdx.x == 0)
+        init(barrier, 1);
+    __syncthreads();
+    wait_for(barrier, 0);
+}
+
 int main(int, char** names) {
     static float got[kThreads];
     float *in, *out;
@@ -239,6 +250,10 @@ int main(int, char** names) {
             return 20;
         nowhere_kernel<<<1, kThreads>>>(map, out);
     }
+    if (is("never"))
+        never_kernel<false><<<1, kThreads>>>();
+    if (is("never-in-dynamic-memory"))
+        never_kernel<true><<<1, kThreads, 64>>>();
     if (is("passed-on"))
         passed_on_kernel<false><<<1, kThreads>>>(out);
     if (is("passed-on-relaxed"))

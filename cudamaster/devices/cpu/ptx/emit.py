@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cudamaster.devices.cpu.ptx import syntax
-from cudamaster.devices.cpu.ptx.forms import WIDTHS, Form, Slot, forms
+from cudamaster.devices.cpu.ptx.forms import WIDTHS, Form, Slot, computing, forms
 from cudamaster.devices.cpu.ptx.statements import PtxError, Statement
 from cudamaster.devices.cpu.ptx.syntax import (
     Address,
@@ -35,12 +35,6 @@ NAMESPACE = "::cudamaster_cpu::ptx"
 _OPERAND_WIDTHS = {"h": 16, "r": 32, "l": 64, "q": 128, "f": 32, "d": 64}
 _CPP_WORDS = {"and", "or", "xor", "not"}
 _FLOATS = {"f32": 32, "f64": 64}
-# Instructions that may end a block. What only computes can't, and need not say where it is.
-_MAY_FAIL = {
-    *("ld", "ldu", "st", "atom", "red", "cvta", "mapa", "getctarank", "prefetch", "discard", "cp", "mbarrier"),
-    *("ldmatrix", "stmatrix", "mma", "wgmma", "bar", "barrier", "fence", "shfl", "vote", "match", "redux", "elect"),
-    *("movmatrix", "setmaxnreg", "griddepcontrol", "trap"),
-}
 _REGISTERS_32 = (
     *(f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
     *("laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi", "dynamic_smem_size", "total_smem_size"),
@@ -125,7 +119,7 @@ class _Emitter:
             elif isinstance(item, Label):
                 self.lines.append(f"{known[item.name]}:;")
             else:
-                if item.words[0] in _MAY_FAIL:
+                if item.words[0] not in computing():
                     self.lines.append(f"cm_here.at({item.line});")
                 self.lines.append(_Call(self, known, item).text())
 

@@ -17,6 +17,7 @@ Each becomes a call of one function in include/cudamaster_cpu/ptx/, with the mod
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -171,11 +172,16 @@ cvt .rn .satfinite [.relu] .e4m3x2|.e5m2x2:D .f16x2:T => =D, T
 cvt .rn [.relu] .f16x2:D .e4m3x2|.e5m2x2:T => =D, T
 cvt.pack .sat .u16|.s16:D .s32:T => =b32, T, T
 cvt.pack .sat .u8|.s8:D .s32:T .b32 => =b32, T, T, b32
-cvta [.to] .global|.shared|.shared::cta|.shared::cluster|.local|.const|.param .u32|.u64:T => =T, T
 isspacep .global|.shared|.shared::cta|.shared::cluster|.local|.const => =pred, b64
 """
 
+_END = "exit =>"
+
+# Instructions that read and write registers alone, or end a thread: none can fault or wait.
+_COMPUTING = (_ARITHMETIC, _BITS, _CHOICE, _MOVES, _END)
+
 _MEMORY_ACCESS = f"""
+cvta [.to] .global|.shared|.shared::cta|.shared::cluster|.local|.const|.param .u32|.u64:T => =T, T
 ld [.weak] {_LOADS} [.ca|.cg|.cs|.lu|.cv] {_L1} [.v2|.v4:V] {_MEMORY} => =~T{{V}}, [], policy?
 ld .volatile {_LOADS} [.v2|.v4:V] {_MEMORY} => =~T{{V}}, []
 ld .relaxed|.acquire {_SCOPES} {_LOADS} {_L1} [.v2|.v4:V] {_MEMORY} => =~T{{V}}, [], policy?
@@ -223,7 +229,6 @@ fence.proxy .tensormap::generic .release {_SCOPES} =>
 fence.proxy .tensormap::generic .acquire {_SCOPES} => [], imm
 fence.proxy .alias|.async|.async.global|.async.shared::cta|.async.shared::cluster =>
 nanosleep .u32 => u32
-exit =>
 trap =>
 setmaxnreg .inc|.dec .sync .aligned .u32 => imm
 griddepcontrol .launch_dependents|.wait =>
@@ -442,16 +447,26 @@ _WORD = re.compile(r"\[(?P<inner>[^\]]*)\]|(?P<plain>\S+)")
 def forms() -> dict[str, tuple[Form, ...]]:
     """All forms, by the first word of the instruction."""
     found: dict[str, list[Form]] = {}
-    registers = (_ARITHMETIC, _BITS, _CHOICE, _MOVES)
     others = (_MEMORY_ACCESS, _THREADS, _MATRICES, _COPIES, _MBARRIERS, _WARPGROUPS)
-    texts = (*registers, *others, _atomics(), _products(), _warpgroup_products())
-    for line in "\n".join(texts).strip().splitlines():
+    for name, modifiers, operands in _lines((*_COMPUTING, *others, _atomics(), _products(), _warpgroup_products())):
+        found.setdefault(name.split(".")[0], []).append(_form(name, modifiers, operands))
+    return {word: tuple(those) for word, those in found.items()}
+
+
+@cache
+def computing() -> frozenset[str]:
+    """First words of the instructions that only compute: no fault can be theirs."""
+    return frozenset(name.split(".")[0] for name, _, _ in _lines(_COMPUTING))
+
+
+def _lines(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Name, modifiers and operands of each form."""
+    for line in "\n".join(texts).splitlines():
         if line:
             head, _, operands = line.partition("=>")
             names, _, modifiers = head.strip().partition(" ")
             for name in names.split("|"):
-                found.setdefault(name.split(".")[0], []).append(_form(name, modifiers, operands))
-    return {word: tuple(those) for word, those in found.items()}
+                yield name, modifiers, operands
 
 
 def _form(name: str, modifiers: str, operands: str) -> Form:

@@ -184,6 +184,8 @@ void cudamaster_cpu_cluster_arrive(int tells) {
     ++cluster.arrived;
     if (tells)
         observe::cluster_arrives(self, self.linear);
+    else
+        observe::cluster_arrives_relaxed(self, self.linear);
     settle_cluster(cluster);
 }
 

@@ -41,6 +41,7 @@ struct Fibre {
     unsigned mask = 0;
     const char* operation = "";
     const void* site = nullptr;
+    bool learns_later = false;     // of what others did before the phase that it waits for
     const void* refused = nullptr; // the mbarrier at which its last try failed at once
     unsigned refusals = 0;         // since it last waited at one
     unsigned active_mask = 0;      // or what a numbered barrier gives back
@@ -174,6 +175,7 @@ struct Bulk {
     const void* site = nullptr;
     bool arrives = false;
     CudamasterCpuReduce reduce = nullptr; // in place of a write
+    bool generic = false;                 // st.async, red.async: threads' own proxy, no fence between the two
     size_t copies = 0;                    // single copies of the thread before it
     bool again = false;                   // the source was read for another block already
     bool taken = false;                   // its source was read ...
@@ -396,9 +398,15 @@ inline size_t kept_alignment(size_t bytes) {
         step *= 2;
     return step;
 }
+// Where in the block's dynamic array a place is, -1 where it is in none.
+long long offset_in_dynamic(const Worker& self, const void* place);
 // A place in the block's own window; one outside of it ends the block.
 void* own_shared_place(unsigned offset);
 bool holds_shared(const Worker& self, const void* place);
+
+// names.cpp
+// "full", "at byte 8 of full", "at byte 512 of dynamic shared memory"
+void name_of_shared(const void* place, char* text, size_t bytes);
 // The block's static shared variable with that key, null where it has none yet; more than a block may have ends it.
 void* known_shared(const Worker& self, const void* key, size_t bytes);
 void free_exact_shared(Worker& self);

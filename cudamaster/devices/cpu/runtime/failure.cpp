@@ -10,7 +10,7 @@ namespace executor {
 namespace {
 
 void describe_wait(const Worker& self, const Fibre& fibre) {
-    char what[160];
+    char what[320];
     if (fibre.wait == Wait::kWarp) {
         const Warp& warp = self.warps[fibre.linear / kWarp];
         unsigned arrived = 0;

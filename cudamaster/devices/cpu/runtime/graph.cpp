@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 
 // Work in an order that its dependencies allow, and by node, so that a kernel's parameters can be set.
@@ -18,6 +19,18 @@ namespace executor {
 
 namespace {
 
+// Host threads may capture at the same time; each call of the runtime looks at them, or changes them, alone.
+class Captures {
+  public:
+    Captures() : lock_(mutex()) {}
+
+  private:
+    static std::recursive_mutex& mutex() {
+        static auto* one = new std::recursive_mutex;
+        return *one;
+    }
+    std::lock_guard<std::recursive_mutex> lock_;
+};
 std::set<cudaStream_t>& capturing() {
     static auto* all = new std::set<cudaStream_t>;
     return *all;
@@ -139,25 +152,34 @@ cudaError_t run(const CudamasterCpuGraphExec& exec) {
 } // namespace
 
 bool is_capturing(cudaStream_t stream) {
+    Captures alone;
     return real(stream) && stream->capture;
 }
 
-cudaError_t submit(cudaStream_t stream, const std::function<cudaError_t()>& work) {
+// Takes the work, or refuses it; false where it is to be done now.
+static bool capture(cudaStream_t stream, const std::function<cudaError_t()>& work, cudaError_t* error) {
+    Captures alone;
     if (is_capturing(stream)) {
-        if (stream->capture->invalid)
-            return report(cudaErrorStreamCaptureInvalidated);
+        *error = stream->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+        if (*error)
+            return true;
         auto after = stream->last ? std::vector<CudamasterCpuGraphNode*>{stream->last}
                                   : std::vector<CudamasterCpuGraphNode*>{};
         stream->last = add(*stream->capture->graph, work, after);
         stream->joined = stream == stream->capture->origin;
-        return report(cudaSuccess);
+        return true;
     }
-    if (!real(stream) && stream != cudaStreamPerThread && !capturing().empty() && blocks_legacy())
-        return report(cudaErrorStreamCaptureImplicit);
-    return work();
+    *error = cudaErrorStreamCaptureImplicit;
+    return !real(stream) && stream != cudaStreamPerThread && blocks_legacy();
+}
+
+cudaError_t submit(cudaStream_t stream, const std::function<cudaError_t()>& work) {
+    cudaError_t error = cudaSuccess;
+    return capture(stream, work, &error) ? report(error) : work();
 }
 
 cudaError_t refuse_capture(cudaStream_t stream) {
+    Captures alone;
     if (!is_capturing(stream))
         return cudaSuccess;
     stream->capture->invalid = true;
@@ -165,12 +187,14 @@ cudaError_t refuse_capture(cudaStream_t stream) {
 }
 
 cudaError_t refuse_any_capture() {
+    Captures alone;
     for (cudaStream_t stream : capturing())
         return refuse_capture(stream);
     return cudaSuccess;
 }
 
 bool capture_event(cudaEvent_t event, cudaStream_t stream) {
+    Captures alone;
     event->capture = is_capturing(stream) ? stream->capture : nullptr;
     if (!event->capture)
         return false;
@@ -181,6 +205,7 @@ bool capture_event(cudaEvent_t event, cudaStream_t stream) {
 
 // The stream becomes part of the capture, and waits there.
 bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
+    Captures alone;
     if (!event->capture || !real(stream))
         return false;
     *error = event->capture->ended ? cudaErrorInvalidValue : cudaSuccess; // as of an H200
@@ -207,6 +232,7 @@ bool capture_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
 }
 
 cudaError_t refuse_captured(cudaEvent_t event) {
+    Captures alone;
     if (!event->capture)
         return cudaSuccess;
     if (event->capture->ended)
@@ -217,6 +243,7 @@ cudaError_t refuse_captured(cudaEvent_t event) {
 
 // Without its first stream nobody can end a capture.
 void forget_stream(cudaStream_t stream) {
+    Captures alone;
     if (stream->capture && stream->capture->origin == stream)
         end_capture(stream->capture);
     capturing().erase(stream);
@@ -227,6 +254,7 @@ void forget_stream(cudaStream_t stream) {
 using namespace executor;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    Captures alone;
     if (!real(stream))
         return report(cudaErrorStreamCaptureUnsupported);
     if (stream->capture)
@@ -238,6 +266,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    Captures alone;
     *graph = nullptr;
     if (!is_capturing(stream))
         return report(cudaErrorInvalidValue);
@@ -255,6 +284,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    Captures alone;
     *status = !is_capturing(stream)      ? cudaStreamCaptureStatusNone
               : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                          : cudaStreamCaptureStatusActive;

@@ -52,6 +52,13 @@ void put(void* place, const Phase& phase) {
                      static_cast<unsigned long long>(phase.parity) << 63;
 }
 
+void passes(Worker& self, const void* place, unsigned thread, bool learns_later) {
+    if (learns_later)
+        observe::mbarrier_passes_relaxed(self, place, thread);
+    else
+        observe::mbarrier_passes(self, place, thread);
+}
+
 // A phase that is complete gives way to the next one, and wakes who waits for it: threads of the block that it belongs to.
 void settle(Worker& self, void* place, Phase phase) {
     if (phase.pending || phase.bytes) {
@@ -70,7 +77,7 @@ void settle(Worker& self, void* place, Phase phase) {
         bool woken = fibre->site == place && fibre->mask != phase.parity;
         if (woken) {
             fibre->active_mask = 1;
-            observe::mbarrier_passes(self, place, fibre->linear);
+            passes(self, place, fibre->linear, fibre->learns_later);
         }
         (woken ? self.ready : others).push(fibre);
     }
@@ -106,6 +113,11 @@ void write_pieces(const Bulk& bulk) {
         write_piece(bulk, piece, bulk.taken ? content : piece.source);
         content += bulk.taken ? piece.bytes : 0;
     }
+}
+
+void store(Worker& self, const Bulk& bulk) {
+    write_pieces(bulk);
+    observe::bulk_written(self, bulk);
 }
 
 void land(const Bulk& bulk) {
@@ -253,18 +265,19 @@ void end_bulks(Worker& self) {
     for (BulkGroups& groups : self.bulk_groups) {
         for (Bulk& bulk : groups.pending)
             if (bulk.taken && !self.block_failed)
-                write_pieces(bulk);
+                store(self, bulk);
         groups = {};
     }
 }
 
 void describe_mbarrier(const void* place, unsigned parity, char* text, size_t bytes) {
     Phase phase = phase_at(const_cast<void*>(place));
-    std::snprintf(text, bytes,
-                  "waits at the mbarrier at shared address 0x%x for its phase of parity %u: %u arrivals and "
-                  "%d bytes are missing%s",
-                  cudamaster_cpu_shared_address(place) & 0xffffffu, parity, phase.pending, phase.bytes,
-                  phase.bytes < 0 ? ": more came than were expected" : "");
+    char name[100];
+    name_of_shared(place, name, sizeof name);
+    std::snprintf(
+        text, bytes,
+        "waits at the mbarrier %s for its phase of parity %u: %u arrivals and %d bytes are missing%s", name,
+        parity, phase.pending, phase.bytes, phase.bytes < 0 ? ": more came than were expected" : "");
 }
 
 } // namespace executor
@@ -279,8 +292,8 @@ void cudamaster_cpu_mbarrier_init(void* place, unsigned count) {
     observe::mbarrier_begins(*worker, place, __builtin_return_address(0));
 }
 
-void cudamaster_cpu_proxy_fence(int of_inits_alone) {
-    observe::proxy_fence(*worker, of_inits_alone);
+void cudamaster_cpu_proxy_fence(int of) {
+    observe::proxy_fence(*worker, of);
 }
 
 void cudamaster_cpu_mbarrier_inval(void* place) {
@@ -298,7 +311,9 @@ unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, u
     Worker& self = *worker;
     Phase phase = phase_at(place);
     unsigned long long state = word_at(place);
-    if (!(how & CUDAMASTER_CPU_RELAXED))
+    if (how & CUDAMASTER_CPU_RELAXED)
+        observe::mbarrier_arrives_relaxed(self, place, self.linear);
+    else
         observe::mbarrier_arrives(self, place, self.linear);
     change_bytes(place, phase, bytes);
     take_arrivals(phase, count);
@@ -313,8 +328,9 @@ unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned count, u
     return state;
 }
 
-int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
+int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int how) {
     Worker& self = *worker;
+    bool blocks = how & CUDAMASTER_CPU_TRIES, learns_later = how & CUDAMASTER_CPU_LEARNS_LATER;
     if (&owner_of(place) != &self)
         fail_block("a wait at an mbarrier of another block of the cluster");
     bool refuses = blocks && phase_at(place).parity == parity && refuse(self.current, place);
@@ -326,7 +342,7 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     if (phase_at(place).parity != parity) {
         me->polls = 0;
         observe::waited(self, place);
-        observe::mbarrier_passes(self, place, self.linear);
+        passes(self, place, self.linear, learns_later);
         return 1;
     }
     if (!blocks && ++me->polls < kMostPollsInVain) {
@@ -339,6 +355,7 @@ int cudamaster_cpu_mbarrier_wait(void* place, unsigned parity, int blocks) {
     me->wait = Wait::kMbarrier;
     me->site = place;
     me->mask = parity;
+    me->learns_later = learns_later;
     me->operation = "an mbarrier";
     keep_place(self, me);
     self.at_mbarriers.push(me);
@@ -397,6 +414,7 @@ void cudamaster_cpu_store_async(void* target, const void* content, unsigned byte
     Bulk bulk = bulk_of(target, nullptr, bytes, place, reduce, __builtin_return_address(0));
     bulk.content.assign(static_cast<const char*>(content), static_cast<const char*>(content) + bytes);
     bulk.taken = true;
+    bulk.generic = true;
     set_off(std::move(bulk));
 }
 
@@ -416,7 +434,7 @@ void cudamaster_cpu_bulk_wait(unsigned groups_left, int read_only) {
     if (read_only)
         return;
     for (size_t i = 0; i < count; ++i)
-        write_pieces(groups.pending[i]);
+        store(self, groups.pending[i]);
     groups.pending.erase(groups.pending.begin(), groups.pending.begin() + static_cast<long>(count));
     groups.ends.erase(groups.ends.begin(), groups.ends.begin() + static_cast<long>(done));
     for (size_t& end : groups.ends)

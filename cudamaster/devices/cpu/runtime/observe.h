@@ -64,20 +64,31 @@ CUDAMASTER_CPU_HOOK(void mbarrier_begins([[maybe_unused]] Worker& self, [[maybe_
                                          [[maybe_unused]] const void* site))
 CUDAMASTER_CPU_HOOK(void mbarrier_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                           [[maybe_unused]] unsigned thread))
+// The same relaxed: it hands on what was fenced before, and what it sees it learns at its next fence.
+CUDAMASTER_CPU_HOOK(void mbarrier_arrives_relaxed([[maybe_unused]] Worker& self,
+                                                  [[maybe_unused]] const void* place,
+                                                  [[maybe_unused]] unsigned thread))
+CUDAMASTER_CPU_HOOK(void mbarrier_passes_relaxed([[maybe_unused]] Worker& self,
+                                                 [[maybe_unused]] const void* place,
+                                                 [[maybe_unused]] unsigned thread))
 CUDAMASTER_CPU_HOOK(void mbarrier_completes([[maybe_unused]] Worker& self,
                                             [[maybe_unused]] const void* place))
 CUDAMASTER_CPU_HOOK(void mbarrier_passes([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place,
                                          [[maybe_unused]] unsigned thread))
 // The barrier of a cluster: a thread comes with what it knows, all have come, a thread has waited.
 CUDAMASTER_CPU_HOOK(void cluster_arrives([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
+CUDAMASTER_CPU_HOOK(void cluster_arrives_relaxed([[maybe_unused]] Worker& self,
+                                                 [[maybe_unused]] unsigned thread))
 CUDAMASTER_CPU_HOOK(void cluster_completes([[maybe_unused]] Cluster& cluster))
 CUDAMASTER_CPU_HOOK(void cluster_passes([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned thread))
-// What it has written may be read by copies in bulk and products of warpgroups; or of its mbarriers that they are there.
-CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] bool of_inits_alone))
+// What it knows of is ordered before copies in bulk and products of warpgroups: kinds of CudamasterCpuProxyFence.
+CUDAMASTER_CPU_HOOK(void proxy_fence([[maybe_unused]] Worker& self, [[maybe_unused]] int of))
 // The same as of single copies; of one for several blocks once for each; of one that leaves shared
 // memory, when its source has been read.
 CUDAMASTER_CPU_HOOK(void bulk_starts([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
 CUDAMASTER_CPU_HOOK(void bulk_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const Bulk& bulk))
+// One that leaves shared memory is there.
+CUDAMASTER_CPU_HOOK(void bulk_written([[maybe_unused]] Worker& issuer, [[maybe_unused]] const Bulk& bulk))
 // It uses a tensor map that lies in memory.
 CUDAMASTER_CPU_HOOK(void map_is_read([[maybe_unused]] Worker& self, [[maybe_unused]] const void* map,
                                      [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))

@@ -154,7 +154,7 @@ static unsigned long long ranked(const Worker& of) {
 // In the window of that block.
 static unsigned address_in(const Worker& self, const void* place) {
     const char* byte = static_cast<const char*>(place);
-    if (byte >= self.shared_arena + dynamic_begin() && byte <= self.shared_arena + kSharedArena)
+    if (offset_in_dynamic(self, place) >= 0)
         return static_cast<unsigned>(byte - self.shared_arena);
     unsigned long long end = kVariablesBegin;
     for (const auto& shared : self.exact_shared) {
@@ -168,6 +168,11 @@ static unsigned address_in(const Worker& self, const void* place) {
     if (offset < self.variable_bytes)
         return static_cast<unsigned>(variables_begin(self) + offset);
     return static_cast<unsigned>(kNowhere | (reinterpret_cast<uintptr_t>(place) & kPageMask));
+}
+
+long long executor::offset_in_dynamic(const Worker& self, const void* place) {
+    auto offset = static_cast<const char*>(place) - (self.shared_arena + dynamic_begin());
+    return offset >= 0 && offset <= static_cast<long long>(kSharedArena - dynamic_begin()) ? offset : -1;
 }
 
 unsigned int cudamaster_cpu_shared_address(const void* place) {

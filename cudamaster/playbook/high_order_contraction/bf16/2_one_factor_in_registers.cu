@@ -1,16 +1,18 @@
-// idea: Warpgroups with one factor in registers, the other kept in shared memory
+// idea: A ring of copies feeds warpgroups that have one factor in registers, the other in shared memory
 // why: The contraction reads A once and writes C once, so that memory binds it, if the products keep up. In the step
 //      before a block stages both factors for each tile, and waits for it. On Hopper four warps multiply 64 x 128
-//      elements by one instruction (wgmma), whose left factor may lie in registers. So a thread loads 16 bytes of a
-//      row of A straight into the registers that the instruction reads, with no way through shared memory. The order
-//      of products in a sum is free: a thread's eight neighbours are put where the instruction wants pairs, and B's
-//      elements are put in the same order, once for each block, which keeps all of its columns of B in shared memory.
-//      As many blocks as multiprocessors take tiles of 64 rows in turn, three warpgroups each, which load the next
-//      tile while they store the results of the present one. The heaviest case takes 26.6 µs on the H200's own clock,
-//      the step before 42.8, and a copy of A and C 15. What binds it now: a warpgroup has nothing under way while it
-//      multiplies, and the first tile waits for B; a ring of copies of A would go on meanwhile. GPUs before Hopper,
-//      few rows, sums of few or more than 256 products, and tensors that do not have eight neighbours side by side,
-//      get the step before.
+//      elements by one instruction (wgmma), whose left factor may lie in registers. Rows of A that have their a in
+//      common are neighbours for each x, so one thread has them copied in bulk (cp.async.bulk, some kilobytes at a
+//      time) into a ring of five tiles of 64 rows, long before they are needed. A thread takes eight bytes of a row
+//      from there straight into the registers that the instruction reads. The order of products in a sum is free: a
+//      thread's four neighbours are put where the instruction wants pairs, and B's elements are put in the same
+//      order, once for each block, which keeps all of its columns of B in shared memory. As many blocks as
+//      multiprocessors take tiles in turn. The heaviest case takes 23.0 µs between events on an H100, with loads
+//      straight into registers and no ring 28.9, and a kernel that reads A and writes C 17.4. What binds it now: the
+//      first tile waits for B, and reading alone, without the stores of C, takes 21.6, which is not known why; three
+//      warpgroups take 25.3, three stages 23.6, and tensor maps for both factors, without registers, 23.9. GPUs
+//      before Hopper, few rows, sums of more than 256 products, and tensors that do not have four neighbours side by
+//      side, get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -220,15 +222,25 @@ static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WARPGROUPS 1
-#define THREADS 128 * kGroups
+#define THREADS 128 * (kConsumers + 1)
 #else
 #define HAS_WARPGROUPS 0
 #define THREADS 32 // too few for a launch, by which the host sees that there is nothing to launch
 #endif
 
-constexpr int kGroups = 3; // warpgroups of a block
-constexpr int kRows = 64;  // of A, that a warpgroup takes at a time
-constexpr int kStep = 32;  // products that a thread has two vectors of
+constexpr int kConsumers = 2;     // warpgroups of a block that multiply
+constexpr int kRows = 64;         // of A, that a warpgroup takes at a time
+constexpr int kDepth = 16;        // products of an instruction
+constexpr int kRoom = 227 * 1024; // shared memory of a block
+constexpr int kFewest = 16;       // rows that have their a in common
+
+// Shared memory: B in order, a ring of tiles of A, and barriers.
+template <int cols, int steps> struct Ring {
+    static constexpr int kCols = cols, kSteps = steps, kBytesB = cols * steps * kDepth * 2;
+    static constexpr int kStageBytes = kRows * steps * kDepth * 2;
+    static constexpr int kFit = (kRoom - kBytesB) / (kStageBytes + 16), kStages = kFit < 5 ? kFit : 5;
+    static constexpr int kMemory = kBytesB + kStages * (kStageBytes + 16);
+};
 
 #if HAS_WARPGROUPS
 // Columns of B lie in groups of eight, whose 16 bytes of eight products make a matrix of 128 bytes one behind the other.
@@ -286,6 +298,35 @@ template <int count> static __device__ void hold(float (&d)[count]) {
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
+static __device__ void init_barrier(unsigned int barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+static __device__ void expect_bytes(unsigned int barrier, unsigned int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+static __device__ void arrive(unsigned int barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+static __device__ void wait_for(unsigned int barrier, unsigned int parity) {
+    asm volatile("{.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+static __device__ void copy(unsigned int to, const void* from, unsigned int bytes, unsigned int barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+
 // Lane q of four has words q of all four then.
 static __device__ void transpose4(unsigned int (&words)[4], int lane) {
     bool odd = lane & 1, upper = lane & 2;
@@ -303,14 +344,13 @@ static __device__ void transpose4(unsigned int (&words)[4], int lane) {
     }
 }
 
-// A warp's 16 rows of sums, rounded, in stores of 16 bytes.
+// Of a warp's 16 rows of sums the first `rows`, rounded, in stores of 16 bytes.
 template <int count>
-static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, long long row, long long col,
-                                  int M, int N) {
+static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, int rows, int col, int c_dim) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        long long r = row + lane / 4 + 8 * half;
+        int r = lane / 4 + 8 * half;
 #pragma unroll
         for (int group = 0; group < count / 16; ++group) {
             unsigned int words[4];
@@ -320,106 +360,137 @@ static __device__ void store_sums(const float (&d)[count], __nv_bfloat16* C, lon
                 words[i] = pack2(pair[0], pair[1]);
             }
             transpose4(words, lane);
-            long long c = col + group * 32 + lane % 4 * 8;
-            if (r < M && c < N)
-                *(uint4*)(C + r * N + c) = make_uint4(words[0], words[1], words[2], words[3]);
+            int c = col + group * 32 + lane % 4 * 8;
+            if (r < rows && c < c_dim)
+                *(uint4*)(C + (size_t)r * c_dim + c) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
-
 #endif
 
-// C = A B for columns of B that shared memory has room for, and kSteps * kStep products at most. Thread q of four has
-// vector 4 s + q of a row's products in step s. The first half of that instruction's products are the vectors' elements
-// 0 to 3, the other half 4 to 7, in the order 0 1 of all four, 2 3 of all four.
-template <int kCols, int kSteps>
+// A tile is 64 rows of A. Of those that have their a in common, all products of one x lie side by side, in A and in a stage. Thread q of four has products
+// 16 s + 4 q to 16 s + 4 q + 3 of a row in step s: 0 and 1 are in the first half of that instruction's products, and
+// 2 and 3 in the other. B's are put in the same order.
+template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     high_order_contraction_bf16_hopper_kernel_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B,
                                                         __nv_bfloat16* C, int rows, int b_dim, int c_dim,
                                                         int x_dim, int y_dim) {
 #if HAS_WARPGROUPS
-    extern __shared__ __align__(128) uint4 columns[]; // of four words of four vectors each
-    int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    int first_col = blockIdx.y * kCols, vectors = x_dim * y_dim / 8;
-    // Where the thread's vectors begin in a row of A, -1 beyond the last one.
+    constexpr int kCols = Ring::kCols, kSteps = Ring::kSteps, kStages = Ring::kStages;
+    extern __shared__ __align__(128) unsigned char memory[];
+    unsigned char* ring = memory + Ring::kBytesB;
+    unsigned int base = (unsigned int)__cvta_generic_to_shared(memory), stages = base + Ring::kBytesB,
+                 full = stages + kStages * Ring::kStageBytes, empty = full + 8 * kStages;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int first_col = blockIdx.y * kCols, products = x_dim * y_dim, tiles = (rows - 1) / kRows + 1;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kStages; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, 4);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+
+    if (warp < 4) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == 0) {
+            int stage = 0, parity = 1;
+            for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+                wait_for(empty + 8 * stage, parity);
+                int first = tile * kRows, last = min(first + kRows, rows), count;
+                unsigned int barrier = full + 8 * stage, to = stages + stage * Ring::kStageBytes;
+                expect_bytes(barrier, (last - first) * products * 2);
+                for (int row = first; row < last; row += count) {
+                    count = min(b_dim - row % b_dim, last - row);
+                    const __nv_bfloat16* from =
+                        A + ((size_t)(row / b_dim) * x_dim * b_dim + row % b_dim) * y_dim;
+                    for (int x = 0; x < x_dim; ++x)
+                        copy(to + (x * kRows + row - first) * y_dim * 2, from + (size_t)x * b_dim * y_dim,
+                             count * y_dim * 2, barrier);
+                }
+                if (++stage == kStages) {
+                    stage = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    int group = warp / 4 - 1, own = warp % 4 * 16 + lane / 4;
+    // Where the thread's products of a step begin in a stage, behind all rows that begin there.
     int places[kSteps];
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-        int vector = 4 * s + lane % 4, x = vector * 8 / y_dim;
-        places[s] = vector < vectors ? x * b_dim * y_dim + vector * 8 % y_dim : -1;
+        int k = s * kDepth + lane % 4 * 4;
+        places[s] = k < products ? (k / y_dim * kRows * y_dim + k % y_dim) * 2 : -1;
     }
-    uint4 a[kSteps][2]; // of rows lane / 4 and that + 8
-    auto load = [&](int tile) {
+    constexpr int kQuads = kConsumers * 32;
+    int quad = (threadIdx.x - 128) / 4;
+    for (int col = quad; col < kCols; col += kQuads) {
+        uint2 v[kSteps];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            int row = tile * kRows + warp * 16 + lane / 4 + 8 * half;
-            const __nv_bfloat16* from = A + ((size_t)(row / b_dim) * x_dim * b_dim + row % b_dim) * y_dim;
-#pragma unroll
-            for (int s = 0; s < kSteps; ++s)
-                a[s][half] =
-                    row < rows && places[s] >= 0 ? *(const uint4*)(from + places[s]) : make_uint4(0, 0, 0, 0);
-        }
-    };
-    // Neighbouring tiles are different blocks'.
-    int tiles = (rows - 1) / kRows + 1, tile = group * gridDim.x + blockIdx.x;
-    if (tile < tiles)
-        load(tile);
-
-#pragma unroll 3
-    for (int i = threadIdx.x; i < kCols * kSteps; i += kGroups * 128) {
-        int col = i % kCols, s = i / kCols;
-        uint4 v[4];
-#pragma unroll
-        for (int q = 0; q < 4; ++q) {
-            int vector = 4 * s + q, x = vector * 8 / y_dim;
-            bool there = vector < vectors && first_col + col < c_dim;
-            v[q] =
+        for (int s = 0; s < kSteps; ++s) {
+            int k = s * kDepth + lane % 4 * 4;
+            bool there = k < products && first_col + col < c_dim;
+            v[s] =
                 there
-                    ? *(const uint4*)(B + ((size_t)x * c_dim + first_col + col) * y_dim + vector * 8 % y_dim)
-                    : make_uint4(0, 0, 0, 0);
+                    ? *(const uint2*)(B + ((size_t)(k / y_dim) * c_dim + first_col + col) * y_dim + k % y_dim)
+                    : make_uint2(0, 0);
         }
-        columns[(s * 4 + 0) * kCols + col] = make_uint4(v[0].x, v[1].x, v[2].x, v[3].x);
-        columns[(s * 4 + 1) * kCols + col] = make_uint4(v[0].y, v[1].y, v[2].y, v[3].y);
-        columns[(s * 4 + 2) * kCols + col] = make_uint4(v[0].z, v[1].z, v[2].z, v[3].z);
-        columns[(s * 4 + 3) * kCols + col] = make_uint4(v[0].w, v[1].w, v[2].w, v[3].w);
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+            unsigned int* to = (unsigned int*)memory + (s * 2 * kCols + col) * 4 + lane % 4;
+            to[0] = v[s].x;
+            to[kCols * 4] = v[s].y;
+        }
     }
     asm volatile("fence.proxy.async;" ::: "memory");
-    __syncthreads();
+    asm volatile("bar.sync 1, %0;" ::"n"(kConsumers * 128) : "memory");
 
-    unsigned long long b = describe((unsigned int)__cvta_generic_to_shared(columns), kCols * 16);
-    for (; tile < tiles; tile += gridDim.x * kGroups) {
+    unsigned long long b = describe(base, kCols * 16);
+    for (int i = group, tile; (tile = blockIdx.x + i * gridDim.x) < tiles; i += kConsumers) {
+        int stage = i % kStages, left = rows - tile * kRows;
+        const unsigned char* from = ring + stage * Ring::kStageBytes + own * y_dim * 2;
+        uint2 a[kSteps][2];
+        wait_for(full + 8 * stage, i / kStages & 1);
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                a[s][half] = own + 8 * half < left && places[s] >= 0
+                                 ? *(const uint2*)(from + places[s] + half * 8 * y_dim * 2)
+                                 : make_uint2(0, 0);
+        }
+        __syncwarp();
+        if (lane == 0)
+            arrive(empty + 8 * stage);
         float d[kCols / 2];
         hold(d);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-            multiply(d, a[s][0].x, a[s][1].x, a[s][0].y, a[s][1].y, b + s * (kCols * 64 >> 4), s);
-            multiply(d, a[s][0].z, a[s][1].z, a[s][0].w, a[s][1].w,
-                     b + s * (kCols * 64 >> 4) + (kCols * 32 >> 4), 1);
-        }
+        for (int s = 0; s < kSteps; ++s)
+            multiply(d, a[s][0].x, a[s][1].x, a[s][0].y, a[s][1].y, b + s * (kCols * 32 >> 4), s);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         hold(d);
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         hold(d);
-        int next = tile + gridDim.x * kGroups;
-        if (next < tiles)
-            load(next);
-        store_sums(d, C, (long long)tile * kRows + warp * 16, first_col, rows, c_dim);
+        int first = warp % 4 * 16;
+        store_sums(d, C + ((size_t)tile * kRows + first) * c_dim, left - first, first_col, c_dim);
     }
 #endif
 }
 
 // False where this build has no such kernel.
-template <int kCols, int kSteps>
+template <class Ring>
 static bool launch_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int rows,
                           int b_dim, int c_dim, int x_dim, int y_dim, int blocks) {
-    auto kernel = high_order_contraction_bf16_hopper_kernel_optimized<kCols, kSteps>;
-    constexpr int kMemory = kCols * kSteps * kStep * (int)sizeof(__nv_bfloat16);
-    if (kMemory > 48 * 1024)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMemory);
-    unsigned int tiles = (rows - 1) / kRows + 1, parts = (c_dim - 1) / kCols + 1;
-    dim3 grid(min(tiles, (unsigned int)blocks), parts);
-    kernel<<<grid, kGroups * 128, kMemory>>>(A, B, C, rows, b_dim, c_dim, x_dim, y_dim);
+    auto kernel = high_order_contraction_bf16_hopper_kernel_optimized<Ring>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kMemory);
+    dim3 grid(min((rows - 1) / kRows + 1, blocks), (c_dim - 1) / Ring::kCols + 1);
+    kernel<<<grid, 128 * (kConsumers + 1), Ring::kMemory>>>(A, B, C, rows, b_dim, c_dim, x_dim, y_dim);
     return cudaGetLastError() == cudaSuccess; // else nothing was launched
 }
 
@@ -428,18 +499,20 @@ static bool contract_on_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, _
                                long long rows, int b_dim, int c_dim, int x_dim, int y_dim) {
     int device = 0, major = 0, blocks = 0;
     long long products = (long long)x_dim * y_dim;
-    if (y_dim % 8 || c_dim % 8 || (((size_t)A | (size_t)B | (size_t)C) & 15) || products < 64 ||
-        products > 256 || rows >= 1 << 30 || products * b_dim >= 1 << 30)
+    // Copies are of whole 16 bytes, and of not too few of them.
+    if (y_dim % 4 || (long long)b_dim * y_dim % 8 || b_dim < kFewest || c_dim % 8 ||
+        (((size_t)A | (size_t)B | (size_t)C) & 15) || products > 256 || rows >= 1 << 30)
         return false;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
     // Each block puts all of B in order, which few tiles do not pay for.
-    if (major != 9 || (rows - 1) / kRows + 1 < products * blocks / 128)
+    if (major != 9 || (rows - 1) / kRows + 1 < blocks)
         return false;
-    auto launched = products > 128 ? c_dim > 64 ? launch_hopper<128, 8> : launch_hopper<64, 8>
-                    : c_dim > 64   ? launch_hopper<128, 4>
-                                   : launch_hopper<64, 4>;
+    auto launched = products > 128  ? c_dim > 64 ? launch_hopper<Ring<128, 16>> : launch_hopper<Ring<64, 16>>
+                    : products > 16 ? c_dim > 64 ? launch_hopper<Ring<128, 8>> : launch_hopper<Ring<64, 8>>
+                    : c_dim > 64    ? launch_hopper<Ring<128, 1>>
+                                    : launch_hopper<Ring<64, 1>>;
     return launched(A, B, C, (int)rows, b_dim, c_dim, x_dim, y_dim, blocks);
 }
 

@@ -3,11 +3,16 @@
 //      warps together multiply 64 x 256 elements out of shared memory by one instruction (wgmma), while one more thread
 //      has the copy engine bring the next tiles (tensor maps, a ring of stages, a full and an empty barrier for each).
 //      Two warpgroups keep 128 x 256 sums in registers; results leave by stmatrix and the copy engine, while the next
-//      tile is made. As many blocks as there is room for make tiles in an order that finds them in L2. Where tiles are
-//      too few, they are smaller, and the blocks of a cluster take slices of K, send each other the sums, and add them
-//      up in a fixed order. GPUs before Hopper, small products, and rows that are no multiple of 16 bytes get the tiles
-//      of the step before. At 4096 an H200 takes 176 µs where the step before takes 733. What binds it now: its tensor
-//      cores.
+//      tile is made. The first copies begin before the other threads have seen the barriers. As many blocks as there is
+//      room for make tiles in an order that finds them in L2. Where tiles are too few, they are smaller; where even
+//      tiles of 64 x 64 are, the blocks of a cluster take slices of K, send each other the sums, and add them up in a
+//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. GPUs before
+//      Hopper, other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At 4096
+//      an H200 takes 176 µs where the step before takes 733. What binds it now: the power that its tensor cores may
+//      take. On an H100 they are busy for 97 of 100 clocks of 1.5 GHz, where 1.98 would be to be had; cuBLAS is 1 %
+//      ahead on the device (183 and 181 µs at 4096) and behind in whole calls. Tried for that 1 %, and no faster:
+//      multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other
+//      orders of tiles; shares of tiles for the last round (stream-K) lose 15 to 35 %, as blocks no longer meet in L2.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -200,9 +205,9 @@ static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16
 #define THREADS 32 // too few for a launch, which fails, so that the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64;             // of K, at a time: a row of 128 bytes, as wide as a swizzle
-constexpr int kBoxBytes = 64 * 128;   // 64 rows of that
-constexpr int kPatchBytes = 16 * 128; // 16 rows of 64 results on their way out
+constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
+constexpr int kBoxBytes = 64 * 128; // 64 rows of that
+constexpr int kBoxOfC = 16 * 128;   // 16 rows of 64 results on their way out
 constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
 
 // A block makes tiles of kM x kN elements of C. Those of a cluster make slices of the same tile's products.
@@ -211,14 +216,17 @@ template <int consumers, int n, int split, int stages> struct Plan {
                          kStages = stages;
     static constexpr int kThreads = 128 * consumers + 32;
     static constexpr int kBytesA = kM * 128, kBytesB = n * 128, kStageBytes = kBytesA + kBytesB;
-    static constexpr int kMemory = stages * (kStageBytes + 16) + (split == 1 ? kM * n * 2 : 0);
+    static constexpr int kPatches = split > 1  ? 0
+                                    : n == 256 ? 1
+                                               : n / 64; // boxes of C that a warp has room for
+    static constexpr int kMemory = stages * (kStageBytes + 16) + 4 * consumers * kPatches * kBoxOfC;
     static_assert(split == 1 || kM * n * 4 <= stages * kStageBytes, "sums lie where the stages were");
     static_assert(n / split >= 16, "a thread stores 16 bytes of a row");
 };
-using Wide = Plan<2, 256, 1, 3>;
+using Wide = Plan<2, 256, 1, 4>;
 using Square = Plan<2, 128, 1, 6>;
 using Narrow = Plan<2, 64, 1, 8>;
-using Halves = Plan<2, 64, 2, 9>;
+using Low = Plan<1, 64, 1, 12>;
 using Thin = Plan<1, 128, 4, 8>;
 
 #if HAS_WARPGROUPS
@@ -376,29 +384,31 @@ static __device__ void transpose4(unsigned int (&words)[4], int lane) {
 }
 
 // A warp's 16 rows of sums, rounded, by boxes of 64 columns that the copy engine takes out while the next are made.
-template <int count>
-static __device__ void store_boxes(const float (&d)[count], unsigned int patch, const CUtensorMap* map,
+template <int patches, int count>
+static __device__ void store_boxes(const float (&d)[count], unsigned int room, const CUtensorMap* map,
                                    int row, int col) {
     int lane = threadIdx.x % 32, r = lane % 16;
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); // of the lane that had the last ones taken
-    __syncwarp();
 #pragma unroll
-    for (int i = 0; i < count / 8; ++i) {
-        const float* pair = d + i * 8;
-        unsigned int at = patch + i / 4 * kPatchBytes + r * 128 + (((i % 4 * 2 + lane / 16) ^ (r % 8)) * 16);
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
-                     "r"(pack2(pair[0], pair[1])), "r"(pack2(pair[2], pair[3])), "r"(pack2(pair[4], pair[5])),
-                     "r"(pack2(pair[6], pair[7]))
-                     : "memory");
-    }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-    if (lane == 0) {
+    for (int box = 0; box < count / 32; ++box) {
+        unsigned int patch = room + box % patches * kBoxOfC;
+        // Of the lane that has them taken: what lay here is out.
+        asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(patches - 1) : "memory");
+        __syncwarp();
 #pragma unroll
-        for (int i = 0; i < count / 32; ++i)
+        for (int i = 0; i < 4; ++i) {
+            const float* pair = d + box * 32 + i * 8;
+            unsigned int at = patch + r * 128 + (((i * 2 + lane / 16) ^ (r % 8)) * 16);
+            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                         "r"(pack2(pair[0], pair[1])), "r"(pack2(pair[2], pair[3])),
+                         "r"(pack2(pair[4], pair[5])), "r"(pack2(pair[6], pair[7]))
+                         : "memory");
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        if (lane == 0)
             asm volatile(
                 "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
-                "r"(col + i * 64), "r"(row), "r"(patch + i * kPatchBytes)
+                "r"(col + box * 64), "r"(row), "r"(patch)
                 : "memory");
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
@@ -459,15 +469,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     int cluster = blockIdx.x / kSplit, clusters = gridDim.x / kSplit, slice = blockIdx.x % kSplit;
     int steps = (K - 1) / kStep + 1, first = steps * slice / kSplit, last = steps * (slice + 1) / kSplit;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < kStages; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, kWarps);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
-
     int row, col, stage = 0;
     unsigned int parity = 0;
     auto next = [&]() {
@@ -476,19 +477,38 @@ __global__ void __launch_bounds__(THREADS, 1)
             parity ^= 1;
         }
     };
+    auto copy = [&](int step) {
+        expect_bytes(full + 8 * stage, Plan::kStageBytes);
+        unsigned int to = stages + stage * Plan::kStageBytes;
+        load_box(to, &map_a, step * kStep, row, full + 8 * stage);
+        for (int i = 0; i < kN / 64; ++i)
+            load_box(to + Plan::kBytesA + i * kBoxBytes, &map_b, col + i * 64, step * kStep,
+                     full + 8 * stage);
+        next();
+    };
+    int begun = 0;
+    if (threadIdx.x == kWarps * 32) {
+        // One thread has the copies made. The first of them are under way before the others see the barriers.
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_a) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_b) : "memory");
+        for (int i = 0; i < kStages; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, kWarps);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        place_of<Plan>(cluster, M, N, &row, &col);
+        for (; begun < kStages && first + begun < last; ++begun)
+            copy(first + begun);
+    }
+    __syncthreads();
     float d[kN / 2];
     if (warp == kWarps) {
-        // One thread has the copies made. It fills a stage when all are done with it.
-        for (int tile = cluster; lane == 0 && tile < tiles; tile += clusters) {
+        // It fills a stage again when all are done with it.
+        for (int tile = cluster; lane == 0 && tile < tiles; tile += clusters, begun = 0) {
             place_of<Plan>(tile, M, N, &row, &col);
-            for (int step = first; step < last; ++step, next()) {
+            for (int step = first + begun; step < last; ++step) {
                 wait_for(empty + 8 * stage, parity ^ 1);
-                expect_bytes(full + 8 * stage, Plan::kStageBytes);
-                unsigned int to = stages + stage * Plan::kStageBytes;
-                load_box(to, &map_a, step * kStep, row, full + 8 * stage);
-                for (int i = 0; i < kN / 64; ++i)
-                    load_box(to + Plan::kBytesA + i * kBoxBytes, &map_b, col + i * 64, step * kStep,
-                             full + 8 * stage);
+                copy(step);
             }
         }
         __syncwarp();
@@ -518,8 +538,9 @@ __global__ void __launch_bounds__(THREADS, 1)
             hold(d);
             if (lane == 0)
                 arrive_at(empty + 8 * before);
-            if (kSplit == 1)
-                store_boxes(d, patches + warp * (kN / 64 * kPatchBytes), &map_c, row + warp * 16, col);
+            if constexpr (kSplit == 1)
+                store_boxes<Plan::kPatches>(d, patches + warp * Plan::kPatches * kBoxOfC, &map_c,
+                                            row + warp * 16, col);
         }
         if (kSplit == 1)
             asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
@@ -614,15 +635,94 @@ static bool multiply_on_hopper(const __nv_bfloat16* A, const __nv_bfloat16* B, _
         return launch_hopper<Square>(A, B, C, M, N, K, blocks);
     if (enough(tiles_of<Narrow>(M, N)))
         return launch_hopper<Narrow>(A, B, C, M, N, K, blocks);
-    // There is at least one step for each slice: with so few tiles kLeast products have a K of more than 64.
-    if (M > Thin::kM || K <= (Thin::kSplit - 1) * kStep)
-        return launch_hopper<Halves>(A, B, C, M, N, K, blocks);
-    return launch_hopper<Thin>(A, B, C, M, N, K, blocks);
+    if (enough(tiles_of<Low>(M, N)))
+        return launch_hopper<Low>(A, B, C, M, N, K, blocks);
+    // Where all clusters of four fit at once; an H200 has room for 30.
+    bool fit = tiles_of<Thin>(M, N) * Thin::kSplit * 10 <= blocks * 9ll;
+    if (fit && K > (Thin::kSplit - 1) * kStep) // a step for each slice
+        return launch_hopper<Thin>(A, B, C, M, N, K, blocks);
+    return launch_hopper<Low>(A, B, C, M, N, K, blocks);
+}
+
+// ---- Products of which nearly every multiprocessor gets one small tile ----
+
+constexpr int kTinyRows = 16, kTinyCols = 32, kTinyWarps = 8, kTinyStep = 32;
+
+static __device__ void multiply_tiny(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Each warp takes steps of K straight into registers, all loads at once, and a warp's sums meet those of the others in
+// shared memory. Rows are whole pieces of 16 bytes.
+__global__ void __launch_bounds__(kTinyWarps * 32)
+    square_matrix_mul_bf16_tiny_kernel_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B,
+                                                 __nv_bfloat16* C, int M, int N, int K) {
+    __shared__ float4 sums[kTinyWarps][4][32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, across = (N - 1) / kTinyCols + 1;
+    int row = blockIdx.x / across * kTinyRows, col = blockIdx.x % across * kTinyCols;
+    float d[4][4] = {};
+    for (int first = warp * kTinyStep; first < K; first += kTinyWarps * kTinyStep) {
+        // Which product of a fragment a lane's numbers belong to, and which of its columns, is free as long as both
+        // factors agree: a lane takes eight neighbours of a row of A, and four of a row of B, one for each fragment.
+        int k = first + lane % 4 * 8, c = col + lane / 4 * 4;
+        uint4 a[2];
+        uint2 b[8];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            int r = row + lane / 4 + i * 8;
+            a[i] = r < M && k < K ? *(const uint4*)(A + (size_t)r * K + k) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            b[i] = k < K && c < N ? *(const uint2*)(B + (size_t)(k + i) * N + c) : make_uint2(0, 0);
+        unsigned int x[2][4] = {{a[0].x, a[1].x, a[0].y, a[1].y}, {a[0].z, a[1].z, a[0].w, a[1].w}};
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int f = 0; f < 4; ++f) {
+                unsigned int y[2];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    uint2 u = b[half * 4 + i * 2], v = b[half * 4 + i * 2 + 1];
+                    y[i] = __byte_perm(f < 2 ? u.x : u.y, f < 2 ? v.x : v.y, f % 2 ? 0x7632 : 0x5410);
+                }
+                multiply_tiny(d[f], x[half], y);
+            }
+    }
+#pragma unroll
+    for (int f = 0; f < 4; ++f)
+        sums[warp][f][lane] = make_float4(d[f][0], d[f][1], d[f][2], d[f][3]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kTinyRows * kTinyCols; i += kTinyWarps * 32) {
+        int r = i / kTinyCols, c = i % kTinyCols, from = r % 8 * 4 + c / 8, which = r / 8 * 2 + c / 4 % 2;
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < kTinyWarps; ++w)
+            sum += ((const float*)&sums[w][c % 4][from])[which];
+        if (row + r < M && col + c < N)
+            C[(size_t)(row + r) * N + col + c] = __float2bfloat16(sum);
+    }
+}
+
+constexpr long long kLeastTiny = 1 << 21; // products that are worth it
+
+// False where it is too much work for small tiles, or too little, or rows are not as they have to be.
+static bool multiply_at_once(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16* C, int M, int N,
+                             int K) {
+    long long tiles = ((M - 1) / kTinyRows + 1ll) * ((N - 1) / kTinyCols + 1);
+    if ((long long)M * N * K < kLeastTiny || tiles > kEnoughBlocks + 8 || K > 2 * kTinyWarps * kTinyStep ||
+        N % 8 || K % 8 || (((size_t)A | (size_t)B | (size_t)C) & 15))
+        return false;
+    square_matrix_mul_bf16_tiny_kernel_optimized<<<(unsigned int)tiles, kTinyWarps * 32>>>(A, B, C, M, N, K);
+    return true;
 }
 
 extern "C" void square_matrix_mul_bf16_optimized(const __nv_bfloat16* A, const __nv_bfloat16* B,
                                                  __nv_bfloat16* C, int M) {
-    if (multiply_on_hopper(A, B, C, M, M, M))
+    if (multiply_at_once(A, B, C, M, M, M) || multiply_on_hopper(A, B, C, M, M, M))
         return;
     if (blocks_of<Large>(M, M) >= kEnoughBlocks)
         launch<Large>(A, B, C, M);

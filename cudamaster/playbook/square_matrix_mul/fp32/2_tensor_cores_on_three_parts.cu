@@ -5,13 +5,16 @@
 //      One launch takes a matrix apart, and warpgroups multiply the parts (wgmma), fed by tensor maps and a ring of
 //      stages that the blocks of a cluster fill for each other. Tensor cores cut off what they add, so the first
 //      products have sums of their own, which are added in fp32 after every 32, while the other five are made. bf16 has
-//      the exponents of fp32: numbers of any size may meet. Parts below 1e-38 are lost, and an infinite number makes
-//      NaN where fp32 may have infinity. Rows of A come in groups whose parts fit L2. Where a tile for each
-//      multiprocessor is all there is to do, or less, one launch does it: a warpgroup takes the rows of A apart in
-//      shared memory, those that multiply take the columns of B apart in their registers, and blocks of a cluster share
-//      the steps of a tile, and add up their sums in a fixed order. Products of less than 256, and other GPUs, take the
-//      step before. At 4096 an H200 takes 1103 µs where the step before takes 3329. What binds it now: its tensor
-//      cores.
+//      the exponents of fp32: numbers of any size may meet. Parts below 1e-38 are lost, and an infinite number makes NaN
+//      where fp32 may have infinity. Rows of A come in groups whose parts fit L2. Where a tile for each multiprocessor
+//      is all there is to do, one launch does it: a warpgroup takes the rows of A apart in shared memory, those that
+//      multiply take the columns of B apart in their registers. Where there is less, four warpgroups take turns at the
+//      steps of a tile of 64 x 64, or two at one of 128 x 64; each takes numbers of A and B apart for itself while
+//      others multiply, and sums of slices of K meet in L2, where the last to come adds them up in a fixed order.
+//      Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Smaller products, and
+//      other GPUs, take the step before. At 4096 an H200 takes 1103 µs where the step before takes 3329. What binds it
+//      now: its tensor cores; from 64 to 256 rows, which are 1.6 to 1.8 times as fast as cuBLAS and not twice, what
+//      surrounds them: numbers that go to shared memory and back before they multiply.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -588,16 +591,13 @@ template <int m, int groups, int split, int stages> struct OnTheWay {
     static constexpr int kBytesA = kM * kStep * 4, kBytesB = kN * kStep * 4, kPartBytes = kM * kStep * 2;
     static constexpr int kStageBytes = kBytesA + kBytesB + kParts * kPartBytes;
     static constexpr int kMemory = stages * (kStageBytes + 24);
-    static constexpr int kBlocks = groups == 1 ? 2 : 1; // that a multiprocessor has room for
-    static constexpr int kRegisters = groups == 1 ? 200 : 224;
+    static constexpr int kRegisters = 224;
     static constexpr int kAhead =
         stages / 2; // steps by which copies begin before their numbers are taken apart
     static_assert(split == 1 || kM * kN * 4 <= stages * kStageBytes, "sums lie where the stages were");
 };
 using Whole = OnTheWay<128, 2, 1, 4>;
 using Halves = OnTheWay<128, 2, 2, 4>;
-using LowHalves = OnTheWay<64, 2, 2, 6>;
-using Thin = OnTheWay<64, 1, 8, 4>;
 
 #if HAS_WARPGROUPS
 static __device__ void arrive_here(unsigned int barrier) {
@@ -697,7 +697,7 @@ static __device__ void store_columns(const float (&d)[count], float* C, int row,
 #endif
 
 template <class Plan>
-__global__ void __launch_bounds__(THREADS, Plan::kBlocks)
+__global__ void __launch_bounds__(THREADS, 1)
     square_matrix_mul_on_the_way_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
                                                   const __grid_constant__ CUtensorMap map_b, float* C, int M,
                                                   int N, int K, int tiles) {
@@ -891,6 +891,198 @@ __global__ void __launch_bounds__(THREADS, Plan::kBlocks)
 #endif
 }
 
+// ---- The same for so few rows that a multiprocessor gets a single tile, or a slice of one ----
+
+// Each warpgroup takes its own steps of K apart, numbers of A and of B, while others multiply.
+template <int groups, int m, int stages, int registers> struct Turns {
+    static constexpr int kGroups = groups, kM = m, kN = 64, kStages = stages, kRegisters = registers;
+    static constexpr int kThreads = 128 * groups + 128;
+    static constexpr int kBytesA = m * kStep * 4, kBytesB = kN * kStep * 4, kPartBytes = m * kStep * 2;
+    static constexpr int kStageBytes = kBytesA + kBytesB, kPartsBytes = 2 * kParts * kPartBytes;
+    static constexpr int kMemory = stages * (kStageBytes + 16) + groups * kPartsBytes;
+    static_assert(groups * m * kN * 4 <= stages * kStageBytes, "sums lie where the stages were");
+};
+using Four = Turns<4, 64, 8, 112>;
+using Two = Turns<2, 128, 5, 216>;
+
+constexpr int kMostSlices = 8, kMostSliced = 256; // blocks of tiles that are made in slices
+__device__ float4 sums_of_slices[kMostSliced * Two::kM * Two::kN / 4];
+__device__ unsigned int slices_done[kMostSliced * 4 * Four::kGroups]; // 0 before each launch and after it
+
+template <class Plan>
+__global__ void __launch_bounds__(THREADS, 1)
+    square_matrix_mul_turns_kernel_optimized(const __grid_constant__ CUtensorMap map_a,
+                                             const __grid_constant__ CUtensorMap map_b, float* C, int M,
+                                             int N, int K, int slices) {
+#if HAS_WARPGROUPS
+    extern __shared__ __align__(1024) unsigned char memory[];
+    constexpr int kM = Plan::kM, kN = Plan::kN, kGroups = Plan::kGroups, kStages = Plan::kStages,
+                  kSums = kM / 2;
+    constexpr int kPartBytes = Plan::kPartBytes;
+    unsigned int stages = shared_address(memory), parts = stages + kStages * Plan::kStageBytes,
+                 full = parts + kGroups * Plan::kPartsBytes, empty = full + 8 * kStages;
+    int slice = blockIdx.x % slices, tile = blockIdx.x / slices, across = (N - 1) / kN + 1;
+    int row = tile / across * kM, col = tile % across * kN;
+    int steps = (K - 1) / kStep + 1, first = steps * slice / slices,
+        count = steps * (slice + 1) / slices - first;
+    int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    auto copy = [&](int step) {
+        unsigned int to = stages + step % kStages * Plan::kStageBytes, barrier = full + 8 * (step % kStages);
+        expect_bytes(barrier, Plan::kStageBytes);
+        load_numbers(to, &map_a, (first + step) * kStep, row, barrier);
+#pragma unroll
+        for (int i = 0; i < kN / 32; ++i)
+            load_numbers(to + Plan::kBytesA + i * kStep * 128, &map_b, col + i * 32, (first + step) * kStep,
+                         barrier);
+    };
+    int begun = 0;
+    if (threadIdx.x == 128 * kGroups) {
+        // One thread has the copies made. The first of them are under way before the others see the barriers.
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_a) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&map_b) : "memory");
+        for (int i = 0; i < kStages; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, 4);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (; begun < kStages && begun < count; ++begun)
+            copy(begun);
+    }
+    __syncthreads();
+    if (group == kGroups) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 128 * kGroups)
+            for (int step = begun; step < count; ++step) {
+                wait_for(empty + 8 * (step % kStages), step / kStages % 2 ^ 1);
+                copy(step);
+            }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Plan::kRegisters));
+        float made[kSums], sums[kSums];
+        unsigned int b[kStep / 16][kParts][4];
+#pragma unroll
+        for (int i = 0; i < kSums; ++i)
+            sums[i] = 0.0f;
+        auto add_up = [&]() {
+            wait_products<0>();
+            hold(made);
+            hold(b);
+#pragma unroll
+            for (int i = 0; i < kSums; ++i)
+                sums[i] += made[i];
+        };
+        // A thread's two columns of B in a box of 32, and the rows 0 and 1, 2 and 3, 4 and 5, or 6 and 7 of eight.
+        int within = warp % 2 * 16 + lane / 4 * 2, k = lane % 4 * 2;
+        const unsigned char* numbers = memory + Plan::kBytesA + warp / 2 * kStep * 128 + k * 128 +
+                                       ((within / 4) ^ k) * 16 + within % 4 * 4;
+        int odd = 128 + (((within / 4) ^ (k + 1)) - ((within / 4) ^ k)) * 16;
+        int half = 0; // of the room for parts of A, of which products under way read the other
+        for (int step = group; step < count; step += kGroups) {
+            int stage = step % kStages;
+            wait_for(full + 8 * stage, step / kStages % 2);
+            const unsigned char* from = memory + stage * Plan::kStageBytes;
+            unsigned int room = group * Plan::kPartsBytes + half * kParts * kPartBytes;
+            unsigned char* to = memory + kStages * Plan::kStageBytes + room;
+#pragma unroll
+            for (int i = 0; i < kM * kStep / 8 / 128; ++i) {
+                int piece = i * 128 + threadIdx.x % 128, r = piece % kM, g = piece / kM;
+                float4 u = *(const float4*)(from + r * 128 + (((2 * g) ^ (r % 8)) * 16));
+                float4 v = *(const float4*)(from + r * 128 + (((2 * g + 1) ^ (r % 8)) * 16));
+                uint4 upper, middle, lower;
+                three_parts(u.x, u.y, &upper.x, &middle.x, &lower.x);
+                three_parts(u.z, u.w, &upper.y, &middle.y, &lower.y);
+                three_parts(v.x, v.y, &upper.z, &middle.z, &lower.z);
+                three_parts(v.z, v.w, &upper.w, &middle.w, &lower.w);
+                unsigned char* there = to + r * 64 + ((g ^ (r / 2 % 4)) * 16);
+                *(uint4*)there = upper;
+                *(uint4*)(there + kPartBytes) = middle;
+                *(uint4*)(there + 2 * kPartBytes) = lower;
+            }
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            if (step > group)
+                add_up();
+            const unsigned char* mine = numbers + stage * Plan::kStageBytes;
+#pragma unroll
+            for (int k = 0; k < kStep; k += 8) {
+                float2 u = *(const float2*)(mine + k * 128), v = *(const float2*)(mine + k * 128 + odd);
+                auto& into = b[k / 16];
+                int i = k / 8 % 2 * 2;
+                three_parts(u.x, v.x, &into[0][i], &into[1][i], &into[2][i]);
+                three_parts(u.y, v.y, &into[0][i + 1], &into[1][i + 1], &into[2][i + 1]);
+            }
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+            if (lane == 0)
+                arrive_here(empty + 8 * stage);
+            unsigned long long a = describe_a(parts + room);
+            half ^= 1;
+            hold(made);
+            hold(b);
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            // The smallest first, so that what is cut off of them does not count.
+            int keep = 0;
+#pragma unroll
+            for (int both = kParts - 1; both >= 0; --both)
+#pragma unroll
+                for (int part = 0; part <= both; ++part)
+#pragma unroll
+                    for (int k = 0; k < kStep / 16; ++k) {
+                        multiply(made, b[k][part], a + (((both - part) * kPartBytes + k * 32) >> 4), keep);
+                        keep = 1;
+                    }
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            hold(made);
+        }
+        if (group < count)
+            add_up();
+        // Each warpgroup adds up the sums of all of them for a part of the rows, in their order.
+        constexpr int kMine = kSums / kGroups;
+        float mine[kMine] = {};
+        float4* place = (float4*)memory + threadIdx.x % 128;
+        asm volatile("bar.sync 8, %0;" ::"n"(128 * kGroups) : "memory");
+#pragma unroll
+        for (int i = 0; i < kSums; i += 4)
+            place[(group * kSums + i) / 4 * 128] =
+                make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+        asm volatile("bar.sync 8, %0;" ::"n"(128 * kGroups) : "memory");
+        auto add = [&](int i, float4 more) {
+            mine[i] += more.x, mine[i + 1] += more.y, mine[i + 2] += more.z, mine[i + 3] += more.w;
+        };
+#pragma unroll
+        for (int t = 0; t < kGroups; ++t)
+#pragma unroll
+            for (int i = 0; i < kMine; i += 4)
+                add(i, place[(t * kSums + group * kMine + i) / 4 * 128]);
+        if (slices > 1) {
+            // The warp that is the last of its slices finds what all have left, and adds it up in their order.
+            int unit = (tile * kGroups + group) * 4 + warp;
+            float4* there = sums_of_slices + unit * slices * (kMine / 4 * 32) + lane;
+#pragma unroll
+            for (int i = 0; i < kMine; i += 4)
+                there[(slice * kMine + i) / 4 * 32] =
+                    make_float4(mine[i], mine[i + 1], mine[i + 2], mine[i + 3]);
+            __threadfence();
+            __syncwarp();
+            unsigned int before = 0;
+            if (lane == 0)
+                before = atomicAdd(&slices_done[unit], 1u);
+            if (__shfl_sync(0xffffffffu, before, 0) != slices - 1u)
+                return;
+            __threadfence();
+            if (lane == 0)
+                slices_done[unit] = 0;
+#pragma unroll
+            for (int i = 0; i < kMine; ++i)
+                mine[i] = 0.0f;
+            for (int s = 0; s < slices; ++s)
+#pragma unroll
+                for (int i = 0; i < kMine; i += 4)
+                    add(i, __ldcg(there + (s * kMine + i) / 4 * 32));
+        }
+        store_columns(mine, C, row + group * kMine * 2, col + warp * 16, M, N);
+    }
+#endif
+}
+
 static bool describe_numbers(CUtensorMap* map, const float* data, int rows, int cols, int box_rows) {
     cuuint64_t sizes[2] = {(cuuint64_t)cols, (cuuint64_t)rows}, strides[1] = {(cuuint64_t)cols * 4};
     cuuint32_t box[2] = {32, (cuuint32_t)box_rows}, steps[2] = {1, 1};
@@ -908,8 +1100,7 @@ static bool multiply_on_the_way(const float* A, const float* B, float* C, int M,
     if (!describe_numbers(&map_a, A, M, K, Plan::kM) || !describe_numbers(&map_b, B, K, N, kStep))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
-    int tiles = tiles_of<Plan>(M, N),
-        clusters = Plan::kSplit > 1 ? tiles : min(tiles, blocks * Plan::kBlocks);
+    int tiles = tiles_of<Plan>(M, N), clusters = Plan::kSplit > 1 ? tiles : min(tiles, blocks);
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = Plan::kSplit;
@@ -925,6 +1116,20 @@ static bool multiply_on_the_way(const float* A, const float* B, float* C, int M,
         return true;
     cudaGetLastError();
     return false;
+}
+
+// False where the launch fails: where this build has no warpgroups.
+template <class Plan>
+static bool multiply_in_turns(const float* A, const float* B, float* C, int M, int N, int K, int blocks) {
+    auto kernel = square_matrix_mul_turns_kernel_optimized<Plan>;
+    CUtensorMap map_a, map_b;
+    if (!describe_numbers(&map_a, A, M, K, Plan::kM) || !describe_numbers(&map_b, B, K, N, kStep))
+        return false;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kMemory);
+    int tiles = ((M - 1) / Plan::kM + 1) * ((N - 1) / Plan::kN + 1), steps = (K - 1) / kStep + 1;
+    int slices = max(1, min(min(min(blocks, kMostSliced) / tiles, kMostSlices), steps));
+    kernel<<<tiles * slices, Plan::kThreads, Plan::kMemory>>>(map_a, map_b, C, M, N, K, slices);
+    return cudaGetLastError() == cudaSuccess;
 }
 
 constexpr int kLeast = 256; // rows, columns and products that are worth taking apart in a launch of its own
@@ -951,12 +1156,117 @@ static bool multiply_on_hopper(const float* A, const float* B, float* C, int M, 
         return multiply_on_the_way<Whole>(A, B, C, M, N, K, blocks);
     if (enough(tiles_of<Halves>(M, N) * 2))
         return multiply_on_the_way<Halves>(A, B, C, M, N, K, blocks);
-    if (tiles_of<Thin>(M, N) * Thin::kSplit > blocks * Thin::kBlocks)
-        return multiply_on_the_way<LowHalves>(A, B, C, M, N, K, blocks);
-    return multiply_on_the_way<Thin>(A, B, C, M, N, K, blocks);
+    if (M <= Four::kM)
+        return multiply_in_turns<Four>(A, B, C, M, N, K, blocks);
+    return multiply_in_turns<Two>(A, B, C, M, N, K, blocks);
+}
+
+// ---- Products of which nearly every multiprocessor gets one small tile ----
+
+constexpr int kTinyRows = 16, kTinyCols = 32, kTinyWarps = 8, kTinyStep = 32;
+
+// Two numbers in three parts each, as above, but in a way that all GPUs have.
+static __device__ void parts_of_two(float low, float high, unsigned int (&part)[kParts]) {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+        unsigned int upper = upper_part(high), lower = upper_part(low);
+        part[p] = upper | lower >> 16;
+        high -= __uint_as_float(upper), low -= __uint_as_float(lower);
+    }
+}
+
+static __device__ void multiply_tiny(float (&d)[4], const unsigned int (&a)[4][kParts], int part_a,
+                                     const unsigned int (&b)[2][kParts], int part_b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0][part_a]), "r"(a[1][part_a]), "r"(a[2][part_a]), "r"(a[3][part_a]),
+                   "r"(b[0][part_b]), "r"(b[1][part_b]));
+}
+
+// Each warp takes steps of K straight into registers, all loads at once, and apart; a warp's sums meet those of the
+// others in shared memory. Rows are whole pieces of 16 bytes.
+__global__ void __launch_bounds__(kTinyWarps * 32)
+    square_matrix_mul_tiny_kernel_optimized(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float4 sums[kTinyWarps][4][32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, across = (N - 1) / kTinyCols + 1;
+    int row = blockIdx.x / across * kTinyRows, col = blockIdx.x % across * kTinyCols;
+    float d[4][4] = {};
+    for (int first = warp * kTinyStep; first < K; first += kTinyWarps * kTinyStep) {
+        // Which product of a fragment a lane's numbers belong to, and which of its columns, is free as long as both
+        // factors agree: a lane takes four neighbours of each row, of B one for each fragment.
+        float4 a[2][2], b[2][4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            int k = first + half * 16 + lane % 4 * 4, c = col + lane / 4 * 4;
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                int r = row + lane / 4 + i * 8;
+                a[half][i] = r < M ? load4<true>(A + (size_t)r * K + k, K - k) : make_float4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                b[half][i] =
+                    k < K ? load4<true>(B + (size_t)(k + i) * N + c, N - c) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            unsigned int x[4][kParts];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                parts_of_two(a[half][i].x, a[half][i].y, x[i]);
+                parts_of_two(a[half][i].z, a[half][i].w, x[2 + i]);
+            }
+#pragma unroll
+            for (int f = 0; f < 4; ++f) {
+                auto number = [&](const float4& v) {
+                    return f == 0 ? v.x : f == 1 ? v.y : f == 2 ? v.z : v.w;
+                };
+                unsigned int y[2][kParts];
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    parts_of_two(number(b[half][2 * i]), number(b[half][2 * i + 1]), y[i]);
+                // The smallest first, so that what is cut off of them does not count.
+                float made[4] = {};
+#pragma unroll
+                for (int both = kParts - 1; both >= 0; --both)
+#pragma unroll
+                    for (int part = 0; part <= both; ++part)
+                        multiply_tiny(made, x, part, y, both - part);
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    d[f][i] += made[i];
+            }
+        }
+    }
+#pragma unroll
+    for (int f = 0; f < 4; ++f)
+        sums[warp][f][lane] = make_float4(d[f][0], d[f][1], d[f][2], d[f][3]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kTinyRows * kTinyCols; i += kTinyWarps * 32) {
+        int r = i / kTinyCols, c = i % kTinyCols, from = r % 8 * 4 + c / 8, which = r / 8 * 2 + c / 4 % 2;
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < kTinyWarps; ++w)
+            sum += ((const float*)&sums[w][c % 4][from])[which];
+        if (row + r < M && col + c < N)
+            C[(size_t)(row + r) * N + col + c] = sum;
+    }
+}
+
+constexpr long long kLeastTiny = 1 << 21; // products that are worth it
+
+// False where it is too much work for small tiles, or too little, or rows are not as they have to be.
+static bool multiply_at_once(const float* A, const float* B, float* C, int M, int N, int K) {
+    long long tiles = ((M - 1) / kTinyRows + 1ll) * ((N - 1) / kTinyCols + 1);
+    if ((long long)M * N * K < kLeastTiny || tiles > kEnoughBlocks + 8 || K > 2 * kTinyWarps * kTinyStep ||
+        N % 4 || K % 4 || (((size_t)A | (size_t)B | (size_t)C) & 15))
+        return false;
+    square_matrix_mul_tiny_kernel_optimized<<<(unsigned int)tiles, kTinyWarps * 32>>>(A, B, C, M, N, K);
+    return true;
 }
 
 extern "C" void square_matrix_mul_optimized(const float* A, const float* B, float* C, int M) {
-    if (!multiply_on_hopper(A, B, C, M, M, M))
+    if (!multiply_at_once(A, B, C, M, M, M) && !multiply_on_hopper(A, B, C, M, M, M))
         multiply_elsewhere(A, B, C, M);
 }

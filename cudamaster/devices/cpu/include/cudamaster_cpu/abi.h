@@ -45,7 +45,20 @@ enum CudamasterCpuBarrier {
 enum CudamasterCpuArrival {
     CUDAMASTER_CPU_DROPS = 1,
     CUDAMASTER_CPU_NO_COMPLETE = 2,
-    CUDAMASTER_CPU_RELAXED = 4, // hands on nothing that the thread knows
+    CUDAMASTER_CPU_RELAXED = 4, // hands on nothing that the thread has not fenced
+};
+
+// How a thread waits at an mbarrier: try_wait or test_wait; what it sees is known to it behind a fence only.
+enum CudamasterCpuWaiting {
+    CUDAMASTER_CPU_TRIES = 1,
+    CUDAMASTER_CPU_LEARNS_LATER = 2,
+};
+
+// What a fence between proxies is for: memory, or the mbarriers that the thread has initialised.
+enum CudamasterCpuProxyFence {
+    CUDAMASTER_CPU_OF_SHARED = 1,
+    CUDAMASTER_CPU_OF_GLOBAL = 2,
+    CUDAMASTER_CPU_OF_INITS = 4,
 };
 
 enum CudamasterCpuSpace {
@@ -161,10 +174,10 @@ void cudamaster_cpu_mbarrier_inval(void* place);
 void cudamaster_cpu_mbarrier_bytes(void* place, long long by);
 unsigned long long cudamaster_cpu_mbarrier_arrive(void* place, unsigned int count, unsigned int bytes,
                                                   int how);
-int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int blocks);
+int cudamaster_cpu_mbarrier_wait(void* place, unsigned int parity, int how);
 void cudamaster_cpu_copy_arrive(void* place, int counted);
-// What the thread has written is fenced for asynchronous copies and products; or its barriers alone are.
-void cudamaster_cpu_proxy_fence(int of_inits_alone);
+// What the thread knows of is fenced for asynchronous copies and products.
+void cudamaster_cpu_proxy_fence(int of);
 // How many registers each thread of the running warp has from here on (setmaxnreg).
 void cudamaster_cpu_registers(unsigned int each);
 // Copies in bulk.

@@ -42,6 +42,10 @@ CUDAMASTER_CPU_ONE inline void __threadfence_block() {
     CUDAMASTER_CPU_SEES_FENCE(0);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+// One between proxies, or of mbarriers alone, orders what its thread does, and hands on nothing to others by itself.
+CUDAMASTER_CPU_ONE inline void __threadfence_of_proxies() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 CUDAMASTER_CPU_ONE inline void __threadfence() {
     CUDAMASTER_CPU_SEES_FENCE(1);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -14,10 +14,6 @@ namespace {
 // then finds one that is not its own. More would only name the same fault again.
 constexpr unsigned kKeptOfWarp = 2, kKeptOfBlock = 4, kKeptOfOthers = 2;
 
-bool conflict(const Access& a, const Access& b) {
-    return ((a.kind | b.kind) & kWrite) && !(a.strong() && b.strong());
-}
-
 void keep(const BlockClock& clock, unsigned thread, Cell& cell, const Access& access) {
     if (!cell.more)
         cell.more = new std::vector<Access>;
@@ -46,6 +42,29 @@ struct Found {
     Access before, unfenced_write;
 };
 
+Proxied::Memory memory_of(const Range& range) {
+    return range.shared() ? Proxied::kShared : Proxied::kGlobal;
+}
+
+// What threads write in the ordinary way comes before an asynchronous copy's or product's accesses behind a fence between
+// proxies only. What they read needs none: who waits for the readers to arrive overwrites it in every ring of buffers.
+// Nor do atomics of both that meet in one place.
+void look_for_fence(const BlockClock& clock, const Range& range, const Cell& cell, const Access& now,
+                    Found& found) {
+    auto since = [&](const Access& before) {
+        if (!(before.kind & kWrite) || before.kind & kAsync || (before.kind & now.kind & kAtomic) ||
+            state().clock.proxied(clock, now.thread, before, memory_of(range)))
+            return;
+        found.unfenced = true;
+        found.unfenced_write = before;
+    };
+    since(cell.write);
+    since(cell.strong);
+    if (cell.more)
+        for (const Access& before : *cell.more)
+            since(before);
+}
+
 // The cell after a read or a write of it. What is found first of each kind goes to `found`.
 //
 // Strong writes to one place come one after the other for everybody: a plain write that is ordered behind the last of
@@ -70,7 +89,9 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
     auto against = [&](const Access& before) {
         if (!before.segment || !conflict(before, now) || found.race || order.ordered(clock, thread, before))
             return;
-        bool both_plain_writes = (before.kind & kWrite) && writes && !before.strong() && !strong;
+        // What a copy writes is not there yet.
+        bool both_plain_writes =
+            (before.kind & kWrite) && writes && !before.strong() && !strong && !(now.kind & kAsync);
         if (both_plain_writes && found.doubt)
             return;
         (both_plain_writes ? found.doubt : found.race) = true;
@@ -86,13 +107,8 @@ void touch(BlockClock& clock, const Range& range, Cell& cell, const Access& now,
                 against(before);
     if ((!writes || now.kind & kReads) && !cell.written)
         found.unwritten = true;
-    // What threads write in the ordinary way an asynchronous copy or product sees behind a fence of proxies only.
-    bool reads_as_copy = now.kind & kAsync && !writes && range.shared();
-    if (reads_as_copy && cell.write.segment && !(cell.write.kind & kAsync) && !found.unfenced &&
-        !order.proxied(clock, thread, cell.write)) {
-        found.unfenced = true;
-        found.unfenced_write = cell.write;
-    }
+    if (now.kind & kAsync && !found.unfenced)
+        look_for_fence(clock, range, cell, now, found);
     if (!writes) {
         if (cell.read.segment && !order.ordered(clock, thread, cell.read)) {
             keep(clock, thread, cell, cell.read);
@@ -191,25 +207,6 @@ Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsign
 
 namespace {
 
-// Whoever touches bytes that a copy may yet write, or writes what it may yet read, has not waited for it.
-void look_for_flights(const BlockState& block, const Range& range, uintptr_t address, size_t bytes,
-                      const Access& now) {
-    for (uintptr_t at = address / 4; at <= (address + bytes - 1) / 4; ++at) {
-        auto found = block.cluster->flights.find(at);
-        if (found == block.cluster->flights.end())
-            continue;
-        for (const Access& copy : found->second)
-            if (conflict(copy, now)) {
-                report_early(range, address, copy, now);
-                return;
-            }
-    }
-}
-
-} // namespace
-
-namespace {
-
 // An access to the shared memory of another block of the cluster, which has to have begun for certain, and to be there yet.
 void visit(const BlockState& block, const Range& range, uintptr_t address, const Access& now) {
     BlockState& owner = *range.owner;
@@ -238,34 +235,16 @@ void look_for_visitors(BlockState& block) {
     }
 }
 
-void take_off(const char* bytes, size_t count, unsigned kind, const void* site) {
+void take_off(Flights& flights, const char* bytes, size_t count, unsigned kind, const void* site) {
     if (resting)
         return;
     Locked locked;
-    BlockState& block = *block_state;
-    Access access = access_now(block, worker->linear, count, kind, site);
-    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
-    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at)
-        block.cluster->flights[at].push_back(access);
+    flights.take_off(bytes, count, access_now(*block_state, worker->linear, count, kind, site));
 }
 
-void land(const BlockState& block, const char* bytes, size_t count, unsigned thread) {
+void land(Flights& flights, const BlockState& block, const char* bytes, size_t count, unsigned thread) {
     Locked locked;
-    auto& flights = block.cluster->flights;
-    uintptr_t first = reinterpret_cast<uintptr_t>(bytes);
-    for (uintptr_t at = first / 4; at < (first + count) / 4; ++at) {
-        auto found = flights.find(at);
-        if (found == flights.end())
-            continue;
-        auto& those = found->second;
-        auto own = std::find_if(those.begin(), those.end(), [&](const Access& one) {
-            return one.thread == thread && state().clock.block_of(one.segment) == block.clock.block;
-        });
-        if (own != those.end())
-            those.erase(own);
-        if (those.empty())
-            flights.erase(found);
-    }
+    flights.land(bytes, count, block.clock.block, thread);
 }
 
 void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void* site) {
@@ -307,12 +286,14 @@ void look_at_access(const void* pointer, size_t bytes, unsigned kind, const void
     }
     if (range->owner && range->owner != &block)
         visit(block, *range, address, now);
-    if (range->shared() && !block.cluster->flights.empty())
-        look_for_flights(block, *range, address, bytes, now);
+    const Flights& flights = range->shared() ? block.cluster->flights : all.stores;
+    if (!flights.empty())
+        if (const Access* copy = flights.in_the_way(address, bytes, now))
+            report_early(*range, address, *copy, now);
     if (!range->shared())
         clock.unfenced[thread] = true;
-    else if ((kind & (kWrite | kAsync)) == kWrite)
-        clock.unproxied[thread] = true;
+    if ((kind & (kWrite | kAsync)) == kWrite)
+        clock.unproxied[memory_of(*range)][thread] = true;
     if (now.strong())
         all.clock.acquire(clock, thread, address);
     while (offset < end) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../observe.h"
+#include "flights.h"
 #include "shadow.h"
 
 #include <string>
@@ -31,18 +32,18 @@ struct Doubt {
 
 // What the blocks of a cluster have in common.
 struct ClusterState {
-    std::unordered_map<uintptr_t, std::vector<Access>>
-        flights; // by address / 4: copies that nobody has waited for
+    Flights flights{2}; // of their shared memory
     struct Mbarrier {
-        Known gathered, passed_on, gathered_proxied, passed_on_proxied;
+        Known gathered, passed_on;
+        Proxied gathered_proxied, passed_on_proxied;
         Access init;
         bool init_fenced = false;
     };
     std::map<const void*, Mbarrier> mbarriers;
     // Of its barrier.
-    Knowledge gathered, gathered_proxied;
-    Known last, last_proxied; // that were gathered
-    Known passed_on, passed_on_proxied;
+    Gathering gathered;
+    Known passed_on;
+    Proxied passed_on_proxied;
 };
 
 struct Visit {
@@ -81,6 +82,7 @@ struct State {
     bool concurrent = false;         // several OS threads run blocks
     LaunchClock clock;
     Ranges ranges;
+    Flights stores{4}; // to global memory: whole chunks
     const CudamasterCpuLaunch* launch = nullptr;
     unsigned long long launches = 0;
     unsigned long long grid_generation = 0;
@@ -126,9 +128,9 @@ inline __attribute__((always_inline)) void observe_access(const void* address, s
         look_at_access(address, bytes, kind, site);
 }
 void settle_doubts(BlockState& block);
-// Bytes of shared memory that a copy of the running thread will write, or read; and that of a thread has.
-void take_off(const char* bytes, size_t count, unsigned kind, const void* site);
-void land(const BlockState& block, const char* bytes, size_t count, unsigned thread);
+// Bytes that a copy of the running thread will write, or read; and that of a thread has.
+void take_off(Flights& flights, const char* bytes, size_t count, unsigned kind, const void* site);
+void land(Flights& flights, const BlockState& block, const char* bytes, size_t count, unsigned thread);
 void look_for_visitors(BlockState& block);
 // What the running thread does now.
 Access access_now(const BlockState& block, unsigned thread, size_t bytes, unsigned kind, const void* site);

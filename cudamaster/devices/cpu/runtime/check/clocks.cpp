@@ -6,59 +6,6 @@
 namespace executor {
 namespace check {
 
-static bool before(const KnownBlock::Thread& one, uint16_t thread) {
-    return one.thread < thread;
-}
-
-bool KnownBlock::covers(const Access& access) const {
-    if (access.segment < below)
-        return true;
-    auto one = std::lower_bound(threads.begin(), threads.end(), access.thread, before);
-    return one != threads.end() && one->thread == access.thread &&
-           (access.segment < one->segment || (access.segment == one->segment && access.count <= one->count));
-}
-
-void KnownBlock::add(Thread more) {
-    if (more.segment < below)
-        return;
-    auto one = std::lower_bound(threads.begin(), threads.end(), more.thread, before);
-    if (one == threads.end() || one->thread != more.thread)
-        threads.insert(one, more);
-    else if (one->segment < more.segment || (one->segment == more.segment && one->count < more.count))
-        *one = more;
-}
-
-void KnownBlock::join(const KnownBlock& other) {
-    if (other.below > below) {
-        below = other.below;
-        threads.erase(std::remove_if(threads.begin(), threads.end(),
-                                     [this](const Thread& one) { return one.segment < below; }),
-                      threads.end());
-    }
-    for (const Thread& one : other.threads)
-        add(one);
-}
-
-Known joined(const Known& a, const Known& b) {
-    if (!a || a == b)
-        return b;
-    if (!b)
-        return a;
-    // One thread after the other comes with the same two, of what it knows and of what is fenced by turns.
-    static struct {
-        Known a, b, both;
-    } recent[4];
-    static unsigned next = 0;
-    for (const auto& one : recent)
-        if (a == one.a && b == one.b)
-            return one.both;
-    auto result = std::make_shared<Knowledge>(*a);
-    for (const auto& [block, known] : *b)
-        (*result)[block].join(known);
-    recent[next++ % 4] = {a, b, result};
-    return result;
-}
-
 uint32_t LaunchClock::next_segment(uint32_t block) {
     blocks_.push_back(block);
     return base_ + static_cast<uint32_t>(blocks_.size() - 1);
@@ -69,6 +16,10 @@ void LaunchClock::begin_launch() {
     ordered_ = base_;
     blocks_.clear();
     released_.clear();
+    at_grid_ = {};
+    for (auto& unproxied : unproxied_)
+        unproxied = {false, false};
+    proxies_ = false;
 }
 
 void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned threads, uint32_t first_segment) {
@@ -80,11 +31,16 @@ void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned thread
         for (unsigned i = 0; i < kMaxThreads; ++i)
             clock.known[i] = clock.fenced[i] = nullptr;
     if (clock.proxies)
-        std::fill(std::begin(clock.proxied), std::end(clock.proxied), nullptr);
-    clock.knows = clock.proxies = false;
+        std::fill(std::begin(clock.proxied), std::end(clock.proxied), Proxied());
+    if (clock.saw) {
+        std::fill(std::begin(clock.seen), std::end(clock.seen), nullptr);
+        std::fill(std::begin(clock.seen_proxied), std::end(clock.seen_proxied), Proxied());
+    }
+    clock.knows = clock.proxies = clock.saw = false;
     std::fill(clock.count, clock.count + threads, 1u);
     std::fill(clock.unfenced, clock.unfenced + threads, false);
-    std::fill(clock.unproxied, clock.unproxied + threads, false);
+    for (auto& unproxied : clock.unproxied)
+        std::fill(unproxied, unproxied + threads, false);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
 }
 
@@ -112,22 +68,47 @@ void LaunchClock::pass_barrier(BlockClock& clock) {
         }
     }
     if (clock.proxies) {
-        Known proxied;
-        if (nobody(clock.unproxied, clock.threads)) {
-            proxied = std::make_shared<Knowledge>(Knowledge{{clock.block, {clock.segment, {}}}});
-        } else {
-            for (unsigned i = 0; i < clock.threads; ++i)
-                proxied = joined(proxied, clock.proxied[i]);
-        }
+        Proxied proxied;
+        for (unsigned i = 0; i < clock.threads; ++i)
+            proxied.join(clock.proxied[i]);
+        for (unsigned memory = 0; memory < Proxied::kMemories; ++memory)
+            if (nobody(clock.unproxied[memory], clock.threads)) {
+                Known& known = proxied.of[memory].known;
+                auto all = known ? std::make_shared<Knowledge>(*known) : std::make_shared<Knowledge>();
+                (*all)[clock.block] = {clock.segment, {}};
+                known = all;
+            }
         std::fill(clock.proxied, clock.proxied + clock.threads, proxied);
     }
     std::fill(clock.count, clock.count + clock.threads, 1u);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
 }
 
-void LaunchClock::pass_grid_barrier() {
+void LaunchClock::arrive_at_grid(const BlockClock& clock, unsigned thread, bool ends) {
+    at_grid_.add(clock.proxied[thread]);
+    for (unsigned memory = 0; memory < Proxied::kMemories; ++memory)
+        (ends ? unproxied_[memory].ended : unproxied_[memory].came) |= clock.unproxied[memory][thread];
+}
+
+void LaunchClock::complete_grid_barrier() {
     ordered_ = base_ + static_cast<uint32_t>(blocks_.size());
     released_.clear();
+    of_grid_ = at_grid_.take_proxied();
+    for (unsigned memory = 0; memory < Proxied::kMemories; ++memory) {
+        // Where nobody has written since his fence, all is fenced.
+        if (!unproxied_[memory].came && !unproxied_[memory].ended)
+            of_grid_.of[memory] = {ordered_, nullptr};
+        unproxied_[memory].came = false;
+    }
+}
+
+void LaunchClock::pass_grid_barrier(BlockClock& clock) {
+    pass_barrier(clock);
+    if (!proxies_)
+        return;
+    clock.proxies = true;
+    for (unsigned i = 0; i < clock.threads; ++i)
+        clock.proxied[i].join(of_grid_);
 }
 
 void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
@@ -149,12 +130,13 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
         std::memcpy(met[__builtin_ctz(lanes)], together, sizeof together);
     if (!clock.knows && !clock.proxies)
         return;
-    Known known, fenced, proxied;
+    Known known, fenced;
+    Proxied proxied;
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
         unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
         known = joined(known, clock.known[thread]);
         fenced = joined(fenced, clock.fenced[thread]);
-        proxied = joined(proxied, clock.proxied[thread]);
+        proxied.join(clock.proxied[thread]);
     }
     for (unsigned lanes = mask; lanes; lanes &= lanes - 1) {
         unsigned thread = warp * kWarp + static_cast<unsigned>(__builtin_ctz(lanes));
@@ -176,7 +158,8 @@ void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& 
 void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const unsigned* takers) {
     clock.knows = true;
     KnownBlock own{clock.segment, {}};
-    Known known, fenced, proxied;
+    Known known, fenced;
+    Proxied proxied;
     auto each = [&](const unsigned* masks, auto apply) {
         for (unsigned warp = 0; warp * kWarp < clock.threads; ++warp)
             for (unsigned lanes = masks[warp]; lanes; lanes &= lanes - 1)
@@ -187,7 +170,7 @@ void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const uns
         ++clock.count[thread];
         known = joined(known, clock.known[thread]);
         fenced = joined(fenced, clock.fenced[thread]);
-        proxied = joined(proxied, clock.proxied[thread]);
+        proxied.join(clock.proxied[thread]);
     });
     auto all = std::make_shared<Knowledge>();
     if (known)
@@ -196,7 +179,7 @@ void LaunchClock::exchange(BlockClock& clock, const unsigned* members, const uns
     each(takers, [&](unsigned thread) {
         clock.known[thread] = all;
         clock.fenced[thread] = joined(clock.fenced[thread], fenced);
-        clock.proxied[thread] = joined(clock.proxied[thread], proxied);
+        clock.proxied[thread].join(proxied);
     });
 }
 
@@ -221,20 +204,41 @@ bool LaunchClock::knows_of(const BlockClock& clock, unsigned thread, const Block
            (clock.known[thread] && clock.known[thread]->count(other.block) != 0);
 }
 
-void LaunchClock::learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied) {
+void LaunchClock::learn(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied) {
     clock.knows = true;
+    clock.proxies |= proxied.any();
     clock.known[thread] = joined(clock.known[thread], more);
-    clock.proxied[thread] = joined(clock.proxied[thread], proxied);
+    clock.proxied[thread].join(proxied);
 }
 
-void LaunchClock::proxy_fence(BlockClock& clock, unsigned thread) {
-    clock.proxies = true;
-    clock.proxied[thread] = joined(clock.proxied[thread], knowledge(clock, thread));
-    clock.unproxied[thread] = false;
+void LaunchClock::see(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied) {
+    clock.saw = true;
+    clock.seen[thread] = joined(clock.seen[thread], more);
+    clock.seen_proxied[thread].join(proxied);
+}
+
+void LaunchClock::proxy_fence(BlockClock& clock, unsigned thread, bool of_shared, bool of_global) {
+    clock.proxies = proxies_ = true;
+    Known all = knowledge(clock, thread);
+    auto fence = [&](Proxied::Memory memory) {
+        auto& of = clock.proxied[thread].of[memory];
+        of.known = joined(of.known, all);
+        of.below = std::max(of.below, ordered_);
+        clock.unproxied[memory][thread] = false;
+    };
+    if (of_shared)
+        fence(Proxied::kShared);
+    if (of_global)
+        fence(Proxied::kGlobal);
 }
 
 void LaunchClock::fence(BlockClock& clock, unsigned thread) {
     clock.knows = true;
+    if (clock.saw) {
+        learn(clock, thread, clock.seen[thread], clock.seen_proxied[thread]);
+        clock.seen[thread] = nullptr;
+        clock.seen_proxied[thread] = {};
+    }
     auto fenced = std::make_shared<Knowledge>();
     if (clock.known[thread])
         *fenced = *clock.known[thread];
@@ -260,14 +264,18 @@ void LaunchClock::release(BlockClock& clock, unsigned thread, uintptr_t location
         return;
     Released& released = released_[location];
     released.fenced = joined(released.fenced, clock.fenced[thread]);
-    released.proxied = joined(released.proxied, clock.proxied[thread]);
+    released.proxied.join(clock.proxied[thread]);
 }
 
-bool LaunchClock::proxied(const BlockClock& clock, unsigned thread, const Access& before) const {
-    if (!clock.proxied[thread])
+bool LaunchClock::proxied(const BlockClock& clock, unsigned thread, const Access& before,
+                          Proxied::Memory memory) const {
+    const auto& [below, known] = clock.proxied[thread].of[memory];
+    if (before.segment < base_ || before.segment < below)
+        return true;
+    if (!known)
         return false;
-    auto found = clock.proxied[thread]->find(block_of(before.segment));
-    return found != clock.proxied[thread]->end() && found->second.covers(before);
+    auto found = known->find(block_of(before.segment));
+    return found != known->end() && found->second.covers(before);
 }
 
 bool LaunchClock::ordered(const BlockClock& clock, unsigned thread, const Access& before) const {

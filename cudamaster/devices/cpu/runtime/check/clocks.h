@@ -7,54 +7,12 @@
 // it fenced. Barriers and warp collectives hand such knowledge on to all who meet there.
 #pragma once
 
-#include "../executor.h"
+#include "knowledge.h"
 
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <unordered_map>
-#include <vector>
 
 namespace executor {
 namespace check {
-
-enum Kind : uint8_t {
-    kWrite = 1,
-    kVolatile = 2,
-    kAtomic = 4,
-    kReads = 8,  // an atomic that needs the old value
-    kAsync = 16, // by an asynchronous copy in bulk, or a product of a warpgroup: through a proxy of their own
-};
-
-struct Access {
-    uint32_t segment = 0; // 0: there was none
-    uint32_t count = 0;   // of its thread, within the segment
-    uint32_t place = 0;   // in the program: offset of the return address
-    uint16_t thread = 0;
-    uint8_t kind = 0;
-    uint8_t bytes = 0;
-
-    bool strong() const { return kind & (kVolatile | kAtomic); }
-};
-
-// What somebody knows of a block: all of the segments below `below`, and of some threads more.
-struct KnownBlock {
-    struct Thread {
-        uint16_t thread;
-        uint32_t segment, count;
-    };
-    uint32_t below = 0;
-    std::vector<Thread> threads; // in their order
-
-    bool covers(const Access& access) const;
-    void add(Thread more);
-    void join(const KnownBlock& other);
-};
-
-using Knowledge = std::map<uint32_t, KnownBlock>; // by the block's number in the launch
-using Known = std::shared_ptr<const Knowledge>;
-
-Known joined(const Known& a, const Known& b);
 
 // Of the block that a worker runs.
 struct BlockClock {
@@ -69,9 +27,13 @@ struct BlockClock {
     uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
     bool unfenced[kMaxThreads];                      // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
-    bool proxies = false;        // some thread has fenced for the asynchronous proxy
-    bool unproxied[kMaxThreads]; // has written to shared memory since its last such fence
-    Known proxied[kMaxThreads];  // what came before such a fence that the thread knows of
+    bool proxies = false;                            // some thread has fenced for the asynchronous proxy
+    bool unproxied[Proxied::kMemories][kMaxThreads]; // has written there since its last such fence
+    Proxied proxied[kMaxThreads];
+    bool saw =
+        false; // some thread has seen a phase complete, and learns of what was before at its next fence
+    Known seen[kMaxThreads];
+    Proxied seen_proxied[kMaxThreads];
 };
 
 // Of the launch that runs; all under the lock of check.cpp.
@@ -81,8 +43,10 @@ class LaunchClock {
     // `first_segment` is 0 where the block is the first of its cluster.
     void begin_block(BlockClock& clock, uint32_t block, unsigned threads, uint32_t first_segment);
     void pass_barrier(BlockClock& clock);
-    // All blocks are in it; each then passes a barrier of its own.
-    void pass_grid_barrier();
+    // A thread comes to a barrier of the grid, or ends; all blocks are in it; each then passes that, as one of its own.
+    void arrive_at_grid(const BlockClock& clock, unsigned thread, bool ends);
+    void complete_grid_barrier();
+    void pass_grid_barrier(BlockClock& clock);
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
     // What members have done is known to takers; both by warp.
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
@@ -91,15 +55,18 @@ class LaunchClock {
     void add_knowledge(BlockClock& clock, unsigned thread, Knowledge& to);
     // Whether the thread knows anything that the block has done.
     bool knows_of(const BlockClock& clock, unsigned thread, const BlockClock& other) const;
-    void learn(BlockClock& clock, unsigned thread, const Known& more, const Known& proxied);
+    void learn(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied);
+    // The same at its next fence.
+    void see(BlockClock& clock, unsigned thread, const Known& more, const Proxied& proxied);
     void fence(BlockClock& clock, unsigned thread);
-    // What the thread knows may be read by asynchronous copies and products of whoever learns of the fence.
-    void proxy_fence(BlockClock& clock, unsigned thread);
+    // What the thread knows comes before asynchronous copies and products of whoever learns of the fence.
+    void proxy_fence(BlockClock& clock, unsigned thread, bool of_shared, bool of_global);
     void acquire(BlockClock& clock, unsigned thread, uintptr_t location);
     void release(BlockClock& clock, unsigned thread, uintptr_t location);
 
     bool ordered(const BlockClock& clock, unsigned thread, const Access& before) const;
-    bool proxied(const BlockClock& clock, unsigned thread, const Access& before) const;
+    bool proxied(const BlockClock& clock, unsigned thread, const Access& before,
+                 Proxied::Memory memory) const;
     uint32_t block_of(uint32_t segment) const { return blocks_[segment - base_]; }
     bool is_over(const Access& access) const { return access.segment < ordered_; }
     bool of_this_launch(uint32_t segment) const { return segment >= base_; }
@@ -113,9 +80,17 @@ class LaunchClock {
     uint32_t ordered_ = 1; // segments below are ordered before all that runs now
     std::vector<uint32_t> blocks_;
     struct Released {
-        Known fenced, proxied;
+        Known fenced;
+        Proxied proxied;
     };
     std::unordered_map<uintptr_t, Released> released_;
+    bool proxies_ = false; // some block has fenced for the asynchronous proxy
+    // Of the grid's barriers.
+    Gathering at_grid_;
+    struct {
+        bool came, ended; // some thread has, and had written since its last such fence
+    } unproxied_[Proxied::kMemories] = {};
+    Proxied of_grid_; // what all know since the last one
 };
 
 } // namespace check

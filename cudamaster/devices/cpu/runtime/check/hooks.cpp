@@ -37,23 +37,6 @@ int find_tls(dl_phdr_info* info, size_t, void* block) {
     return 1;
 }
 
-const char* flight_of(const Bulk& bulk, const BulkPiece& piece) {
-    return bulk.barrier ? piece.target : piece.source;
-}
-
-// A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
-void look_for_init(const Worker& self, const Bulk& bulk) {
-    Locked locked;
-    BlockState& block = *block_state;
-    const auto& barrier = block.cluster->mbarriers[bulk.barrier];
-    Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
-    if (resting || !range || barrier.init_fenced || !barrier.init.segment ||
-        state().clock.proxied(block.clock, self.linear, barrier.init))
-        return;
-    report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
-                    access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
-}
-
 // One block after the other: what is found does not depend on which blocks happen to meet. A cooperative launch has a
 // thread for each all the same.
 __attribute__((constructor)) void have_one_worker() {
@@ -61,19 +44,6 @@ __attribute__((constructor)) void have_one_worker() {
     // Cells come and go with every call: memory that is given back has to be filled with zeros again.
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
-
-BlockState& of(const Worker& self) {
-    return *static_cast<BlockState*>(self.observer);
-}
-
-// Most threads bring the same.
-void add_once(Knowledge& all, Known& last, const Known& more) {
-    if (!more || more == last)
-        return;
-    last = more;
-    for (const auto& [block, known] : *more)
-        all[block].join(known);
 }
 
 BlockState& own_block_state() {
@@ -121,6 +91,7 @@ void launch_begins(const Job& job) {
     state().concurrent = job.launch->cooperative;
     state().grid_generation = 0;
     state().clock.begin_launch();
+    state().stores.clear();
 }
 
 bool wants_pass(const Job&, unsigned pass) {
@@ -179,19 +150,33 @@ void block_ends(Worker& self) {
 }
 
 void thread_begins(Worker&) {}
-void thread_ends(Worker&) {}
-void barrier_arrives(Worker&, int) {}
+void thread_ends(Worker& self) {
+    if (!state().concurrent)
+        return;
+    Locked locked;
+    state().clock.arrive_at_grid(block_state->clock, self.linear, true);
+}
+void barrier_arrives(Worker& self, int kind) {
+    if (kind != CUDAMASTER_CPU_SYNC_GRID)
+        return;
+    Locked locked;
+    state().clock.arrive_at_grid(block_state->clock, self.linear, false);
+}
 void warp_arrives(Worker&, unsigned) {}
 void yields(Worker&) {}
 
 void barrier_completes(Worker& self, int kind) {
     Locked locked;
     settle_doubts(*block_state);
-    if (kind == CUDAMASTER_CPU_SYNC_GRID && self.job->grid_generation != state().grid_generation) {
-        state().grid_generation = self.job->grid_generation;
-        state().clock.pass_grid_barrier();
+    if (kind != CUDAMASTER_CPU_SYNC_GRID) {
+        state().clock.pass_barrier(block_state->clock);
+        return;
     }
-    state().clock.pass_barrier(block_state->clock);
+    if (self.job->grid_generation != state().grid_generation) {
+        state().grid_generation = self.job->grid_generation;
+        state().clock.complete_grid_barrier();
+    }
+    state().clock.pass_grid_barrier(block_state->clock);
 }
 
 void warp_completes(Worker& self, unsigned warp, unsigned arrived) {
@@ -208,114 +193,6 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
     Locked locked;
     settle_doubts(*block_state);
     state().clock.exchange(block_state->clock, members, takers);
-}
-
-// The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
-// between the bytes are in flight.
-void copy_starts(Worker&, const Copy& copy) {
-    observe_access(copy.source, copy.from_source, 0, copy.site);
-    observe_access(copy.target, copy.bytes, kWrite, copy.site);
-    take_off(copy.target, copy.bytes, kWrite, copy.site);
-}
-
-void copy_lands(Worker& self, const Copy& copy) {
-    land(of(self), copy.target, copy.bytes, copy.thread);
-    if (copy.for_arrival)
-        return; // who sees the phase complete knows of it since it began
-    observe_access(copy.source, copy.from_source, 0, copy.site);
-    observe_access(copy.target, copy.bytes, kWrite, copy.site);
-}
-
-// What a thread knows when it arrives goes to whoever sees the phase complete.
-void mbarrier_begins(Worker& self, const void* place, const void* site) {
-    Locked locked;
-    auto& barrier = of(self).cluster->mbarriers[place] = {};
-    barrier.init = access_now(of(self), self.linear, sizeof(uint64_t), kWrite, site);
-}
-void mbarrier_arrives(Worker& self, const void* place, unsigned thread) {
-    Locked locked;
-    settle_doubts(of(self));
-    auto& barrier = of(self).cluster->mbarriers[place];
-    BlockClock& clock = of(self).clock;
-    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
-    barrier.gathered_proxied = joined(barrier.gathered_proxied, clock.proxied[thread]);
-}
-void mbarrier_completes(Worker& self, const void* place) {
-    Locked locked;
-    auto& barrier = of(self).cluster->mbarriers[place];
-    barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
-    barrier.passed_on_proxied = joined(barrier.passed_on_proxied, barrier.gathered_proxied);
-    barrier.gathered = barrier.gathered_proxied = nullptr;
-}
-void mbarrier_passes(Worker& self, const void* place, unsigned thread) {
-    Locked locked;
-    auto& barrier = of(self).cluster->mbarriers[place];
-    state().clock.learn(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
-}
-
-void cluster_arrives(Worker& self, unsigned thread) {
-    Locked locked;
-    settle_doubts(of(self));
-    ClusterState& cluster = *of(self).cluster;
-    BlockClock& clock = of(self).clock;
-    add_once(cluster.gathered, cluster.last, clock.known[thread]);
-    add_once(cluster.gathered_proxied, cluster.last_proxied, clock.proxied[thread]);
-    state().clock.add_knowledge(clock, thread, cluster.gathered);
-}
-void cluster_completes(Cluster& all) {
-    Locked locked;
-    ClusterState& cluster = *of(*all.members[0]).cluster;
-    cluster.passed_on = std::make_shared<Knowledge>(std::move(cluster.gathered));
-    cluster.passed_on_proxied = cluster.gathered_proxied.empty()
-                                    ? nullptr
-                                    : std::make_shared<Knowledge>(std::move(cluster.gathered_proxied));
-    cluster.gathered.clear();
-    cluster.gathered_proxied.clear();
-    cluster.last = cluster.last_proxied = nullptr;
-}
-void cluster_passes(Worker& self, unsigned thread) {
-    Locked locked;
-    const ClusterState& cluster = *of(self).cluster;
-    state().clock.learn(of(self).clock, thread, cluster.passed_on, cluster.passed_on_proxied);
-}
-
-void proxy_fence(Worker& self, bool of_inits_alone) {
-    Locked locked;
-    settle_doubts(*block_state);
-    if (!of_inits_alone)
-        state().clock.proxy_fence(block_state->clock, self.linear);
-    for (auto& [place, barrier] : block_state->cluster->mbarriers)
-        barrier.init_fenced |= barrier.init.thread == self.linear && barrier.init.segment &&
-                               state().clock.block_of(barrier.init.segment) == block_state->clock.block;
-}
-
-// Into shared memory the target is in flight, out of it the source: who writes there has not waited.
-void bulk_starts(Worker& self, const Bulk& bulk) {
-    if (bulk.barrier)
-        look_for_init(self, bulk);
-    unsigned writes = kAsync | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
-    for (const BulkPiece& piece : bulk.pieces) {
-        if (piece.source)
-            observe_access(piece.source, piece.bytes, kAsync, bulk.site);
-        observe_access(piece.target, piece.bytes, writes, bulk.site);
-    }
-    for (const BulkPiece& piece : bulk.pieces)
-        take_off(flight_of(bulk, piece), piece.bytes, bulk.barrier ? writes & ~kReads : 0, bulk.site);
-}
-void bulk_lands(Worker& issuer, const Bulk& bulk) {
-    for (const BulkPiece& piece : bulk.pieces)
-        land(of(issuer), flight_of(bulk, piece), piece.bytes, bulk.thread);
-}
-void map_is_read(Worker&, const void* map, unsigned bytes, const void* site) {
-    observe_access(map, bytes, 0, site);
-}
-
-void piece_starts(Worker&, const char* piece, unsigned bytes, const void* site) {
-    observe_access(piece, bytes, kAsync, site);
-    take_off(piece, bytes, 0, site);
-}
-void piece_lands(Worker& self, const char* piece, unsigned bytes) {
-    land(of(self), piece, bytes, self.linear);
 }
 
 void product_starts(Worker&, const CudamasterCpuWgmma&) {}

@@ -403,11 +403,15 @@ void copy_starts(Worker&, const Copy& copy) {
 void copy_lands(Worker&, const Copy&) {}
 
 void mbarrier_begins(Worker&, const void*, const void*) {}
-void proxy_fence(Worker&, bool) {}
+void proxy_fence(Worker&, int) {}
+void bulk_written(Worker&, const Bulk&) {}
 void mbarrier_arrives(Worker&, const void*, unsigned) {}
 void mbarrier_completes(Worker&, const void*) {}
 void mbarrier_passes(Worker&, const void*, unsigned) {}
+void mbarrier_arrives_relaxed(Worker&, const void*, unsigned) {}
+void mbarrier_passes_relaxed(Worker&, const void*, unsigned) {}
 void cluster_arrives(Worker&, unsigned) {}
+void cluster_arrives_relaxed(Worker&, unsigned) {}
 void cluster_completes(Cluster&) {}
 void cluster_passes(Worker&, unsigned) {}
 

@@ -227,6 +227,7 @@ template <class... Tags> inline B64 mbarrier_arrive_drop_expect_tx(B64 address, 
     return cudamaster_cpu_mbarrier_arrive(mbarrier_place<Tags...>(address), 1, bytes,
                                           CUDAMASTER_CPU_DROPS | arriving<Tags...>);
 }
+template <class... Tags> constexpr int learning = has<t_relaxed, Tags...> ? CUDAMASTER_CPU_LEARNS_LATER : 0;
 // A wait that is over sees what those did who arrived.
 template <class... Tags> CUDAMASTER_CPU_PART inline bool passed(int over) {
     if constexpr (has<t_cluster, Tags...> && !has<t_relaxed, Tags...>)
@@ -235,25 +236,28 @@ template <class... Tags> CUDAMASTER_CPU_PART inline bool passed(int over) {
     return over;
 }
 template <class... Tags> inline bool mbarrier_test_wait(B64 address, B64 state) {
-    return passed<Tags...>(
-        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 0));
+    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address),
+                                                        static_cast<B32>(state >> 63), learning<Tags...>));
 }
 template <class... Tags> inline bool mbarrier_test_wait_parity(B64 address, B32 parity) {
-    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 0));
+    return passed<Tags...>(
+        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, learning<Tags...>));
 }
 template <class... Tags> inline bool mbarrier_try_wait(B64 address, B64 state, B32 = 0) {
-    return passed<Tags...>(
-        cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), static_cast<B32>(state >> 63), 1));
+    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address),
+                                                        static_cast<B32>(state >> 63),
+                                                        CUDAMASTER_CPU_TRIES | learning<Tags...>));
 }
 template <class... Tags> inline bool mbarrier_try_wait_parity(B64 address, B32 parity, B32 = 0) {
-    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1, 1));
+    return passed<Tags...>(cudamaster_cpu_mbarrier_wait(mbarrier_place<Tags...>(address), parity & 1,
+                                                        CUDAMASTER_CPU_TRIES | learning<Tags...>));
 }
 template <class... Tags> inline B32 mbarrier_pending_count(B64 state) {
     return static_cast<B32>(state >> 20 & 0xfffff);
 }
 template <class... Tags> inline void fence_mbarrier_init() {
-    ::__threadfence_block();
-    cudamaster_cpu_proxy_fence(1);
+    ::__threadfence_of_proxies();
+    cudamaster_cpu_proxy_fence(CUDAMASTER_CPU_OF_INITS);
 }
 
 } // namespace ptx

@@ -141,10 +141,19 @@ template <class... Tags> inline void fence() {
     else
         ::__threadfence();
 }
+// Without a kind of memory it is for all.
+template <class... Tags>
+constexpr int proxy_fence_of = has<t_global, Tags...> ? CUDAMASTER_CPU_OF_GLOBAL
+                               : has<t_shared_cta, Tags...> || has<t_shared_cluster, Tags...>
+                                   ? CUDAMASTER_CPU_OF_SHARED
+                                   : CUDAMASTER_CPU_OF_SHARED | CUDAMASTER_CPU_OF_GLOBAL;
 template <class... Tags> inline void fence_proxy() {
-    ::__threadfence_block();
-    if constexpr (!has<t_alias, Tags...> && !has<t_global, Tags...> && !has<t_tensormap_generic, Tags...>)
-        cudamaster_cpu_proxy_fence(0);
+    if constexpr (has<t_async, Tags...>) {
+        ::__threadfence_of_proxies();
+        cudamaster_cpu_proxy_fence(proxy_fence_of<Tags...>);
+    } else {
+        ::__threadfence_block();
+    }
 }
 // Of a tensor map that was written by threads.
 template <class... Tags> inline void fence_proxy(B64 map, long long bytes) {

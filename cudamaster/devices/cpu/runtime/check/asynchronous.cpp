@@ -1,0 +1,183 @@
+// What the executor tells the checker of asynchronous copies and products, of barriers that their completion is seen at, and of
+// fences between their proxy and that of threads.
+#include "check.h"
+
+namespace executor {
+namespace check {
+
+namespace {
+
+BlockState& of(const Worker& self) {
+    return *static_cast<BlockState*>(self.observer);
+}
+
+const char* flight_of(const Bulk& bulk, const BulkPiece& piece) {
+    return bulk.barrier ? piece.target : piece.source;
+}
+
+// A copy completes at an mbarrier through its own proxy: of the init that one has to know, too.
+void look_for_init(const Worker& self, const Bulk& bulk) {
+    Locked locked;
+    BlockState& block = *block_state;
+    const auto& barrier = block.cluster->mbarriers[bulk.barrier];
+    Range* range = state().ranges.find(reinterpret_cast<uintptr_t>(bulk.barrier));
+    if (resting || !range || barrier.init_fenced || !barrier.init.segment ||
+        state().clock.proxied(block.clock, self.linear, barrier.init, Proxied::kShared))
+        return;
+    report_unfenced(*range, reinterpret_cast<uintptr_t>(bulk.barrier), barrier.init,
+                    access_now(block, self.linear, sizeof(uint64_t), kAsync | kWrite, bulk.site));
+}
+
+} // namespace
+} // namespace check
+
+namespace observe {
+
+using namespace check;
+
+// The copy reads and writes at some time from here up to the wait: it is held against the others at both ends, and in
+// between the bytes are in flight.
+void copy_starts(Worker& self, const Copy& copy) {
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+    take_off(of(self).cluster->flights, copy.target, copy.bytes, kWrite, copy.site);
+}
+
+void copy_lands(Worker& self, const Copy& copy) {
+    land(of(self).cluster->flights, of(self), copy.target, copy.bytes, copy.thread);
+    if (copy.for_arrival)
+        return; // who sees the phase complete knows of it since it began
+    observe_access(copy.source, copy.from_source, 0, copy.site);
+    observe_access(copy.target, copy.bytes, kWrite, copy.site);
+}
+
+// What a thread knows when it arrives goes to whoever sees the phase complete.
+void mbarrier_begins(Worker& self, const void* place, const void* site) {
+    Locked locked;
+    auto& barrier = of(self).cluster->mbarriers[place] = {};
+    barrier.init = access_now(of(self), self.linear, sizeof(uint64_t), kWrite, site);
+}
+void mbarrier_arrives(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    auto& barrier = of(self).cluster->mbarriers[place];
+    BlockClock& clock = of(self).clock;
+    barrier.gathered = joined(barrier.gathered, state().clock.knowledge(clock, thread));
+    barrier.gathered_proxied.join(clock.proxied[thread]);
+}
+void mbarrier_arrives_relaxed(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    BlockClock& clock = of(self).clock;
+    if (!clock.fenced[thread])
+        return;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    barrier.gathered = joined(barrier.gathered, clock.fenced[thread]);
+    barrier.gathered_proxied.join(clock.proxied[thread]);
+}
+void mbarrier_completes(Worker& self, const void* place) {
+    Locked locked;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    barrier.passed_on = joined(barrier.passed_on, barrier.gathered);
+    barrier.passed_on_proxied.join(barrier.gathered_proxied);
+    barrier.gathered = nullptr;
+    barrier.gathered_proxied = {};
+}
+void mbarrier_passes(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    state().clock.learn(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
+void mbarrier_passes_relaxed(Worker& self, const void* place, unsigned thread) {
+    Locked locked;
+    auto& barrier = of(self).cluster->mbarriers[place];
+    state().clock.see(of(self).clock, thread, barrier.passed_on, barrier.passed_on_proxied);
+}
+
+void cluster_arrives(Worker& self, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    ClusterState& cluster = *of(self).cluster;
+    BlockClock& clock = of(self).clock;
+    cluster.gathered.add(clock.known[thread]);
+    cluster.gathered.add(clock.proxied[thread]);
+    state().clock.add_knowledge(clock, thread, cluster.gathered.known());
+}
+// Its block has begun, and what was fenced before counts.
+void cluster_arrives_relaxed(Worker& self, unsigned thread) {
+    Locked locked;
+    settle_doubts(of(self));
+    ClusterState& cluster = *of(self).cluster;
+    BlockClock& clock = of(self).clock;
+    cluster.gathered.known()[clock.block];
+    if (!clock.fenced[thread])
+        return;
+    cluster.gathered.add(clock.fenced[thread]);
+    cluster.gathered.add(clock.proxied[thread]);
+}
+void cluster_completes(Cluster& all) {
+    Locked locked;
+    ClusterState& cluster = *of(*all.members[0]).cluster;
+    cluster.passed_on = cluster.gathered.take_known();
+    cluster.passed_on_proxied = cluster.gathered.take_proxied();
+}
+void cluster_passes(Worker& self, unsigned thread) {
+    Locked locked;
+    const ClusterState& cluster = *of(self).cluster;
+    state().clock.learn(of(self).clock, thread, cluster.passed_on, cluster.passed_on_proxied);
+}
+
+void proxy_fence(Worker& self, int fences) {
+    Locked locked;
+    settle_doubts(*block_state);
+    bool of_shared = fences & CUDAMASTER_CPU_OF_SHARED, of_global = fences & CUDAMASTER_CPU_OF_GLOBAL;
+    if (of_shared || of_global)
+        state().clock.proxy_fence(block_state->clock, self.linear, of_shared, of_global);
+    if (!of_shared && !(fences & CUDAMASTER_CPU_OF_INITS))
+        return;
+    for (auto& [place, barrier] : block_state->cluster->mbarriers)
+        barrier.init_fenced |= barrier.init.thread == self.linear && barrier.init.segment &&
+                               state().clock.block_of(barrier.init.segment) == block_state->clock.block;
+}
+
+// Into shared memory the target is in flight, out of it the source: who writes there has not waited.
+void bulk_starts(Worker& self, const Bulk& bulk) {
+    if (bulk.barrier && !bulk.generic)
+        look_for_init(self, bulk);
+    unsigned proxy = bulk.generic ? 0 : kAsync;
+    unsigned writes = proxy | kWrite | (bulk.reduce ? kAtomic | kReads : 0);
+    for (const BulkPiece& piece : bulk.pieces) {
+        if (piece.source)
+            observe_access(piece.source, piece.bytes, proxy, bulk.site);
+        observe_access(piece.target, piece.bytes, writes, bulk.site);
+    }
+    for (const BulkPiece& piece : bulk.pieces) {
+        take_off(of(self).cluster->flights, flight_of(bulk, piece), piece.bytes,
+                 bulk.barrier ? writes & ~kReads : 0, bulk.site);
+        if (!bulk.barrier)
+            take_off(state().stores, piece.target, piece.bytes, writes & ~kReads, bulk.site);
+    }
+}
+void bulk_lands(Worker& issuer, const Bulk& bulk) {
+    for (const BulkPiece& piece : bulk.pieces)
+        land(of(issuer).cluster->flights, of(issuer), flight_of(bulk, piece), piece.bytes, bulk.thread);
+}
+void bulk_written(Worker& issuer, const Bulk& bulk) {
+    for (const BulkPiece& piece : bulk.pieces)
+        land(state().stores, of(issuer), piece.target, piece.bytes, bulk.thread);
+}
+void map_is_read(Worker&, const void* map, unsigned bytes, const void* site) {
+    observe_access(map, bytes, 0, site);
+}
+
+void piece_starts(Worker& self, const char* piece, unsigned bytes, const void* site) {
+    observe_access(piece, bytes, kAsync, site);
+    take_off(of(self).cluster->flights, piece, bytes, 0, site);
+}
+void piece_lands(Worker& self, const char* piece, unsigned bytes) {
+    land(of(self).cluster->flights, of(self), piece, bytes, self.linear);
+}
+
+} // namespace observe
+} // namespace executor
