@@ -12,7 +12,7 @@ import torch_operators
 from cudamaster.core.values import Precision
 from cudamaster.tasks import cards
 
-KEPT = Path(__file__).parents[2] / "results" / "h200" / "torch.json"
+KEPT = Path(__file__).parents[2] / "results" / "h100" / "torch.json"
 
 
 def timed(kind: str, device_us: float) -> dict[str, Any]:
