@@ -136,8 +136,7 @@ def run(folder: Path, tasks: Sequence[str], precisions: Sequence[Precision], sav
     torch.manual_seed(int(time.time()))
     clock = Clock() if torch.cuda.is_available() else None
     about = {"device": torch.cuda.get_device_name() if clock else "CPU", "torch": torch.__version__,
-             "cuDNN": torch.backends.cudnn.version(), "date": time.strftime("%Y-%m-%d"), "calls": calls,
-             "nothing_us": spread([clock.whole(lambda: None) for _ in range(calls)]) if clock else None}  # fmt: skip
+             "cuDNN": torch.backends.cudnn.version(), "date": time.strftime("%Y-%m-%d"), "calls": calls}  # fmt: skip
     kept = json.loads(save.read_text("utf-8"))["cases"] if save is not None and save.exists() else []
     for task in tasks:
         card = cards.load(task)
