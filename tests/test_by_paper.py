@@ -115,7 +115,7 @@ def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
     done = CliRunner().invoke(main, [*words, "--json"] if as_json else words)
     assert done.exit_code == 1, done.output
     if as_json:
-        told = json.loads(done.output)
+        told = json.loads(done.stdout)
         assert told["status"] == "wrong"
         assert told["by_listed_sizes"]["correct"] is True
         assert told["by_listed_sizes"]["status"] == "correct"
@@ -177,7 +177,7 @@ def test_the_command_on_a_gpu(tmp_path: Path) -> None:
     kernel.write_text(bench("spmv_csr").baseline.code)
     done = CliRunner().invoke(main, ["evaluate", "spmv_csr", str(kernel), "--protocol", "paper", "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
+    told = json.loads(done.stdout)
     assert told["by_listed_sizes"]["correct"] is True
     assert told["by_paper"]["within"] is True
     assert 0.8 < told["by_paper"]["score"] < 1.25

@@ -58,7 +58,7 @@ def test_a_card_says_what_a_kernel_has_to_declare() -> None:
     assert "cols is always 2048 and is not a parameter" in shown
     assert "e+0" not in shown
     for_programs = CliRunner().invoke(main, ["tasks", "relu", "--skeleton", "--json"])
-    assert "relu_optimized" in json.loads(for_programs.output)["skeleton"]
+    assert "relu_optimized" in json.loads(for_programs.stdout)["skeleton"]
     nameless = CliRunner().invoke(main, ["tasks", "--skeleton"])
     assert nameless.exit_code != 0
     assert "is for one task" in nameless.output

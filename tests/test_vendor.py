@@ -169,7 +169,7 @@ def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None
     where = folder_with(LOOP.replace(old, new), tmp_path)
     done = command("dot_product", "--sources", str(where), "--check-only", "--json")
     assert done.exit_code == 1, done.output
-    (record,) = json.loads(done.output)["records"]
+    (record,) = json.loads(done.stdout)["records"]
     assert record["vendor"]["status"] == status
     assert said in record["vendor"]["detail"] + record["vendor"]["log"], record["vendor"]
     assert record["skipped"] is None
@@ -367,7 +367,7 @@ def test_a_damaged_measurement_is_refused(text: str, tmp_path: Path) -> None:
 def test_the_libraries_themselves_are_right(task: str) -> None:
     """One task of each library, on the GPU; skipped where the library is not installed."""
     done = CliRunner().invoke(main, ["vendor", task, "--check-only", "--json"])
-    records = json.loads(done.output)["records"]
+    records = json.loads(done.stdout)["records"]
     if all(record["skipped"] is not None for record in records):
         pytest.skip(records[0]["skipped"])
     assert [record["vendor"]["status"] for record in records] == ["correct", "correct"], records
@@ -386,7 +386,7 @@ def test_a_matrix_with_more_entries_than_cells(task: str) -> None:
     seed = next(filter(has_one, range(10_000)))
     options = ["--precision", "fp32", "--check-only", "--json", "--seed", str(seed)]
     done = CliRunner().invoke(main, ["vendor", task, *options])
-    (record,) = json.loads(done.output)["records"]
+    (record,) = json.loads(done.stdout)["records"]
     if record["skipped"] is not None:
         pytest.skip(record["skipped"])
     assert record["vendor"]["status"] == "correct", record

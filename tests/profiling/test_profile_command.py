@@ -246,7 +246,7 @@ def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
     assert (kept["gpu"], kept["kernels"]) == ("Some GPU", 20)
     assert kept["thresholds"]["compute"] == 26.0
     if as_json:
-        said = json.loads(done.output)
+        said = json.loads(done.stdout)
         assert said["thresholds"] == kept["thresholds"]
         assert said["files"][1:] == [str(out / "thresholds.yaml"), str(out / "throughputs.svg")]
     else:
