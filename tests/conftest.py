@@ -61,9 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from cudamaster.devices.choose import why_not_cuda
     from cudamaster.devices.cuda import find_nvcc
 
+    if not any("::" in word for word in config.args):
+        must_be_known(items)
     if config.getoption("--quick"):
-        if not any("::" in word for word in config.args):
-            must_be_known(items)
         slow = [item for item in items if is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not is_slow(item)]
