@@ -83,7 +83,7 @@ def command(bench: Workbench, device: Device) -> tuple[list[float], float, str]:
         )
         total = time.monotonic() - started
     verdict = json.loads(done.stdout)
-    return [float(verdict["seconds"][name]) for name in COLUMNS], total, str(verdict["status"])
+    return [float(verdict["seconds"].get(name, 0.0)) for name in COLUMNS], total, str(verdict["status"])
 
 
 if __name__ == "__main__":
