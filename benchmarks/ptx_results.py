@@ -112,9 +112,10 @@ def load(path: Path) -> dict[str, np.ndarray]:
     """By case its results, as `save` keeps them."""
     kept = np.load(path)
     found, at = {}, 0
+    every_bit = kept["bits"]  # once: each look unpacks the whole array
     parts = (kept[word].tolist() for word in ("names", "widths", "counts"))
     for name, width, count in zip(*parts, strict=True):
-        found[name] = kept["bits"][at : at + width * count].view(f"u{width}")
+        found[name] = every_bit[at : at + width * count].view(f"u{width}")
         at += width * count
     return found
 

@@ -451,12 +451,15 @@ def test_evaluate_a_wrong_kernel(tmp_path: Path) -> None:
     assert json.loads(as_json.stdout)["status"] == "wrong"
 
 
-def test_optimize_with_the_playbook(tmp_path: Path) -> None:
+@pytest.mark.slow(but=["layer_norm-1"])
+@pytest.mark.parametrize(("task", "rounds"), [("spmv_csr", 2), ("layer_norm", 1)])
+def test_optimize_with_the_playbook(tmp_path: Path, task: str, rounds: int) -> None:
     """The main job on the CPU device: it says what it is, ends with the table, and can be resumed for nothing."""
-    done = run("optimize", "spmv_csr", "--precision", "bf16", "-R", "2", "-D", "1", "--device", "cpu", cwd=tmp_path)
+    words = ["--precision", "bf16", "-R", str(rounds), "-D", "1", "--device", "cpu"]
+    done = run("optimize", task, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for said in (
-        "Round 2 of 2",
+        f"Round {rounds} of {rounds}",
         "best so far",
         "P (modelled)",
         "of an NVIDIA H200",
@@ -475,7 +478,7 @@ def test_optimize_with_the_playbook(tmp_path: Path) -> None:
     again = run("optimize", "--resume", str(folder), "--json")
     assert again.returncode == 0, again.stderr
     result = json.loads(again.stdout)["result"]
-    assert len(result["rounds"]) == 2
+    assert len(result["rounds"]) == rounds
     assert all(finished["outcome"]["status"] == "correct" for finished in result["rounds"])
     for line in ("best.cu", "nvcc"):
         assert line in done.stdout

@@ -210,7 +210,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
-@pytest.mark.slow(but=["step 3 bf16"])
+@pytest.mark.slow(but=["step 3 fp32"])
 @pytest.mark.nvcc
 @pytest.mark.parametrize("group", bundles())
 def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:

@@ -207,6 +207,7 @@ def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     assert comparison.read(tmp_path / "report.json") == report
 
 
+@pytest.mark.slow
 def test_two_libraries_of_a_task_meet_our_kernel_in_one_measurement(tmp_path: Path) -> None:
     """Our kernel's contest with the baseline is one for both; each library has its own, and its own duel."""
     card, device = small_card("dot_product"), PlainCpuDevice()

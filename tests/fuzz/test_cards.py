@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudamaster.core import resources
+from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError
 from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import Precision
@@ -26,7 +26,7 @@ from .support import damaged, examples, within
 
 FILES = sorted((resources.bench() / "tasks").glob("*.yaml"))
 TEXTS = [path.read_text() for path in FILES]
-CONTENTS = [yaml.safe_load(text) for text in TEXTS]
+CONTENTS = [yaml_text.load(text) for text in TEXTS]
 SOON_S = 4.0  # for what takes milliseconds, on a machine that does other things as well
 
 INJECTED = "injected_by_a_card"

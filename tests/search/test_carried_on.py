@@ -270,9 +270,9 @@ def test_the_command_carries_on_and_says_so(tmp_path: Path) -> None:
 def test_a_suite_goes_on_with_more_rounds(tmp_path: Path) -> None:
     """Finished tasks do the further round, one whose ideas are used up stays; nothing is judged again."""
     suite = tmp_path / "suite"
-    ran = cli("suite", "--tasks", "dot_product", "-R", "1", "-D", "0", "--device", "cpu", "--record", str(suite))
+    ran = cli("suite", "--tasks", "spmv_csr", "-R", "1", "-D", "0", "--device", "cpu", "--record", str(suite))
     assert ran.returncode == 0, ran.stderr
-    before = judged(suite / "dot_product_fp32")
+    before = judged(suite / "spmv_csr_fp32")
     fewer = cli("suite", "--resume", str(suite), "-R", "1", "-D", "0")
     assert fewer.returncode == 0
     assert "This suite is finished" in fewer.stdout
@@ -280,7 +280,7 @@ def test_a_suite_goes_on_with_more_rounds(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)["result"]
     assert result["settings"]["rounds"] == 2
-    run = suite / "dot_product_fp32"
+    run = suite / "spmv_csr_fp32"
     assert read_manifest(run).settings.rounds == 2
     assert [stage.rounds for stage in read_manifest(run).settings.earlier] == [1]
     assert before.items() <= judged(run).items()
