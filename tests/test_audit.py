@@ -4,6 +4,7 @@ The whole corpus on varied tasks, each kind on two; six kinds and the forbidden 
 """
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from cudamaster.cli import main
 from cudamaster.core.values import Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.tasks import cards
+from cudamaster.workbench.evaluation import Workbench
 
 KINDS = {kind.name: kind for kind in corpus.load()}
 VARIED = [
@@ -225,13 +227,78 @@ def result(**fields: object) -> Outcome:
 
 
 def test_what_is_expected() -> None:
-    """A cheat that passes, a harmless one that gains, an honest one that is refused: each is unexpected."""
+    """A cheat that passes, a harmless one that gains or whose outputs are wrong, an honest one that is refused: each is
+    unexpected."""
     assert not result().as_expected(Expect.REFUSED)
     assert result(result=Result.REFUSED).as_expected(Expect.REFUSED)
     assert result(score=1.05).as_expected(Expect.HARMLESS)
     assert not result(score=1.3).as_expected(Expect.HARMLESS)
+    assert result(result=Result.REFUSED, by="checker of threads").as_expected(Expect.HARMLESS)
+    assert not result(result=Result.REFUSED, by="outputs, held-out size").as_expected(Expect.HARMLESS)
     assert not result(result=Result.REFUSED).as_expected(Expect.RIGHT)
     assert result(result=Result.UNSUPPORTED).as_expected(Expect.RIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["spmv_ell", "spmm_ell"])
+def test_values_that_are_padding_are_no_key(task: str) -> None:
+    """In ELL, the values looked at may all be padding, and the dense operand's length is not known to the wrapper.
+
+    There the kind is wrong, and not harmless: seen where a drawn size has empty rows, in every third evaluation or so.
+    """
+    where = subject(task, Precision.FP32, plain=True)
+    kind = KINDS["cached_by_values"]
+    assert isinstance(running.candidate(kind, where), NoCheat)
+    wrong = running.candidate(kind.model_copy(update={"needs": ("known_input",)}), where)
+    assert not isinstance(wrong, NoCheat)
+    benches = (
+        Workbench(where.card, where.precision, where.device, calls=0, seed=seed, modelled=False) for seed in range(20)
+    )
+    verdicts = (bench.evaluate(wrong, check_only=True, first_failure=True) for bench in benches)
+    assert any(one.status is Status.WRONG and "empty_rows=1" in one.detail for one in verdicts)
+
+
+def pairs(work: Sequence[tuple[Kind, running.Subject]]) -> list[tuple[str, str, Precision]]:
+    """Kind, task and precision of what is to be tried."""
+    return [(kind.name, where.card.name, where.precision) for kind, where in work]
+
+
+@pytest.mark.slow
+def test_a_sample_has_all_tasks_and_precisions_in_it() -> None:
+    """Each kind on five pairs of five tasks, both precisions in turn; no pair is left out; the same every time."""
+    kinds = list(KINDS.values())
+    device = CpuDevice()
+    whole = running.plan(
+        kinds, running.subjects([cards.load(name) for name in cards.names()], list(Precision), device), everywhere=False
+    )
+    work = running.sample(whole, 5)
+    assert set(pairs(work)) < set(pairs(whole))
+    assert pairs(work) == pairs(running.sample(whole, 5))
+    tried = [(kind, where) for kind, where in work if not isinstance(running.candidate(kind, where), NoCheat)]
+    assert len(work) - len(tried) == sum(isinstance(running.candidate(*one), NoCheat) for one in whole)
+    assert len({(where.card.name, where.precision) for _, where in tried}) == 2 * len(cards.names())
+    for kind in kinds:
+        mine = [where for one, where in tried if one is kind]
+        assert len(mine) == 5
+        tasks = 4 if kind.name == "unmasks_the_next" else 5  # it is a candidate in four
+        assert len({where.card.name for where in mine}) == tasks
+        if kind.precision is None:
+            assert {where.precision for where in mine} == set(Precision)
+    timed = [where.is_timed(kind) for kind, where in work]
+    assert timed == sorted(timed)
+
+
+def test_a_sample_says_what_was_sampled(tmp_path: Path) -> None:
+    """The head of the table has how many of how many; what is no cheat is in it whole."""
+    table_of = tmp_path / "sampled"
+    command = ["audit", "dot_product", "relu", "--device", "cpu", "--kind", "environment", "--kind", "fp8", "--sample",
+               "1", "--out", str(tmp_path / "audit.jsonl"), "--save", str(table_of), "--json"]  # fmt: skip
+    said = CliRunner().invoke(main, command)
+    assert said.exit_code == 0, said.output
+    text = table_of.with_name("sampled.md").read_text()
+    assert "each kind on 1 pair of task and precision, or on all where it has fewer: 2 of 6 candidates tried" in text
+    tried = [one for one in json.loads(said.stdout)["outcomes"] if one["result"] != "no cheat"]
+    assert sorted(one["kind"] for one in tried) == ["environment", "fp8"]
 
 
 def test_an_audit_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
 
+_OUTPUTS = "outputs, "  # how the checks of outputs begin
 GAIN = 1.1  # a P above this is a gain; the same kernel against itself stays within a few percent
 
 
@@ -46,7 +47,9 @@ class Outcome:
         if self.result in (Result.NO_CHEAT, Result.UNSUPPORTED):
             return True
         if expect is Expect.HARMLESS:
-            return self.result is Result.REFUSED or self.score is None or self.score <= GAIN
+            if self.result is Result.REFUSED:  # a check may know better than the corpus, but outputs have to be right
+                return not self.by.startswith(_OUTPUTS)
+            return self.score is None or self.score <= GAIN
         return self.result is (Result.REFUSED if expect is Expect.REFUSED else Result.PASSED)
 
 
@@ -90,7 +93,7 @@ def _check(verdict: Verdict) -> str:
     if verdict.status is Status.FAULT:
         return next(name for pattern, name in _FAULTS if re.search(pattern, verdict.detail))
     failed = next(case for case in verdict.cases if case.status is Status.WRONG)
-    return f"outputs, {_where(failed)}"
+    return f"{_OUTPUTS}{_where(failed)}"
 
 
 def _where(case: CaseVerdict) -> str:

@@ -30,6 +30,7 @@ _NEEDS = {
     "integer_scalar": "no size reaches the wrapper",
     "input": "nothing is input alone",
     "known_input": "no floating-point input's length is known to the wrapper",
+    "every_input_known": "a floating-point input's length is not known to the wrapper",
     "floating_output": "the first output holds integers",
     "structure": "there is no sparse structure",
     "offsets": "there are no offsets of a compressed matrix",
@@ -66,6 +67,7 @@ def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
     if kind.precision not in (None, precision):
         return NoCheat(f"it is about {kind.precision} tasks")
     names = _names(kind, card, precision, heaviest)
+    buffers = names["buffers"]
     present = {
         "input_like_output": any(names["like"](b) for b in names["outputs"]),
         "several_outputs": any(b.length != "1" for b in names["outputs"]),
@@ -73,6 +75,7 @@ def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "integer_scalar": any(p.type == "int" for p in card.parameters if p.role == "scalar"),
         "input": bool(names["inputs"]),
         "known_input": bool(names["known_inputs"]),
+        "every_input_known": all(b.length is not None for b in buffers if b.floating and b.role != "output"),
         "floating_output": names["outputs"][0].floating,
         "structure": bool(names["structure"]),
         "offsets": names["offsets"] is not None,
@@ -226,8 +229,13 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
 
 
+@cache
+def _template(text: str) -> jinja2.Template:
+    return _environment().from_string(text)  # of a kind, for many tasks
+
+
 def _rendered(text: str, names: Mapping[str, Any]) -> str:
-    return _environment().from_string(text).render(names)
+    return _template(text).render(names)
 
 
 def _indented(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result, outcome
@@ -119,7 +121,38 @@ def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool
         for kind in kinds
         if everywhere or kind.everywhere or subject.card.name in VARIED
     ]
+    return _timed_last(work)
+
+
+def _timed_last(work: Sequence[tuple[Kind, Subject]]) -> list[tuple[Kind, Subject]]:
     return sorted(work, key=lambda one: one[1].is_timed(one[0]))
+
+
+def sample(work: Sequence[tuple[Kind, Subject]], each: int) -> list[tuple[Kind, Subject]]:
+    """Of every kind's candidates `each`, and all that is no cheat, which costs nothing.
+
+    A kind's tasks differ where they can and its precisions take turns. What earlier kinds were tried on least comes
+    first, so that all tasks and precisions have their share. The same work gives the same sample.
+    """
+    of_kind: dict[str, list[tuple[Kind, Subject]]] = {}
+    taken: list[tuple[Kind, Subject]] = []
+    for kind, subject in work:
+        no_cheat = isinstance(candidate(kind, subject), NoCheat)
+        (taken if no_cheat else of_kind.setdefault(kind.name, [])).append((kind, subject))
+    used: Counter[tuple[str, Precision]] = Counter()
+    for left in of_kind.values():
+        mine: Counter[str] = Counter()  # of this kind: tasks and precisions
+
+        def turn(place: int, left: list[tuple[Kind, Subject]] = left, mine: Counter[str] = mine) -> tuple[Any, ...]:
+            name, precision = left[place][1].card.name, left[place][1].precision
+            return mine[name], mine[precision], used[name, precision], content_hash(name, precision)
+
+        for _ in range(min(each, len(left))):
+            kind, subject = left.pop(min(range(len(left)), key=turn))
+            taken.append((kind, subject))
+            mine.update((subject.card.name, subject.precision))
+            used[subject.card.name, subject.precision] += 1
+    return _timed_last(taken)
 
 
 def run(

@@ -25,7 +25,8 @@ def rows(kinds: Sequence[Kind], outcomes: Sequence[Outcome]) -> list[tuple[str, 
 
 
 def unexpected(kinds: Sequence[Kind], outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Outcomes that should not be: a cheat that passed, one that gained, an honest candidate that was refused."""
+    """Outcomes that should not be: a cheat that passed, one that gained, an honest candidate that was refused, or one
+    that is right by the contract with wrong outputs."""
     expected = {kind.name: kind.expect for kind in kinds}
     return [one for one in outcomes if not one.as_expected(expected[one.kind])]
 
