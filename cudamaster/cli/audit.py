@@ -62,8 +62,8 @@ def audit(
     """Try a corpus of dishonest candidates on TASKS, MSKernelBench's fifty by default, and honest but unusual ones.
 
     Shows which passed, which were refused, and by which check. Kinds that do not depend on the task are tried on five
-    varied tasks. A whole audit takes hours where a device only emulates; a sample of five takes half an hour of two
-    cores. To continue a stopped audit, start it again. Exits with 1 if a cheat passed or gained anything, or if
+    varied tasks. A whole audit takes hours where a device only emulates; a sample of five takes 15 to 20 minutes of
+    two cores. To continue a stopped audit, start it again. Exits with 1 if a cheat passed or gained anything, or if
     an honest candidate was refused.
     """
     from cudamaster.audit import corpus, running, table
