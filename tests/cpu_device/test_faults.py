@@ -38,6 +38,11 @@ def test_fault_is_reported(build, what, exit_code, words):
         assert word in ran.stderr
 
 
+def test_allocations_lie_far_apart(build):
+    """An access some megabytes beyond one is in no other: it faults, wherever the system puts them."""
+    assert build("faults").run("far-apart").exit_code == 0
+
+
 @pytest.mark.slow(but=["near-write-words1"])
 @pytest.mark.parametrize(
     ("what", "words"),

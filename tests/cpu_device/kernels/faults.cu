@@ -93,7 +93,15 @@ int main(int, char** arguments) {
         lanes_kernel<<<1, 32>>>(data);
     else if (!strcmp(what, "far-write"))
         write_kernel<<<1, 32>>>(data, 20000);
-    else if (!strcmp(what, "near-write"))
+    else if (!strcmp(what, "far-apart")) {
+        std::vector<int*> all(1000, nullptr);
+        for (int*& one : all)
+            cudaMalloc(&one, 100 * sizeof(int));
+        std::sort(all.begin(), all.end());
+        for (size_t i = 1; i < all.size(); ++i)
+            if (!all[i] || all[i] - all[i - 1] < (64 << 20) / 4)
+                return 4;
+    } else if (!strcmp(what, "near-write"))
         write_kernel<<<1, 1>>>(data, 100);
     else if (!strcmp(what, "before-write"))
         write_kernel<<<1, 1>>>(data, -1025);

@@ -1,4 +1,5 @@
-// Device memory: each allocation lies between pages that fault, and starts out as poison.
+// Device memory: each allocation lies between guards, pages that fault, and starts out as poison. The guards are wide, so
+// that what is far beyond one allocation is not in the next. They are addresses alone and take no memory.
 //
 // What cudaMalloc gives is closed to the host. It opens for a kernel, a copy or a memset in pieces, for opening
 // takes time per page: a copy opens what it copies, a kernel what its arguments point to and all else at the
@@ -31,6 +32,7 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 constexpr size_t kPage = 4096;
+constexpr size_t kGuard = size_t(64) << 20; // on either side
 constexpr unsigned char kPoison = 0xff;
 constexpr size_t kMostAtOnce = 32; // pieces that one touch opens
 #if defined(__SANITIZE_ADDRESS__)
@@ -214,13 +216,13 @@ cudaError_t allocate(void** pointer, size_t bytes, Kind kind) {
     size_t rounded = bytes + slack(bytes);
     size_t body = (rounded + kPage - 1) / kPage * kPage;
     void* memory =
-        mmap(nullptr, body + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(nullptr, body + 2 * kGuard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return cudaErrorMemoryAllocation;
-    allocation.start = static_cast<char*>(memory) + kPage;
+    allocation.start = static_cast<char*>(memory) + kGuard;
     allocation.end = allocation.start + body;
     if (mprotect(allocation.start, body, PROT_READ | PROT_WRITE) != 0) {
-        munmap(memory, body + 2 * kPage);
+        munmap(memory, body + 2 * kGuard);
         return cudaErrorMemoryAllocation;
     }
     base = allocation.end - rounded;
@@ -259,7 +261,7 @@ cudaError_t release(void* pointer) {
 #if defined(__SANITIZE_ADDRESS__)
     std::free(pointer);
 #else
-    munmap(allocation.start - kPage, static_cast<size_t>(allocation.end - allocation.start) + 2 * kPage);
+    munmap(allocation.start - kGuard, static_cast<size_t>(allocation.end - allocation.start) + 2 * kGuard);
 #endif
     observe::freed(pointer);
     allocations().erase(found);
@@ -355,11 +357,11 @@ bool describe_address(const void* address, char* text, size_t bytes) {
     bool found = false;
     for (const auto& [base, allocation] : allocations()) {
         long long before = base - byte, past = byte - (base + allocation.bytes);
-        if (before > 0 && before <= (1 << 20) && !found) {
+        if (before > 0 && before <= static_cast<long long>(kGuard) && !found) {
             std::snprintf(text, bytes, "%lld bytes before the allocation of %zu bytes at %p", before,
                           allocation.bytes, static_cast<void*>(base));
             found = true;
-        } else if (past >= 0 && past <= (1 << 20)) {
+        } else if (past >= 0 && past <= static_cast<long long>(kGuard)) {
             std::snprintf(text, bytes, "%lld bytes past the end of the allocation of %zu bytes at %p", past,
                           allocation.bytes, static_cast<void*>(base));
             found = true;
