@@ -3,6 +3,7 @@
 from cudamaster.tasks import cards
 
 SWEEPS = {
+    "relu": {"N": [1024]},
     "spmv_csr": {"rows": [1024]},
     "dot_product": {"N": [65536]},
     "sorting": {"N": [1024]},

@@ -1,7 +1,7 @@
 """Results that come late, early or not at all, where they are as dangerous as on a GPU.
 
 A worker of the CPU device makes its calls on copies of the buffers, so that what is late arrives nowhere. Here it makes
-them in place, on the memory that it shares with the judge, as a worker of a GPU does.
+them in place, on the memory that it shares with the judge, and a call that is not timed leads each series, as on a GPU.
 """
 
 from pathlib import Path
@@ -29,7 +29,9 @@ def judged(task: str, precision: Precision, made: Candidate, seed: int) -> Judge
     builder: Builder = bench._builder
     build = builder.build(made)
     assert build.worker is not None, build.detail
-    request = JudgeRequest(candidate=(str(build.worker), "--in-place"), seed=seed, first_failure=True)
+    request = JudgeRequest(
+        candidate=(str(build.worker), "--in-place"), seed=seed, first_failure=True, others=("--lead",)
+    )
     return bench._trials.run(Trial(request, bench.card.cases, 300))
 
 
@@ -69,6 +71,24 @@ def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precisio
         told = judged(task, precision, made, seed)
         assert told.status is not Status.CORRECT
         assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
+
+
+@pytest.mark.parametrize("lead", [False, True])
+def test_a_call_that_is_not_timed_leads_a_series(lead: bool) -> None:
+    """A candidate that faults in its call after the last that is timed: it gets there only if there are more."""
+    card = small_card("relu")
+    sweep, warmups, calls, checks = [case for case in card.cases if case.sweep][:1], 1, 8, 3
+    code = (
+        (Path(__file__).parent / "late/relu_that_tires.cu").read_text().replace("LAST", str(checks + warmups + calls))
+    )
+    bench = Workbench(card, Precision.FP32, PlainCpuDevice(), modelled=False, calls=calls, seed=1)
+    build = bench._builder.build(Candidate("relu", Precision.FP32, code, CpuDevice().default_command))
+    assert build.worker is not None, build.detail
+    request = JudgeRequest(
+        candidate=(str(build.worker), "--in-place"), cases="sweep", seed=1, others=("--lead",) if lead else ()
+    )
+    told = bench._trials.run(Trial(request, sweep, 60))
+    assert told.status is (Status.FAULT if lead else Status.CORRECT), told.detail
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ namespace mskb {
 constexpr double kSlowest = 1000;      // a candidate is stopped at so many times the baseline's time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
 constexpr size_t kSlotBytes = size_t{256}
-                              << 20; // calls are prepared together as far as they take no more memory
+                              << 20; // calls are prepared together as far as they take no more memory, ...
+constexpr size_t kFewestSlots = 2;   // ... and so many in any case, if an eighth of the device has room
 
 inline uint64_t label_stream(const std::string& label) {
     uint64_t hash = 0xcbf29ce484222325ull;
@@ -100,18 +101,19 @@ class CaseCalls {
     // One call of a worker on the buffers in use, as they are, or what stands in its place.
     Outcome call(Contestant& worker, Ask ask) { return call(worker, ask, std::nullopt); }
 
-    // A call each on the first `count` slots, in order; `ended` takes what came of them. Where they are `sealed`, so is
-    // what each but the last left, and `late` can be asked.
-    template <class Take> void series(Contestant& worker, size_t count, bool sealed, const Take& ended) {
+    // A call each on the slots `begin` to `end` - 1, in order; `ended` takes what came of them. Where they are `sealed`, so
+    // is what each but the last left, and `late` can be asked.
+    template <class Take>
+    void series(Contestant& worker, size_t begin, size_t end, bool sealed, const Take& ended) {
         sealed_.clear();
-        for (size_t k = 0; k < count; ++k) {
+        for (size_t k = begin; k < end; ++k) {
             use(k);
             std::optional<SealKey> key;
-            if (sealed && k > 0)
+            if (sealed && k > begin)
                 fill_secretly(key.emplace());
             Outcome outcome = call(worker, Ask::kCall, key);
             if (key)
-                sealed_.push_back({*key, outcome.sealed});
+                sealed_.push_back({k - 1, *key, outcome.sealed});
             ended(k, outcome);
         }
     }
@@ -119,13 +121,13 @@ class CaseCalls {
     // How many calls of that series left something else than lies there now. What the last one left is what is looked at.
     size_t late() {
         size_t broken = 0;
-        for (size_t k = 0; k < sealed_.size(); ++k) {
-            use(k);
-            sealer_.begin(sealed_[k].key);
+        for (const Sealed& left : sealed_) {
+            use(left.slot);
+            sealer_.begin(left.key);
             for (size_t i = 0; i < specs_.size(); ++i)
                 if (specs_[i].is_written())
                     sealer_.add(working_[i].get(), specs_[i].bytes());
-            broken += sealer_.seal() != sealed_[k].seal;
+            broken += sealer_.seal() != left.seal;
         }
         return broken;
     }
@@ -208,6 +210,7 @@ class CaseCalls {
     size_t slot_ = 0;
     std::optional<MaskKey> masks_[kMostSlots]; // of the inputs that are in a slot
     struct Sealed {
+        size_t slot;
         SealKey key;
         uint64_t seal;
     };

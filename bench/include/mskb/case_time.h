@@ -2,10 +2,12 @@
 // such as a sparse pattern recurs where making it takes long): a result remembered by address or by value is of no use.
 //
 // Turns come in series: the judge prepares several calls, one worker makes them all, then the other on the same inputs.
-// To change from one process to another takes the device longer than a short call does. Inputs of calls to come are
-// masked. Outputs of calls in the past are sealed (seal.h), so that a result cannot come late; how many calls a series has
-// is drawn at random, and so is where their buffers lie. What each call left is compared with what the baseline's call on the
-// same inputs left; where they differ, and of calls that are drawn at random, the reference is asked.
+// To change from one process to another takes the device longer than a short call does. One more call leads a series, and
+// is not timed: with cold caches of the processor, what a wrapper does on the host takes up to eight times as long, and
+// a program that makes calls in a loop does not see that. Inputs of calls to come are masked. Outputs of calls in the past
+// are sealed (seal.h), so that a result cannot come late; how many calls a series has is drawn at random, and so is where
+// their buffers lie. What each call left is compared with what the baseline's call on the same inputs left; where they
+// differ, and of calls that are drawn at random, the reference is asked.
 #pragma once
 #include <optional>
 #include <string>
@@ -61,12 +63,15 @@ class CaseTime {
         bool ok = true, last = false;
         for (size_t pair = 0; pair < workers_.pairs(); ++pair)
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
-                std::vector<Turn> unused(1);
-                ok = take(pair, {&inputs[turn]}, std::nullopt, unused);
+                std::vector<Turn> warm(1);
+                ok = take(pair, nullptr, {&inputs[turn]}, std::nullopt, warm);
+                candidate_seconds_ = warm[0].candidate.seconds;
             }
         Turns turns;
         Clock::time_point start = Clock::now();
         size_t slots = calls_.slots(), most = kMostTurns * wanted;
+        const bool led = options_.lead && slots > 1 && warmups > 0;
+        slots -= led;
         for (size_t first = 0, number = 0; ok && !last; ++number) {
             bool more = first >= wanted;
             // Of few turns each pair of processes is to have some.
@@ -90,7 +95,8 @@ class CaseTime {
             if (last || rng_.unit() < likely)
                 checked = rng_.below(count);
             std::vector<Turn> taken(count);
-            ok = take(number % workers_.pairs(), series, checked, taken);
+            ok = take(number % workers_.pairs(), led ? &inputs[number % warmups] : nullptr, series, checked,
+                      taken);
             if (ok)
                 turns.add(taken, gpu_.clocks(), workers_.judged());
         }
@@ -140,39 +146,49 @@ class CaseTime {
 #endif
     }
 
-    // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.
-    bool long_calls() const { return calls_.baseline_seconds > kLongCall; }
+    // Whether calls of a side take so long that all that changes from one to the next is little beside it.
+    bool long_calls(bool candidate = false) const {
+        return (candidate ? candidate_seconds_ : calls_.baseline_seconds) > kLongCall;
+    }
 
     // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
-    // reference in any case.
-    bool take(size_t pair, const std::vector<const Inputs*>& inputs, std::optional<size_t> checked,
-              std::vector<Turn>& taken) {
+    // reference in any case. A call on the inputs `lead`, if any, comes before them and is not timed. Its work is no other
+    // call's, so all that is asked of it is that what it left stays.
+    bool take(size_t pair, const Inputs* lead, const std::vector<const Inputs*>& inputs,
+              std::optional<size_t> checked, std::vector<Turn>& taken) {
         bool candidate_first = workers_.judged() && rng_.bits() % 2;
         std::string damage; // by the candidate
         calls_.draw_places(rng_);
+        first_slot_ = lead != nullptr;
         for (int half = 0; half < 2; ++half) {
             bool candidate = (half == 0) == candidate_first;
             if (candidate && !workers_.judged())
                 continue;
-            for (size_t k = 0; k < inputs.size(); ++k) {
+            size_t begin = long_calls(candidate) ? first_slot_ : 0, end = first_slot_ + inputs.size();
+            for (size_t k = begin; k < end; ++k) {
                 calls_.use(k);
-                inputs.size() > 1 ? calls_.place_masked(*inputs[k]) : calls_.place(*inputs[k]);
+                const Inputs& given = k < first_slot_ ? *lead : *inputs[k - first_slot_];
+                end - begin > 1 ? calls_.place_masked(given) : calls_.place(given);
             }
             Contestant& worker = candidate ? workers_.candidate(pair) : workers_.opponent(pair);
-            calls_.series(worker, inputs.size(), candidate, [&](size_t k, const Outcome& outcome) {
-                (candidate ? taken[k].candidate : taken[k].baseline) = outcome;
+            calls_.series(worker, begin, end, candidate, [&](size_t k, const Outcome& outcome) {
+                if (k >= first_slot_)
+                    (candidate ? taken[k - first_slot_].candidate : taken[k - first_slot_].baseline) =
+                        outcome;
+                else if (candidate)
+                    damage = outcome.unsettled;
             });
             std::string seen;
             if (checked) {
-                calls_.use(*checked);
+                calls_.use(first_slot_ + *checked);
                 seen = check_.damaged(*inputs[*checked]);
             }
             if (candidate)
-                damage = damage_of(taken, calls_.late(), seen);
+                damage = damage.empty() ? damage_of(taken, calls_.late(), seen) : damage;
             else if (!workers_.rivalled() && !(seen + taken.back().baseline.unsettled).empty())
                 return wrong_baseline();
             for (size_t k = 0; k < inputs.size() && half == 0 && (workers_.judged() || checked); ++k) {
-                calls_.use(k);
+                calls_.use(first_slot_ + k);
                 first_[k].keep(calls_.specs(), calls_.working());
             }
         }
@@ -202,7 +218,7 @@ class CaseTime {
         for (size_t k = 0; k < inputs.size(); ++k) {
             if (!asked[k])
                 continue;
-            calls_.use(k);
+            calls_.use(first_slot_ + k);
             if (!right(*inputs[k], first_[k], candidate_first, k == told ? damage : ""))
                 return false;
             if (k != checked && !workers_.rivalled()) { // a rival may be the one that is off
@@ -229,7 +245,7 @@ class CaseTime {
     std::vector<bool> suspects(size_t count, bool candidate_first) {
         Differences differences(count);
         for (size_t k = 0; k < count; ++k) {
-            calls_.use(k);
+            calls_.use(first_slot_ + k);
             Outputs first = first_[k].outputs(), second = check_.working_outputs();
             for (size_t i = 0; i < first.size(); ++i)
                 if (calls_.specs()[i].is_written())
@@ -302,6 +318,8 @@ class CaseTime {
     Rng& rng_; // order of calls and checks
     size_t most_bytes_;
     double extra_seconds_;
+    size_t first_slot_ = 0;             // of the timed calls of a series
+    double candidate_seconds_ = 0;      // of a call, by the warm-ups
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
     int acquitted_ = 0;                 // suspects who were right
     double widened_ = 1;

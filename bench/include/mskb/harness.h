@@ -119,7 +119,8 @@ inline int run(int argc, char** argv) {
         for (const Row& row : rows[k])
             if (CaseRun::left_out(runs[k], row, free_bytes).empty())
                 largest = std::max(largest, Layout(task().buffers(row.sizes)).bytes);
-    size_t for_slots = std::max(largest, std::min({kMostSlots * largest, kSlotBytes, free_bytes / 8}));
+    size_t for_slots = std::max(kSlotBytes, kFewestSlots * largest);
+    for_slots = std::max(largest, std::min({kMostSlots * largest, for_slots, free_bytes / 8}));
     for_slots = (for_slots + kAlignment - 1) / kAlignment * kAlignment;
     GpuState gpu;
     std::vector<HostBuffer> host;

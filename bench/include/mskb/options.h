@@ -29,6 +29,11 @@ struct Options {
     double oracle_operations = 2e7;   // ... for about so many operations
     std::string dump;                 // folder for the inputs and expected outputs of every case
     bool baseline_only = false;
+#ifdef MSKB_CPU_DEVICE
+    bool lead = false; // of the timed calls of a series, one more comes first
+#else
+    bool lead = true;
+#endif
     bool paper = false;         // time as the paper does: one behind the other, in hot caches
     bool first_failure = false; // stop at the first case that is not right
     // Commands of the workers, a word each; by default this executable itself, and no rival.
@@ -50,7 +55,8 @@ inline void usage(const char* program) {
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
-        "          [--gpu-node FILE] [--paper] [--helper-core N]... [--ahead] [--output FILE] [--batch "
+        "          [--gpu-node FILE] [--paper] [--lead] [--helper-core N]... [--ahead] [--output FILE] "
+        "[--batch "
         "FILE]\n"
         "Checks and times the candidate of this file against its baseline; prints one JSON object per "
         "line.\n",
@@ -87,6 +93,7 @@ inline void read_options(Options& o, const char* program, const std::vector<std:
                      : key == "--launches"      ? &o.launches
                      : key == "--ahead"         ? &o.ahead
                      : key == "--paper"         ? &o.paper
+                     : key == "--lead"          ? &o.lead
                                                 : nullptr;
         if (flag != nullptr) {
             *flag = true;
