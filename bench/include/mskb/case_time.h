@@ -9,6 +9,7 @@
 // their buffers lie. What each call left is compared with what the baseline's call on the same inputs left; where they
 // differ, and of calls that are drawn at random, the reference is asked.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,7 +66,8 @@ class CaseTime {
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
                 std::vector<Turn> warm(1);
                 ok = take(pair, nullptr, {&inputs[turn]}, std::nullopt, warm);
-                candidate_seconds_ = warm[0].candidate.seconds;
+                seconds_[0] = warm[0].baseline.seconds;
+                seconds_[1] = warm[0].candidate.seconds;
             }
         Turns turns;
         Clock::time_point start = Clock::now();
@@ -146,9 +148,13 @@ class CaseTime {
 #endif
     }
 
-    // Whether calls of a side take so long that all that changes from one to the next is little beside it.
-    bool long_calls(bool candidate = false) const {
-        return (candidate ? candidate_seconds_ : calls_.baseline_seconds) > kLongCall;
+    // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.
+    bool long_calls() const { return calls_.baseline_seconds > kLongCall; }
+
+    // Whether a call that is not timed leads the series of a side. What the host does is nothing beside a long call; two sides
+    // that are about as fast are treated alike.
+    bool is_led(bool candidate) const {
+        return std::min(seconds_[0], seconds_[1]) < kLongCall && seconds_[candidate] < 2 * kLongCall;
     }
 
     // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
@@ -164,7 +170,7 @@ class CaseTime {
             bool candidate = (half == 0) == candidate_first;
             if (candidate && !workers_.judged())
                 continue;
-            size_t begin = long_calls(candidate) ? first_slot_ : 0, end = first_slot_ + inputs.size();
+            size_t begin = is_led(candidate) ? 0 : first_slot_, end = first_slot_ + inputs.size();
             for (size_t k = begin; k < end; ++k) {
                 calls_.use(k);
                 const Inputs& given = k < first_slot_ ? *lead : *inputs[k - first_slot_];
@@ -319,7 +325,7 @@ class CaseTime {
     size_t most_bytes_;
     double extra_seconds_;
     size_t first_slot_ = 0;             // of the timed calls of a series
-    double candidate_seconds_ = 0;      // of a call, by the warm-ups
+    double seconds_[2] = {};            // of a call of the opponent and of the candidate, by the warm-ups
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
     int acquitted_ = 0;                 // suspects who were right
     double widened_ = 1;
