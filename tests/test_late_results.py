@@ -73,22 +73,73 @@ def test_what_comes_late_or_not_at_all_is_refused(kind: str, task: str, precisio
         assert "at a timed call" in told.detail or told.status is Status.FAULT, told.detail
 
 
+def relu(name: str, **words: str) -> Candidate:
+    """A kernel for the task relu that is kept beside this file, its words replaced."""
+    code = (Path(__file__).parent / "late" / name).read_text()
+    for word, text in words.items():
+        code = code.replace(word, text)
+    return Candidate("relu", Precision.FP32, code, CpuDevice().default_command)
+
+
+def timed_relu(candidate: Candidate, calls: int, *others: str, **workers: Candidate) -> Judgement:
+    """A judgement on it in one timed case, against a baseline or a rival of one's own if there is one."""
+    card = small_card("relu")
+    bench = Workbench(card, Precision.FP32, PlainCpuDevice(), modelled=False, calls=calls, seed=1)
+    built = {}
+    for role, made in {"candidate": candidate, **workers}.items():
+        build = bench._builder.build(made)
+        assert build.worker is not None, build.detail
+        built[role] = (str(build.worker), "--in-place")
+    request = JudgeRequest(**built, cases="sweep", seed=1, others=others)
+    return bench._trials.run(Trial(request, [case for case in card.cases if case.sweep], 60))
+
+
 @pytest.mark.parametrize("lead", [False, True])
 def test_a_call_that_is_not_timed_leads_a_series(lead: bool) -> None:
     """A candidate that faults in its call after the last that is timed: it gets there only if there are more."""
-    card = small_card("relu")
-    sweep, warmups, calls, checks = [case for case in card.cases if case.sweep][:1], 1, 8, 3
-    code = (
-        (Path(__file__).parent / "late/relu_that_tires.cu").read_text().replace("LAST", str(checks + warmups + calls))
+    warmups, calls, checks = 1, 8, 3
+    told = timed_relu(
+        relu("relu_that_tires.cu", LAST=str(checks + warmups + calls)), calls, *(["--lead"] if lead else [])
     )
-    bench = Workbench(card, Precision.FP32, PlainCpuDevice(), modelled=False, calls=calls, seed=1)
-    build = bench._builder.build(Candidate("relu", Precision.FP32, code, CpuDevice().default_command))
-    assert build.worker is not None, build.detail
-    request = JudgeRequest(
-        candidate=(str(build.worker), "--in-place"), cases="sweep", seed=1, others=("--lead",) if lead else ()
-    )
-    told = bench._trials.run(Trial(request, sweep, 60))
     assert told.status is (Status.FAULT if lead else Status.CORRECT), told.detail
+
+
+def test_a_rival_is_led_whatever_the_baseline_takes() -> None:
+    """The baseline's calls take long, and would do without the call that leads a series: a library's does not."""
+    warmups, calls = 1, 8
+    told = timed_relu(
+        relu("relu_that_tires.cu", LAST="1000"),
+        calls,
+        "--lead",
+        baseline=relu("relu_that_is_slow.cu"),
+        rival=relu("relu_that_tires.cu", LAST=str(warmups + calls)),
+    )
+    assert told.status is Status.FAULT
+    assert "compared with" in told.detail, told.detail
+
+
+def test_the_call_that_leads_a_series_has_to_be_right() -> None:
+    """Its time does not count, and it could do other work in place of its own."""
+    told = judged("relu", Precision.FP32, relu("relu_that_knows_the_lead.cu", AHEAD="return"), 1)
+    assert told.status is Status.WRONG
+    assert "at a timed call" in told.detail
+
+
+def test_the_call_that_leads_a_series_counts_if_it_takes_far_longer() -> None:
+    """What it does besides, such as to let the device rest, would be for the calls after it."""
+    works = "for (volatile int k = 0; k < 10000; k = k + 1)"
+    told = judged("relu", Precision.FP32, relu("relu_that_knows_the_lead.cu", AHEAD=works), 1)
+    (timing,) = (case.timing for case in told.cases if case.timing is not None)
+    assert len(timing.candidate_us) > CALLS
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_call_finds_nothing_that_calls_before_it_wrote_to_its_outputs(seed: int) -> None:
+    """One that adds to its output has to clear it: a call that is not timed could clear those of all calls to come."""
+    code = (Path(__file__).parent / "late/dot_product_cleared_ahead.cu").read_text()
+    made = Candidate("dot_product", Precision.FP32, code, CpuDevice().default_command)
+    told = judged("dot_product", Precision.FP32, made, seed)
+    assert told.status is Status.CORRECT, told.detail
 
 
 @pytest.mark.slow

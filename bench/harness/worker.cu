@@ -234,11 +234,16 @@ class Worker {
         return sealer_.seal();
     }
 
+    // And poisons outputs once more: calls were made since the judge did, and could have cleared them for this one.
     void unmask(const MaskKey& key) const {
-        for (size_t i = 0; i < spans_.size(); ++i)
-            if (spans_[i].read && spans_[i].bytes > 0)
-                mask_kernel<<<kMaskBlocks, kMaskThreads>>>(shared_.base() + slot_ + spans_[i].offset,
-                                                           spans_[i].bytes, key, static_cast<uint32_t>(i));
+        for (size_t i = 0; i < spans_.size(); ++i) {
+            unsigned char* data = shared_.base() + slot_ + spans_[i].offset;
+            if (!spans_[i].read)
+                MSKB_CUDA(cudaMemsetAsync(data, kPoison, spans_[i].bytes));
+            else if (spans_[i].bytes > 0)
+                mask_kernel<<<kMaskBlocks, kMaskThreads>>>(data, spans_[i].bytes, key,
+                                                           static_cast<uint32_t>(i));
+        }
         MSKB_CUDA(cudaGetLastError());
     }
 

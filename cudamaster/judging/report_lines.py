@@ -128,6 +128,7 @@ class Time(OfCase):
     sm_mhz: list[_Finite] = []
     hot: _Count = 0
     power_capped: _Count = 0
+    long_leads: _Count = 0
     asked_bytes: _Count = 0
     others: list[str] = []
 

@@ -3,13 +3,14 @@
 //
 // Turns come in series: the judge prepares several calls, one worker makes them all, then the other on the same inputs.
 // To change from one process to another takes the device longer than a short call does. One more call leads a series, and
-// is not timed: with cold caches of the processor, what a wrapper does on the host takes up to eight times as long, and
-// a program that makes calls in a loop does not see that. Inputs of calls to come are masked. Outputs of calls in the past
-// are sealed (seal.h), so that a result cannot come late; how many calls a series has is drawn at random, and so is where
-// their buffers lie. What each call left is compared with what the baseline's call on the same inputs left; where they
-// differ, and of calls that are drawn at random, the reference is asked.
+// its time does not count: with cold caches of the processor, what a wrapper does on the host takes up to eight times as
+// long, and a program that makes calls in a loop does not see that. What it leaves has to be right. Inputs of calls
+// to come are masked. Outputs of calls in the past are sealed (seal.h), so that a result cannot come late; how many calls
+// a series has is drawn at random, and so is where their buffers lie. What each call left is compared with what the
+// baseline's call on the same inputs left; where they differ, and of calls that are drawn at random, the reference is asked.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,19 +27,21 @@ constexpr double kFreshMemory = 0.125; // ... and that part of the free device m
 constexpr double kCheckedCalls =
     3;                       // of the first turns, and as many as the logarithm of their number grows by 1
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
-constexpr double kMostWidened = 4;     // ... each doubles what outputs may be apart by, up to so much
-constexpr size_t kFewestTurns = 24;    // where turns agree, no more than these are taken, ...
-constexpr size_t kFewestLong = 16;     // ... or no more than these if they ...
-constexpr double kLongSeconds = 0.25;  // ... take longer than this
-constexpr double kLongCall = 0.005;    // seconds: of baselines that take longer fewer calls are made:
-constexpr size_t kLongWarmups = 1;     // of each pair of processes, ...
-constexpr size_t kLongDeviceCalls = 2; // ... and timed on the device
-constexpr int kMostTurns = 64;         // times as many turns as asked for are taken at most, ...
-constexpr double kMostExtra = 0.6;     // ... and for no longer than so many seconds in a case
-constexpr double kTimedPart = 0.25;    // of the work of the reference for a check is done for a timed call
-constexpr int kEmptyCalls = 20;        // empty launches
-constexpr size_t kDeviceCalls = 5;     // of each, timed on the device
-constexpr uint64_t kTimedStream = 3;   // of the inputs of the first turn; those before are of the checks
+constexpr double kMostWidened = 4;        // ... each doubles what outputs may be apart by, up to so much
+constexpr size_t kFewestTurns = 24;       // where turns agree, no more than these are taken, ...
+constexpr size_t kFewestLong = 16;        // ... or no more than these if they ...
+constexpr double kLongSeconds = 0.25;     // ... take longer than this
+constexpr double kLongCall = 0.005;       // seconds: of baselines that take longer fewer calls are made:
+constexpr size_t kLongWarmups = 1;        // of each pair of processes, ...
+constexpr size_t kLongDeviceCalls = 2;    // ... and timed on the device
+constexpr int kMostTurns = 64;            // times as many turns as asked for are taken at most, ...
+constexpr double kMostExtra = 0.6;        // ... and for no longer than so many seconds in a case
+constexpr double kTimedPart = 0.25;       // of the work of the reference for a check is done for a timed call
+constexpr int kEmptyCalls = 20;           // empty launches
+constexpr size_t kDeviceCalls = 5;        // of each, timed on the device
+constexpr uint64_t kTimedStream = 3;      // of the inputs of the first turn; those before are of the checks
+constexpr uint64_t kLeadStream = 1 << 23; // and of the first call that leads a series
+constexpr double kLeadSeconds = 0.01; // which a side that takes longer leaves out, but for so long on average
 
 class CaseTime {
   public:
@@ -65,9 +68,9 @@ class CaseTime {
         for (size_t pair = 0; pair < workers_.pairs(); ++pair)
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
                 std::vector<Turn> warm(1);
-                ok = take(pair, nullptr, {&inputs[turn]}, std::nullopt, warm);
-                seconds_[0] = warm[0].baseline.seconds;
-                seconds_[1] = warm[0].candidate.seconds;
+                ok = take(pair, {&inputs[turn]}, false, std::nullopt, warm);
+                opponent_seconds_ = std::min(opponent_seconds_, warm[0].baseline.seconds);
+                candidate_seconds_ = std::min(candidate_seconds_, warm[0].candidate.seconds);
             }
         Turns turns;
         Clock::time_point start = Clock::now();
@@ -82,8 +85,13 @@ class CaseTime {
             if (!more)
                 count = std::min(count, wanted - first);
             std::vector<Inputs> made;
-            made.reserve(count);
+            made.reserve(count + led);
             std::vector<const Inputs*> series;
+            if (led) { // on values of its own, and structure that every process knows from its warm-ups
+                const Inputs& donor = inputs[number % std::min(warmups, fresh)];
+                made.push_back(calls_.make_inputs(kLeadStream + number, &donor));
+                series.push_back(&made.back());
+            }
             for (size_t turn = warmups + first; turn < warmups + first + count; ++turn) {
                 if (more)
                     made.push_back(calls_.make_inputs(kTimedStream + turn, &inputs[turn % fresh]));
@@ -95,10 +103,11 @@ class CaseTime {
             double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestLong));
             std::optional<size_t> checked;
             if (last || rng_.unit() < likely)
-                checked = rng_.below(count);
-            std::vector<Turn> taken(count);
-            ok = take(number % workers_.pairs(), led ? &inputs[number % warmups] : nullptr, series, checked,
-                      taken);
+                checked = led + rng_.below(count);
+            std::vector<Turn> taken(series.size());
+            ok = take(number % workers_.pairs(), series, led, checked, taken);
+            if (ok && led)
+                turns.leave_out_lead(taken);
             if (ok)
                 turns.add(taken, gpu_.clocks(), workers_.judged());
         }
@@ -151,54 +160,45 @@ class CaseTime {
     // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.
     bool long_calls() const { return calls_.baseline_seconds > kLongCall; }
 
-    // Whether a call that is not timed leads the series of a side. What the host does is nothing beside a long call; two sides
-    // that are about as fast are treated alike.
-    bool is_led(bool candidate) const {
-        return std::min(seconds_[0], seconds_[1]) < kLongCall && seconds_[candidate] < 2 * kLongCall;
-    }
-
     // A series of turns by a pair of processes, whoever begins drawn at random. What call `checked` left is put to the
-    // reference in any case. A call on the inputs `lead`, if any, comes before them and is not timed. Its work is no other
-    // call's, so all that is asked of it is that what it left stays.
-    bool take(size_t pair, const Inputs* lead, const std::vector<const Inputs*>& inputs,
-              std::optional<size_t> checked, std::vector<Turn>& taken) {
+    // reference in any case. A series that is `led` has one more call before those that are timed. A side whose calls take
+    // long leaves it out, but not always, or what the other side leaves in it would never be compared.
+    bool take(size_t pair, const std::vector<const Inputs*>& inputs, bool led, std::optional<size_t> checked,
+              std::vector<Turn>& taken) {
         bool candidate_first = workers_.judged() && rng_.bits() % 2;
         std::string damage; // by the candidate
         calls_.draw_places(rng_);
-        first_slot_ = lead != nullptr;
+        const size_t begins[] = {led && rng_.unit() * opponent_seconds_ > kLeadSeconds,
+                                 led && rng_.unit() * candidate_seconds_ > kLeadSeconds};
+        const size_t common = std::max(begins[0], begins[1]); // from that call on there are two to compare
         for (int half = 0; half < 2; ++half) {
             bool candidate = (half == 0) == candidate_first;
             if (candidate && !workers_.judged())
                 continue;
-            size_t begin = is_led(candidate) ? 0 : first_slot_, end = first_slot_ + inputs.size();
-            for (size_t k = begin; k < end; ++k) {
+            const size_t begin = begins[candidate];
+            for (size_t k = begin; k < inputs.size(); ++k) {
                 calls_.use(k);
-                const Inputs& given = k < first_slot_ ? *lead : *inputs[k - first_slot_];
-                end - begin > 1 ? calls_.place_masked(given) : calls_.place(given);
+                inputs.size() - begin > 1 ? calls_.place_masked(*inputs[k]) : calls_.place(*inputs[k]);
             }
             Contestant& worker = candidate ? workers_.candidate(pair) : workers_.opponent(pair);
-            calls_.series(worker, begin, end, candidate, [&](size_t k, const Outcome& outcome) {
-                if (k >= first_slot_)
-                    (candidate ? taken[k - first_slot_].candidate : taken[k - first_slot_].baseline) =
-                        outcome;
-                else if (candidate)
-                    damage = outcome.unsettled;
+            calls_.series(worker, begin, inputs.size(), candidate, [&](size_t k, const Outcome& outcome) {
+                (candidate ? taken[k].candidate : taken[k].baseline) = outcome;
             });
             std::string seen;
             if (checked) {
-                calls_.use(first_slot_ + *checked);
+                calls_.use(*checked);
                 seen = check_.damaged(*inputs[*checked]);
             }
             if (candidate)
-                damage = damage.empty() ? damage_of(taken, calls_.late(), seen) : damage;
+                damage = damage_of(taken, calls_.late(), seen);
             else if (!workers_.rivalled() && !(seen + taken.back().baseline.unsettled).empty())
                 return wrong_baseline();
-            for (size_t k = 0; k < inputs.size() && half == 0 && (workers_.judged() || checked); ++k) {
-                calls_.use(first_slot_ + k);
+            for (size_t k = common; k < inputs.size() && half == 0 && (workers_.judged() || checked); ++k) {
+                calls_.use(k);
                 first_[k].keep(calls_.specs(), calls_.working());
             }
         }
-        return right(inputs, checked, candidate_first, damage);
+        return right(inputs, common, checked, candidate_first, damage);
     }
 
     // What a series of the candidate damaged, in words: nothing, as a rule. `late`: how many outputs changed after their
@@ -210,21 +210,22 @@ class CaseTime {
         if (late == 0)
             return seen;
         return "what " + std::to_string(late) + " of " + std::to_string(taken.size()) +
-               " timed calls left was changed by calls after them";
+               " calls in a series left was changed by calls after them";
     }
 
-    // Whether the outputs of a series are right, of which the working buffers have those of the second half.
-    bool right(const std::vector<const Inputs*>& inputs, std::optional<size_t> checked, bool candidate_first,
-               const std::string& damage) {
+    // Whether the outputs of a series from call `begin` on are right, of which the working buffers have those of the
+    // second half.
+    bool right(const std::vector<const Inputs*>& inputs, size_t begin, std::optional<size_t> checked,
+               bool candidate_first, const std::string& damage) {
         std::vector<bool> asked(inputs.size(), false);
         if (workers_.judged())
-            asked = suspects(inputs.size(), candidate_first);
-        size_t told = checked.value_or(0); // of this one damage is told
+            asked = suspects(begin, inputs.size(), candidate_first);
+        size_t told = checked.value_or(inputs.size() - 1); // of this one damage is told
         asked[told] = asked[told] || checked || !damage.empty();
-        for (size_t k = 0; k < inputs.size(); ++k) {
+        for (size_t k = begin; k < inputs.size(); ++k) {
             if (!asked[k])
                 continue;
-            calls_.use(first_slot_ + k);
+            calls_.use(k);
             if (!right(*inputs[k], first_[k], candidate_first, k == told ? damage : ""))
                 return false;
             if (k != checked && !workers_.rivalled()) { // a rival may be the one that is off
@@ -248,10 +249,10 @@ class CaseTime {
     }
 
     // Whose outputs of the candidate are far from those of the other side.
-    std::vector<bool> suspects(size_t count, bool candidate_first) {
-        Differences differences(count);
-        for (size_t k = 0; k < count; ++k) {
-            calls_.use(first_slot_ + k);
+    std::vector<bool> suspects(size_t begin, size_t end, bool candidate_first) {
+        Differences differences(end);
+        for (size_t k = begin; k < end; ++k) {
+            calls_.use(k);
             Outputs first = first_[k].outputs(), second = check_.working_outputs();
             for (size_t i = 0; i < first.size(); ++i)
                 if (calls_.specs()[i].is_written())
@@ -324,8 +325,8 @@ class CaseTime {
     Rng& rng_; // order of calls and checks
     size_t most_bytes_;
     double extra_seconds_;
-    size_t first_slot_ = 0;             // of the timed calls of a series
-    double seconds_[2] = {};            // of a call of the opponent and of the candidate, by the warm-ups
+    // Of a call, by the warm-ups: the first of a process can take longer.
+    double opponent_seconds_ = HUGE_VAL, candidate_seconds_ = HUGE_VAL;
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's
     int acquitted_ = 0;                 // suspects who were right
     double widened_ = 1;
