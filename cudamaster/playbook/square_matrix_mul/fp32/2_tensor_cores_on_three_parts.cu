@@ -928,7 +928,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     int row = tile / across * kM, col = tile % across * kN;
     int steps = (K - 1) / kStep + 1, first = steps * slice / slices,
         count = steps * (slice + 1) / slices - first;
-    int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    // The compiler has to see that all lanes have the same, or it has each product wait for the one before (C7518).
+    int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     auto copy = [&](int step) {
         unsigned int to = stages + step % kStages * Plan::kStageBytes, barrier = full + 8 * (step % kStages);
         expect_bytes(barrier, Plan::kStageBytes);
