@@ -9,8 +9,9 @@
 //      power of 1024 x 1024 takes 91.0 µs on the H200's own clock; four products by cuBLAS take 233. In another run it
 //      took 88.8, clusters of two that share what they load 90.1, one warpgroup of 64 x 128 91.8. What binds it now:
 //      shared memory, which wgmma of 64 x 64 reads as fast as it gives, beside what is copied into it. Parts below
-//      1e-38 are lost, and an infinite number makes NaN where fp32 may have infinity. Matrices below 64 or above 1024
-//      rows, one product of up to 256, and other GPUs, take the step before.
+//      1e-38 are lost, so that numbers below 1e-33 keep fewer than 24 bits, and an infinite number makes NaN where fp32
+//      may have infinity. Matrices below 64 or above 1024 rows, one product of up to 256, and other GPUs, take the step
+//      before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cooperative_groups.h>
 #include <cuda.h>

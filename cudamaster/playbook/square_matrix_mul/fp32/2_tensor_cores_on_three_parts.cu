@@ -5,17 +5,17 @@
 //      One launch takes a matrix apart, and warpgroups multiply the parts (wgmma), fed by tensor maps and a ring of
 //      stages that the blocks of a cluster fill for each other. Tensor cores cut off what they add, so the first
 //      products have sums of their own, which are added in fp32 after every 32, while the other five are made. bf16 has
-//      the exponents of fp32: numbers of any size may meet. Parts below 1e-38 are lost, and an infinite number makes NaN
-//      where fp32 may have infinity. Rows of A come in groups whose parts fit L2. Where a tile for each multiprocessor
-//      is all there is to do, one launch does it: a warpgroup takes the rows of A apart in shared memory, those that
-//      multiply take the columns of B apart in their registers. Where there is less, four warpgroups take turns at the
-//      steps of a tile of 64 x 64, or two at one of 128 x 64; each takes numbers of A and B apart for itself while
-//      others multiply, and sums of slices of K meet in L2, where the last to come adds them up in a fixed order.
-//      Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Smaller products, small ones
-//      whose rows are no multiple of 16 bytes, and other GPUs, take the step before. At 4096 an H200 takes 1081 µs where
-//      the step before takes 3329. What binds it now: its tensor cores; from 64 to 256 rows, which are 1.6 to 1.7 times
-//      as fast as cuBLAS and not twice, what surrounds them: numbers that go to shared memory and back before they
-//      multiply.
+//      the exponents of fp32: numbers of any size may meet. Parts below 1e-38 are lost, so that numbers below 1e-33
+//      keep fewer than 24 bits, and an infinite number makes NaN where fp32 may have infinity. Rows of A come in groups
+//      whose parts fit L2. Where a tile for each multiprocessor is all there is to do, one launch does it: a warpgroup
+//      takes the rows of A apart in shared memory, those that multiply take the columns of B apart in their registers.
+//      Where there is less, four warpgroups take turns at the steps of a tile of 64 x 64, or two at one of 128 x 64;
+//      each takes numbers of A and B apart for itself while others multiply, and sums of slices of K meet in L2, where
+//      the last to come adds them up in a fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync,
+//      all loads at once. Smaller products, small ones whose rows are no multiple of 16 bytes, and other GPUs, take the
+//      step before. At 4096 an H200 takes 1081 µs where the step before takes 3329. What binds it now: its tensor
+//      cores; from 64 to 256 rows, which are 1.6 to 1.7 times as fast as cuBLAS and not twice, what surrounds them:
+//      numbers that go to shared memory and back before they multiply.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_bf16.h>
