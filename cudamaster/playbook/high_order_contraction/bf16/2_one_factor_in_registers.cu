@@ -11,8 +11,8 @@
 //      straight into registers and no ring 28.9, and a kernel that reads A and writes C 17.4. On an H200's own clock
 //      it takes 19.8, the version without a ring 26.3. What binds it now: the first tile waits for B, and reading
 //      alone, without the stores of C, takes 21.6, which is not known why; three warpgroups take 25.3, three stages
-//      23.6, and tensor maps for both factors, without registers, 23.9. GPUs before Hopper, few rows, sums of more
-//      than 256 products, and tensors that do not have four neighbours side by side, get the step before.
+//      23.6, and tensor maps for both factors, without registers, 23.9. Other GPUs, few rows, sums of more than 256
+//      products, and tensors that do not have four neighbours side by side, get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -15,9 +15,9 @@
 //      37.4, so that they do not overlap as they should; the first tile waits for B. Errors are half of what the
 //      three parts had. What is given up: numbers below 2^-16 of the largest of 64 of a row of A, or of a column of
 //      B, keep 2^-40 of that, not 2^-24 of their own, an infinite number makes NaN where fp32 may have infinity, and
-//      rows of A beyond 2^117 may sum up to infinity before B's columns, if they are small, bring them back. GPUs
-//      before Hopper, few rows, sums of more than 256 products, and tensors that do not have four neighbours side by
-//      side, get the step before.
+//      rows of A beyond 2^117 may sum up to infinity before B's columns, if they are small, bring them back. Other
+//      GPUs, few rows, sums of more than 256 products, and tensors that do not have four neighbours side by side,
+//      get the step before.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

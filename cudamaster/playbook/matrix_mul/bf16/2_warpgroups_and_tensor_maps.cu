@@ -6,10 +6,10 @@
 //      tile is made. The first copies begin before the other threads have seen the barriers. As many blocks as there is
 //      room for make tiles in an order that finds them in L2. Where tiles are too few, they are smaller; where even
 //      tiles of 64 x 64 are, the blocks of a cluster take slices of K, send each other the sums, and add them up in a
-//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. GPUs before
-//      Hopper, other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At
-//      16384 x 2048 x 4096 an H200 takes 349 µs where the step before takes 1481. What binds it now: its tensor cores,
-//      and their clock. On an H100 a block has products under way for 95 of 100 clocks, 1.5 GHz of the 1.98 that there
+//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Other GPUs,
+//      other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At 16384 x
+//      2048 x 4096 an H200 takes 349 µs where the step before takes 1481. What binds it now: its tensor cores, and
+//      their clock. On an H100 a block has products under way for 95 of 100 clocks, 1.5 GHz of the 1.98 that there
 //      might be; the rest is results on their way out, 2300 clocks a tile, in both warpgroups at the same time. On the
 //      device cuBLAS is ahead: 381 µs to 384 on that H100, 340 to 349 on an H200. Tried for that, and no faster:
 //      multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other

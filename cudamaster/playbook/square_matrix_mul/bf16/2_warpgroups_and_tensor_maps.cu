@@ -6,15 +6,15 @@
 //      tile is made. The first copies begin before the other threads have seen the barriers. As many blocks as there is
 //      room for make tiles in an order that finds them in L2. Where tiles are too few, they are smaller; where even
 //      tiles of 64 x 64 are, the blocks of a cluster take slices of K, send each other the sums, and add them up in a
-//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. GPUs before
-//      Hopper, other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At 4096
-//      an H200 takes 178 µs where the step before takes 733. What binds it now: its tensor cores, and their clock. On an
+//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Other GPUs,
+//      other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At 4096 an
+//      H200 takes 178 µs where the step before takes 733. What binds it now: its tensor cores, and their clock. On an
 //      H100 a block has products under way for 94 of 100 clocks, 1.5 GHz of the 1.98 that there might be; the rest is
 //      results on their way out, 2300 clocks a tile, in both warpgroups at the same time. On the device cuBLAS is 1 %
-//      ahead: 181 µs to 183 on that H100, 176 to 178 on an H200. Tried for that, and no faster: multicast in clusters of
-//      two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other orders of tiles. Shares of
-//      tiles for the last round (stream-K) lose 13 to 35 %, as blocks no longer meet in L2. Next: fewer fences among the
-//      results.
+//      ahead: 181 µs to 183 on that H100, 176 to 178 on an H200. Tried for that, and no faster: multicast in clusters
+//      of two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other orders of tiles. Shares
+//      of tiles for the last round (stream-K) lose 13 to 35 %, as blocks no longer meet in L2. Next: fewer fences among
+//      the results.
 // flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_bf16.h>
