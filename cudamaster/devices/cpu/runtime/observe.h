@@ -97,9 +97,12 @@ CUDAMASTER_CPU_HOOK(void piece_starts([[maybe_unused]] Worker& self, [[maybe_unu
                                       [[maybe_unused]] unsigned bytes, [[maybe_unused]] const void* site))
 CUDAMASTER_CPU_HOOK(void piece_lands([[maybe_unused]] Worker& self, [[maybe_unused]] const char* piece,
                                      [[maybe_unused]] unsigned bytes))
-// A product of its warpgroup begins; each thread says so. Whether the observer wants to hear of the pieces, too.
+// A product of its warpgroup has begun; each thread says so. All lanes of a warp have waited for its `count` oldest ones.
+// Whether the observer wants to hear of the pieces, too.
 CUDAMASTER_CPU_HOOK(void product_starts([[maybe_unused]] Worker& self,
                                         [[maybe_unused]] const CudamasterCpuWgmma& product))
+CUDAMASTER_CPU_HOOK(void products_end([[maybe_unused]] Worker& self, [[maybe_unused]] unsigned warp,
+                                      [[maybe_unused]] unsigned count))
 CUDAMASTER_CPU_HOOK_BOOL(bool wants_pieces(), false)
 // It has waited at a barrier of some threads, of the cluster, or at an mbarrier (`place`, else null).
 CUDAMASTER_CPU_HOOK(void waited([[maybe_unused]] Worker& self, [[maybe_unused]] const void* place))

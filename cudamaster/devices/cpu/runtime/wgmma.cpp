@@ -298,6 +298,7 @@ void run_groups(CudamasterCpuExchange* all) {
             --accumulators[lane]->in_flight;
         }
     }
+    observe::products_end(self, warp, count);
 }
 
 // 16 bytes of each factor at a time, for an observer; rows of A are those of the warp.
@@ -347,10 +348,10 @@ void cudamaster_cpu_wgmma(const CudamasterCpuWgmma* product) {
         fail_block("wgmma.mma_async before any wgmma.fence");
     take_accumulators(groups, *product);
     groups.pending.push_back(*product);
-    observe::product_starts(self, *product);
     if (observe::wants_pieces() && self.linear % kWarp == 0)
         each_piece(*product, self.linear / kWarp % 4,
                    [&](const char* piece) { observe::piece_starts(self, piece, 16, product->site); });
+    observe::product_starts(self, *product);
 }
 
 void cudamaster_cpu_wgmma_commit() {

@@ -6,16 +6,16 @@
 //      tile is made. The first copies begin before the other threads have seen the barriers. As many blocks as there is
 //      room for make tiles in an order that finds them in L2. Where tiles are too few, they are smaller; where even
 //      tiles of 64 x 64 are, the blocks of a cluster take slices of K, send each other the sums, and add them up in a
-//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. GPUs before
-//      Hopper, other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At
-//      16384 x 2048 x 4096 an H200 takes 351 µs where the step before takes 1481. What binds it now: its tensor cores,
-//      and their clock. On an H100 a block has products under way for 95 of 100 clocks, 1.5 GHz of the 1.98 that there
-//      might be; the rest is results on their way out, 2300 clocks a tile, in both warpgroups at the same time. cuBLAS
-//      is 1 % ahead on the device (384 and 381 µs at 16384 x 2048 x 4096) and behind in whole calls. Tried for that 1 %,
-//      and no faster: multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of 64, hints to
-//      L2, other orders of tiles. Shares of tiles for the last round (stream-K) lose 13 to 35 %, as blocks no longer
-//      meet in L2. Next: fewer fences among the results.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
+//      fixed order. Products of at most 128 tiles of 16 x 32 take them by mma.sync, all loads at once. Other GPUs,
+//      other small products, and rows that are no multiple of 16 bytes get the tiles of the step before. At 16384 x
+//      2048 x 4096 an H200 takes 349 µs where the step before takes 1481. What binds it now: its tensor cores, and
+//      their clock. On an H100 a block has products under way for 95 of 100 clocks, 1.5 GHz of the 1.98 that there
+//      might be; the rest is results on their way out, 2300 clocks a tile, in both warpgroups at the same time. On the
+//      device cuBLAS is ahead: 381 µs to 384 on that H100, 340 to 349 on an H200. Tried for that, and no faster:
+//      multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other
+//      orders of tiles. Shares of tiles for the last round (stream-K) lose 13 to 35 %, as blocks no longer meet in L2.
+//      Next: fewer fences among the results.
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -207,10 +207,11 @@ static void launch(const __nv_bfloat16* A, const __nv_bfloat16* B, __nv_bfloat16
 #define THREADS 32 // too few for a launch, which fails, so that the host sees that there is nothing to launch
 #endif
 
-constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
-constexpr int kBoxBytes = 64 * 128; // 64 rows of that
-constexpr int kBoxOfC = 16 * 128;   // 16 rows of 64 results on their way out
-constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
+constexpr int kStep = 64; // of K, at a time: a row of 128 bytes, as wide as a swizzle
+[[maybe_unused]] constexpr int kBoxBytes = 64 * 128; // 64 rows of that
+constexpr int kBoxOfC = 16 * 128;                    // 16 rows of 64 results on their way out
+// Tiles across that are made one below the other, so that L2 keeps their part of B.
+[[maybe_unused]] constexpr int kBand = 8;
 
 // A block makes tiles of kM x kN elements of C. Those of a cluster make slices of the same tile's products.
 template <int consumers, int n, int split, int stages> struct Plan {

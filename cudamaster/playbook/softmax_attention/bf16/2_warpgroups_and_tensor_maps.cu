@@ -9,7 +9,7 @@
 //      and sizes or places that tensor maps cannot have, get the kernels of the step before. The heaviest case takes an
 //      H200 66 µs as a whole call, the step before 598. What binds it now: its tensor cores, which need 45 of the 57 µs
 //      on its own clock.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -315,9 +315,10 @@ __device__ void wait_for_last() {
 #endif
 }
 
-constexpr int kStep = 64;           // of K, at a time: a row of 128 bytes, as wide as a swizzle
-constexpr int kBoxBytes = 64 * 128; // 64 rows of that
-constexpr int kBand = 8; // tiles across that are made one below the other, so that L2 keeps their part of B
+[[maybe_unused]] constexpr int kStep = 64; // of K, at a time: a row of 128 bytes, as wide as a swizzle
+[[maybe_unused]] constexpr int kBoxBytes = 64 * 128; // 64 rows of that
+// Tiles across that are made one below the other, so that L2 keeps their part of B.
+[[maybe_unused]] constexpr int kBand = 8;
 
 template <int consumers, int n, int stages> struct Plan {
     static constexpr int kConsumers = consumers, kM = 64 * consumers, kN = n, kStages = stages;

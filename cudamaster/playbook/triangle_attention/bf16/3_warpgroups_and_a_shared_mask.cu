@@ -1,14 +1,14 @@
 // idea: Both products by warpgroups, the mask packed once for all heads
-// why: A warp's products of 16 x 8 use about half of Hopper's tensor cores. Here two warpgroups have 64 queries each and
-//      multiply out of shared memory by one instruction for 64 x 128 scores (wgmma); weights go from the lanes that made
-//      them into the product with the values as they are, and are made while the next scores and these values are
+// why: A warp's products of 16 x 8 use about half of Hopper's tensor cores. Here two warpgroups have 64 queries each
+//      and multiply out of shared memory by one instruction for 64 x 128 scores (wgmma); weights go from the lanes that
+//      made them into the product with the values as they are, and are made while the next scores and these values are
 //      multiplied. One thread has tensor maps bring queries, keys and values, with zeros beyond a head's ends; a block
-//      takes one tile of queries after the other, so that the copies for the next begin early. The mask is what all heads
-//      of a batch share: a launch of its own turns it into bits, which are a 32nd of it, and the other one begins
-//      meanwhile. Other GPUs, short sequences and heads that do not fit take the step before.
-//      The heaviest case takes 52 µs as a whole call on an H200, the first step 242. On its own clock it is 36, with a
-//      floor of 21. What binds it now: the host, which adds 16 µs; the mask's bits take 3.6.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
+//      takes one tile of queries after the other, so that the copies for the next begin early. The mask is what all
+//      heads of a batch share: a launch of its own turns it into bits, which are a 32nd of it, and the other one begins
+//      meanwhile. Other GPUs, up to 64 positions, and heads that do not fit or are no multiple of eight elements, take
+//      the step before. The heaviest case takes 52 µs as a whole call on an H200, the first step 242. On its own clock
+//      it is 36, with a floor of 21. What binds it now: the host, which adds 16 µs; the mask's bits take 3.6.
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,16 +1,17 @@
 // idea: Tensor cores on numbers in two halves
 // why: Half of the fp32 units' time goes to the loads of their factors, and Hopper's tensor cores multiply fp16 fifteen
-//      times as fast. The numbers of 64 rows of a head, times the power of 2 that brings their largest to 2^14, are sums of
-//      two of fp16 but for 2^-24 of them: the number rounded, and what that leaves. Three of the four products of two such
-//      sums count. One launch takes queries, keys and values apart and packs the mask, which all heads of a batch share,
-//      into bits. Then warpgroups have 64 queries each and multiply out of shared memory (wgmma), fed by tensor maps: the
-//      smallest products first, for tensor cores cut off what they add. Weights are taken apart in the lanes that made them,
-//      and a tile's results are added in fp32, while the products with the next keys are made. What is given up: numbers
-//      below 2^-16 of the largest of their 64 rows keep 2^-40 of that, not 2^-24 of their own, and an infinite number makes
-//      NaN where fp32 may have infinity. Other GPUs, and heads that do not fit, take the step before.
-//      The heaviest case takes 145 µs as a whole call on an H200, the step before 456. What binds it now: 77 of the 119 µs
-//      on its own clock are the products, 42 the taking apart.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80
+//      times as fast. The numbers of 64 rows of a head, times the power of 2 that brings their largest to 2^14, are
+//      sums of two of fp16 but for 2^-24 of them: the number rounded, and what that leaves. Three of the four products
+//      of two such sums count. One launch takes queries, keys and values apart and packs the mask, which all heads of a
+//      batch share, into bits. Then warpgroups have 64 queries each and multiply out of shared memory (wgmma), fed by
+//      tensor maps: the smallest products first, for tensor cores cut off what they add. Weights are taken apart in the
+//      lanes that made them, and a tile's results are added in fp32, while the products with the next keys are made.
+//      What is given up: numbers below 2^-16 of the largest of their 64 rows keep 2^-40 of that, not 2^-24 of their
+//      own; where the largest is below 2^-90 they keep 2^-130; and an infinite number makes NaN where fp32 may have
+//      infinity. Other GPUs, up to 64 positions, and heads that do not fit or have an odd number of elements, take the
+//      step before. The heaviest case takes 145 µs as a whole call on an H200, the step before 456. What binds it now:
+//      77 of the 119 µs on its own clock are the products, 42 the taking apart.
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
 #include <cuda.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

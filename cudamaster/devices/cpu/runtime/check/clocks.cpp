@@ -42,6 +42,8 @@ void LaunchClock::begin_block(BlockClock& clock, uint32_t block, unsigned thread
     for (auto& unproxied : clock.unproxied)
         std::fill(unproxied, unproxied + threads, false);
     std::memset(clock.met_any, 0, sizeof clock.met_any);
+    for (auto& products : clock.products)
+        products.clear();
 }
 
 static bool nobody(const bool* flags, unsigned threads) {
@@ -144,6 +146,25 @@ void LaunchClock::meet(BlockClock& clock, unsigned warp, unsigned mask) {
         clock.fenced[thread] = fenced;
         clock.proxied[thread] = proxied;
     }
+}
+
+void LaunchClock::begin_product(BlockClock& clock, unsigned thread) {
+    clock.products[thread / kWarp].push_back({clock.segment, clock.count[thread]++});
+}
+
+void LaunchClock::end_products(BlockClock& clock, unsigned warp, unsigned count) {
+    auto& products = clock.products[warp];
+    BlockClock::Place last{};
+    for (; count > 0; --count, products.pop_front())
+        last = products.front();
+    if (last.segment != clock.segment) // none, or known behind a barrier of the block
+        return;
+    auto& met = clock.met[warp];
+    if (!clock.met_any[warp])
+        std::memset(met, 0, sizeof met);
+    clock.met_any[warp] = true;
+    for (auto& lane : met)
+        lane[0] = std::max(lane[0], last.count);
 }
 
 void LaunchClock::add_own(const BlockClock& clock, unsigned thread, KnownBlock& known) const {

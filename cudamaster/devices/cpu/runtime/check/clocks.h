@@ -9,6 +9,7 @@
 
 #include "knowledge.h"
 
+#include <deque>
 #include <unordered_map>
 
 namespace executor {
@@ -25,7 +26,12 @@ struct BlockClock {
     uint32_t count[kMaxThreads];
     bool met_any[kMaxThreads / kWarp];
     uint32_t met[kMaxThreads / kWarp][kWarp][kWarp]; // how far a lane knows another one
-    bool unfenced[kMaxThreads];                      // has used global memory since its last fence
+    struct Place {
+        uint32_t segment, count;
+    };
+    std::deque<Place>
+        products[kMaxThreads / kWarp]; // that are under way: where a warp's first lane began them
+    bool unfenced[kMaxThreads];        // has used global memory since its last fence
     Known known[kMaxThreads], fenced[kMaxThreads];
     bool proxies = false;                            // some thread has fenced for the asynchronous proxy
     bool unproxied[Proxied::kMemories][kMaxThreads]; // has written there since its last such fence
@@ -48,6 +54,9 @@ class LaunchClock {
     void complete_grid_barrier();
     void pass_grid_barrier(BlockClock& clock);
     void meet(BlockClock& clock, unsigned warp, unsigned mask);
+    // What a product reads, which its warp's first lane stands for, is known to all lanes once the warp has waited for it.
+    void begin_product(BlockClock& clock, unsigned thread);
+    void end_products(BlockClock& clock, unsigned warp, unsigned count);
     // What members have done is known to takers; both by warp.
     void exchange(BlockClock& clock, const unsigned* members, const unsigned* takers);
     // What a thread knows up to now, itself among it; and what it learns.

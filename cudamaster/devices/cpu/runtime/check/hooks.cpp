@@ -195,7 +195,16 @@ void numbered_completes(Worker&, const unsigned* members, const unsigned* takers
     state().clock.exchange(block_state->clock, members, takers);
 }
 
-void product_starts(Worker&, const CudamasterCpuWgmma&) {}
+// The first lane stands for its warp in what a product reads.
+void product_starts(Worker& self, const CudamasterCpuWgmma&) {
+    Locked locked;
+    if (self.linear % kWarp == 0)
+        state().clock.begin_product(block_state->clock, self.linear);
+}
+void products_end(Worker&, unsigned warp, unsigned count) {
+    Locked locked;
+    state().clock.end_products(block_state->clock, warp, count);
+}
 bool wants_pieces() {
     return true;
 }

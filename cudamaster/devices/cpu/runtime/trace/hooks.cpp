@@ -438,6 +438,7 @@ void product_starts(Worker& self, const CudamasterCpuWgmma& product) {
     if (recorder)
         recorder->product_starts(product);
 }
+void products_end(Worker&, unsigned, unsigned) {}
 bool wants_pieces() {
     return false;
 }
