@@ -27,7 +27,7 @@ import yaml
 
 from cudamaster.core import resources
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.faults import cpu_checker
 from cudamaster.judging.judge_process import CHECK_LIMIT_S, Trial

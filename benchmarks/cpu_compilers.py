@@ -25,7 +25,8 @@ from typing import BinaryIO, get_args
 
 from cudamaster.core import keys
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import CpuDevice, selftest, toolchain
+from cudamaster.devices.cpu import selftest, toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 
 CROSS = "aarch64-linux-gnu-g++"

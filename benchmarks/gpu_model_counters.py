@@ -16,7 +16,7 @@ from kernel_metrics import variants
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
 from cudamaster.core.values import Precision
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import Launch
 from cudamaster.modelling.tracing import NoTrace, trace

@@ -11,7 +11,7 @@ from gpu_model_data import SEED
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, Precision
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import gpu
 from cudamaster.modelling.tracing import NoTrace, trace
 from cudamaster.tasks import cards

@@ -28,7 +28,7 @@ import kernel_metrics
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
 from cudamaster.core.values import Candidate, Precision, content_hash
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import verdicts
 from cudamaster.modelling.counts import CallCounts
 from cudamaster.models.playbook import merged, read_step

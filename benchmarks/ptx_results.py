@@ -20,7 +20,7 @@ import numpy as np
 import ptx_cases
 import ptx_warpgroups
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 
 PROGRAMS = {"cases": ptx_cases.program, "products": ptx_cases.product_program, "warpgroups": ptx_warpgroups.program}
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "p": 1}

@@ -87,7 +87,7 @@ def test_builds_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = running.candidate(kind, where)
     assert not isinstance(made, NoCheat)
     builder = where.bench(kind)._builder
-    folder = builder.device_cache() / "candidates" / builder.key(made)
+    folder = builder.executable(made).parent
     seen: list[bool] = []
     run = where.device.run
     monkeypatch.setattr(where.device, "run", lambda *words, **how: seen.append(folder.is_dir()) or run(*words, **how))
@@ -118,7 +118,7 @@ def test_a_build_in_use_is_left_to_its_user() -> None:
     made = running.candidate(KINDS["baseline"], where)
     assert not isinstance(made, NoCheat)
     builder = where.bench(KINDS["baseline"])._builder
-    folder = builder.device_cache() / "candidates" / builder.key(made)
+    folder = builder.executable(made).parent
     with builder.using(made):
         builder.forget(made)
         assert folder.is_dir()

@@ -15,7 +15,7 @@ from small_cards import small_card
 from cudamaster.core import caching
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.workbench.evaluation import Workbench
 
 MB = 10**6

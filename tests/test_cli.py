@@ -660,7 +660,8 @@ def test_a_signal_that_our_caller_ignores_ends_nothing(number: signal.Signals, i
         "import os, signal\n"
         f"if {ignored}: signal.signal({number.value}, signal.SIG_IGN)\n"
         "import cudamaster.cli as cli\n"
-        f"cli.main.commands['tasks'].callback = lambda **_: (os.kill(os.getpid(), {number.value}), print('went on'))\n"
+        "tasks = cli.main.get_command(None, 'tasks')\n"
+        f"tasks.callback = lambda **_: (os.kill(os.getpid(), {number.value}), print('went on'))\n"
         "cli.main(['tasks'])\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -675,7 +676,7 @@ def test_interrupted_within_an_import() -> None:
         "class Slow:\n"
         "    def __set_name__(self, owner, name): raise KeyboardInterrupt\n"
         "def interrupted(**options): type('Module', (), {'field': Slow()})\n"
-        "cli.main.commands['tasks'].callback = interrupted\n"
+        "cli.main.get_command(None, 'tasks').callback = interrupted\n"
         "cli.main(['tasks'])\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ import cudamaster
 from cudamaster import devices
 from cudamaster.cli.options import device as option
 from cudamaster.devices import choose
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.devices.protocol import Device, Limited, Preprocessor

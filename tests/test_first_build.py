@@ -21,7 +21,8 @@ from cudamaster.cli.output import Waiting
 from cudamaster.core import resources
 from cudamaster.core.values import Precision
 from cudamaster.devices import parts
-from cudamaster.devices.cpu import CpuDevice, toolchain
+from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.parts import Part
 from cudamaster.tasks import cards
 

@@ -13,7 +13,7 @@ from small_cards import small_card
 from cudamaster.audit import corpus, running
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.judge_process import Trial
 from cudamaster.judging.verdicts import Judgement

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 
 PROGRAM = """
 #include <cstdio>

@@ -15,7 +15,7 @@ import pytest
 from plain_device import PlainCpuDevice
 
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.tasks import cards
 from cudamaster.tasks.harness import row_width
 from cudamaster.workbench.evaluation import Workbench

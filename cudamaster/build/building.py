@@ -389,7 +389,9 @@ class Builder:
         return content_hash(candidate.id, self.harness_text, _headers_hash(), self._reference, *_sources())
 
     def _folder(self, candidate: Candidate) -> Path:
-        return self.device_cache() / "candidates" / self.key(candidate)
+        # Of the targets that the command names, a device may build fewer.
+        built = self.device.parse_command(candidate.command)
+        return self.device_cache() / "candidates" / content_hash(self.key(candidate), str(built))
 
     def _compile(self, code: str, flags: Flags, folder: Path, debug: bool) -> Compiled:
         # The two builds run side by side, each in its own folder, under the file name in the agent's command.

@@ -139,7 +139,8 @@ def _cache() -> Check:
 def _cpu_device(has_tools: bool, cache: Check, self_test: bool) -> Check:
     """Whether the CPU device's self-test passed here. If it has not run yet, nothing is missing."""
     from cudamaster.core.errors import DeviceError
-    from cudamaster.devices.cpu import CpuDevice, selftest
+    from cudamaster.devices.cpu import selftest
+    from cudamaster.devices.cpu.device import CpuDevice
 
     def said(found: bool, detail: str, fix: str = "") -> Check:
         return Check("CPU device", found, detail, "runs without a GPU", fix)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cudamaster.core import resources
-from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, find_gpu, find_gpus
 from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.devices.protocol import Device
+
+if TYPE_CHECKING:
+    from cudamaster.devices.cpu.device import CpuDevice
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,13 @@ def why_not_cuda() -> str | None:
     return None
 
 
+def _cpu() -> type[CpuDevice]:
+    """The CPU device, whose modules a GPU's evaluations need not wait for."""
+    from cudamaster.devices.cpu.device import CpuDevice
+
+    return CpuDevice
+
+
 # By the names in devices.NAMES. `auto` takes the first that is there; the last one always is.
 _KINDS: Mapping[str, _Kind] = {
     "cuda": _Kind(
@@ -37,7 +47,7 @@ _KINDS: Mapping[str, _Kind] = {
         units=lambda: tuple(gpu.uuid for gpu in find_gpus()),
         make=lambda unit: CudaDevice(next((gpu for gpu in find_gpus() if gpu.uuid == unit), None)),
     ),
-    "cpu": _Kind(why_not=lambda: None, units=lambda: (CpuDevice.unit,), make=lambda unit: CpuDevice()),
+    "cpu": _Kind(why_not=lambda: None, units=lambda: (_cpu().unit,), make=lambda unit: _cpu()()),
 }
 
 

@@ -37,6 +37,7 @@ from cudamaster.devices.protocol import (
     Ran,
     linker_options,
 )
+from cudamaster.devices.targets import for_gpu
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.preprocess import NVCC_DEFINES
 from cudamaster.guards.refusal import Refusal
@@ -206,8 +207,9 @@ class CudaDevice:
         return Preprocessor(toolchain.working_compiler(), self.include_folders(), NVCC_DEFINES, ("cuda_runtime.h",))
 
     def parse_command(self, command: str) -> Flags | Refusal:
-        """The flags of an nvcc command."""
-        return parse_command(command)
+        """The flags of an nvcc command, of whose targets only what this GPU runs is built."""
+        flags = parse_command(command)
+        return flags if isinstance(flags, Refusal) else Flags(for_gpu(flags.arguments, self.gpu.compute_capability))
 
     def limits_flags(self) -> tuple[str, ...]:
         """Only a build for sm_90a has wgmma; other GPUs get the device's own target."""

@@ -48,7 +48,7 @@ _VARIABLE = re.compile(r"^(?:_ZL?\d+)?([A-Za-z]\w*)$")
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class _Memory(_Form):

@@ -22,6 +22,7 @@ from cudamaster.devices.gate import Gate
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran
+from cudamaster.judging import report_lines
 from cudamaster.judging.report_lines import End, Fault, Line, Timeout
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import held_out
@@ -244,6 +245,7 @@ class Trials:
             def start(trial: Trial) -> None:
                 self._started.append(ahead)
                 pool.submit(self._run_ahead, ahead, trial)
+                report_lines.prepare()
 
             try:
                 yield start

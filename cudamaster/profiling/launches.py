@@ -150,7 +150,7 @@ def record(
 class _Line(BaseModel):
     """What a worker prints of one kind of launch; sizes in bytes, limits of one SM."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     event: Literal["launch"]
     count: _Positive

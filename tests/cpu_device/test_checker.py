@@ -9,7 +9,7 @@ import pytest
 
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 from cudamaster.faults import cpu_checker
 from cudamaster.faults.compute_sanitizer import Tool

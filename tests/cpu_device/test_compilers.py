@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import CpuDevice, toolchain
+from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cpu_compilers.py"
 CROSS = "aarch64-linux-gnu-g++"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["barrier", "bytes", "ptx", "pipeline", "roles", "thread", "group", "cluster", "atomics"]

@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import CpuDevice, toolchain
+from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cpu.symbols import allowed
 from cudamaster.devices.cpu.unsupported import is_foreign_header, unsupported_in
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 
 KERNELS = Path(__file__).parent / "kernels"
 CHECKS = ["captured", "by-hand", "refused", "gone", "dependent", "occupancy", "at-once"]

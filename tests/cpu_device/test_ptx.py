@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice, toolchain
+from cudamaster.devices.cpu import toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cpu.ptx import PtxError, translated
 from cudamaster.devices.cpu.ptx.emit import names_of_tags
 from cudamaster.faults.cpu_checker import reports

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 from cudamaster.faults.cpu_checker import MARK
 

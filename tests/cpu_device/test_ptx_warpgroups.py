@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from tests.cpu_device import tensor_oracle
 from tests.cpu_device.ptx_oracle import sizes
 

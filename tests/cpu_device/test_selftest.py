@@ -12,7 +12,8 @@ import pytest
 
 from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cpu import CpuDevice, selftest, toolchain
+from cudamaster.devices.cpu import selftest, toolchain
+from cudamaster.devices.cpu.device import CpuDevice
 
 # An honest kernel, with a collective of a warp.
 KERNEL = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudamaster.core.values import Candidate, Precision, Status
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cpu.rewrite import Unsupported, rewrite
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench

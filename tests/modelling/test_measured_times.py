@@ -14,7 +14,7 @@ import pytest
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import constants, gpu, measured
 from cudamaster.modelling.counts import CallCounts, Other
 from cudamaster.modelling.measured import Time

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice, flow, instructions
+from cudamaster.devices.cpu import flow, instructions
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling import gpu
 from cudamaster.modelling.counts import CallCounts, Launch, Other

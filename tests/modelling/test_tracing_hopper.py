@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.process import run_limited
 from cudamaster.modelling import gpu, model
 from cudamaster.modelling.counts import CallCounts, Launch, Products

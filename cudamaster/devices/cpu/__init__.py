@@ -16,7 +16,3 @@ there), misaligned vectors, and overruns to the byte.
 
 A third build of a candidate has an observer in the executor that finds races and memory faults: runtime/check.
 """
-
-from cudamaster.devices.cpu.device import CpuDevice
-
-__all__ = ["CpuDevice"]
