@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pty
-import re
 import select
 import shlex
 import shutil
@@ -562,21 +561,34 @@ def test_a_kernel_compared_with_itself_is_the_same() -> None:
     assert "only a kernel compared with its own text is the same" in " ".join(run("compare", "--help").stdout.split())
 
 
-def test_compare_says_which_is_faster(tmp_path: Path) -> None:
-    """Its exit code says it too: a kernel that works three times is slower, and a wrong one is none."""
+def variants(folder: Path, **edits: tuple[str, str]) -> dict[str, str]:
+    """Files with the baseline of spmv_csr, each with an edit."""
     code = baseline_region(cards.load("spmv_csr"), Precision.FP32)
-    call = re.search(r"    spmv_csr_kernel_optimized<<<.*?;", code)
-    assert call is not None
-    slow = code.replace(call[0], f"    for (int k = 0; k < 3; ++k)\n    {call[0]}")
     files = {}
-    for name, text in (("fast", code), ("slow", slow), ("wrong", code.replace("y[row] = sum", "y[row] = 0 * sum"))):
-        files[name] = str(tmp_path / f"{name}.cu")
-        Path(files[name]).write_text(text)
-    options = ["--task", "spmv_csr", "--device", "cpu"]
-    slower = run("compare", files["fast"], files["slow"], *options, "--calls", "10")
+    for name, (old, new) in edits.items():
+        assert old in code
+        files[name] = str(folder / f"{name}.cu")
+        Path(files[name]).write_text(code.replace(old, new))
+    return files
+
+
+OF_SPMV = ["--task", "spmv_csr", "--device", "cpu"]
+
+
+@pytest.mark.slow
+def test_compare_says_which_is_faster(tmp_path: Path) -> None:
+    """Its exit code says it too: a kernel that works three times is slower."""
+    launch = "    spmv_csr_kernel_optimized<<<"
+    files = variants(tmp_path, fast=("", ""), slow=(launch, f"    for (int k = 0; k < 3; ++k)\n    {launch}"))
+    slower = run("compare", files["fast"], files["slow"], *OF_SPMV, "--calls", "10")
     assert slower.returncode == 11, slower.stdout + slower.stderr
     assert "slower" in slower.stdout
-    wrong = run("compare", files["fast"], files["wrong"], *options)
+
+
+def test_compare_names_the_one_that_is_wrong(tmp_path: Path) -> None:
+    """A wrong kernel is neither faster nor slower."""
+    files = variants(tmp_path, fast=("", ""), wrong=("y[row] = sum", "y[row] = 0 * sum"))
+    wrong = run("compare", files["fast"], files["wrong"], *OF_SPMV)
     assert wrong.returncode == 1
     assert f"{files['wrong']}: wrong" in wrong.stdout
 

@@ -289,6 +289,7 @@ def test_a_breach_of_contract_is_rejected(code: str, command: str | None, said: 
     assert said in result.detail
 
 
+@pytest.mark.slow(but=["conv_2d"])
 @pytest.mark.parametrize("task", ["conv_2d", "prefix_sum"])
 def test_no_verification_case_is_too_heavy(task: str) -> None:
     """On a slow device, only timed cases are left out."""

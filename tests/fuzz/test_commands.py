@@ -119,7 +119,7 @@ def test_nvcc_reads_what_is_let_through_as_flags(tmp_path: Path) -> None:
     """No open flag takes the next word with it: nvcc compiles the one source to the one object."""
     seen: set[tuple[str, ...]] = set()
 
-    @examples(100)
+    @examples(150)
     @given(st.one_of(built, built.flatmap(lambda text: damaged(text, WORDS, rounds=1))))
     def collect(command: str) -> None:
         answer = parse_command(command)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from made_once import made_once
 
 from cudamaster.devices.cpu import flow, instructions
 from cudamaster.devices.cpu.device import CpuDevice
@@ -58,17 +61,19 @@ CALLS = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """traced_kernels.cu, traced."""
-    folder = tmp_path_factory.mktemp("traced")
-    device = CpuDevice()
-    source = Path(__file__).with_name("traced_kernels.cu").read_text()
-    compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
-    assert compiled.object is not None, compiled.log
-    linked = device.link_observed([compiled.object], folder / "run", "trace")
-    assert linked.object is not None, linked.log
-    return linked.object
+
+    def build(folder: Path) -> None:
+        device = CpuDevice()
+        source = Path(__file__).with_name("traced_kernels.cu").read_text()
+        compiled = device.compile_observed(source, ["-O3"], "candidate", folder, "trace")
+        assert compiled.object is not None, compiled.log
+        linked = device.link_observed([compiled.object], folder / "run", "trace")
+        assert linked.object is not None, linked.log
+
+    return made_once(tmp_path_factory, "traced-kernels", build) / "run"
 
 
 def counted(program: Path, wanted: gpu.Gpu) -> Mapping[str, CallCounts | NoTrace]:
@@ -84,10 +89,15 @@ def counted(program: Path, wanted: gpu.Gpu) -> Mapping[str, CallCounts | NoTrace
     return dict(zip(CALLS, found, strict=True))
 
 
-@pytest.fixture(scope="module")
-def calls(program: Path) -> Mapping[str, CallCounts | NoTrace]:
+@pytest.fixture(scope="session")
+def calls(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CallCounts | NoTrace]:
     """Counts of each call of traced_kernels.cu."""
-    return counted(program, gpu.load())
+
+    def count(folder: Path) -> None:
+        (folder / "counts").write_bytes(pickle.dumps(counted(program, gpu.load())))
+
+    folder = made_once(tmp_path_factory, "traced-counts", count)
+    return cast("Mapping[str, CallCounts | NoTrace]", pickle.loads((folder / "counts").read_bytes()))
 
 
 def only(calls: Mapping[str, CallCounts | NoTrace], name: str) -> Launch:
