@@ -13,7 +13,7 @@
 //      alone, without the stores of C, takes 21.6, which is not known why; three warpgroups take 25.3, three stages
 //      23.6, and tensor maps for both factors, without registers, 23.9. Other GPUs, few rows, sums of more than 256
 //      products, and tensors that do not have four neighbours side by side, get the step before.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <mma.h>

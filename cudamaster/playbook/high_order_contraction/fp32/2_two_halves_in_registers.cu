@@ -18,7 +18,7 @@
 //      rows of A beyond 2^117 may sum up to infinity before B's columns, if they are small, bring them back. Other
 //      GPUs, few rows, sums of more than 256 products, and tensors that do not have four neighbours side by side,
 //      get the step before.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 

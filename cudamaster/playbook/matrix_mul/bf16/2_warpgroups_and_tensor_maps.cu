@@ -15,7 +15,7 @@
 //      multicast in clusters of two, a head start for one warpgroup, steps of 32 in place of 64, hints to L2, other
 //      orders of tiles. Shares of tiles for the last round (stream-K) lose 13 to 35 %, as blocks no longer meet in L2.
 //      Next: fewer fences among the results.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

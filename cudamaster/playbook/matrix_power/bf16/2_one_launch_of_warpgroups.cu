@@ -9,7 +9,7 @@
 //      they load 29.4, of four 84, for they do not all fit at once. What binds it now: each product waits about 3 µs
 //      for the barrier, its first tiles and its last stores, beside 3.5 for what L2 gives. Other GPUs, one product of
 //      up to 256 rows, and rows that are no multiple of 16 bytes, get the step before.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_bf16.h>

@@ -12,7 +12,7 @@
 //      1e-38 are lost, so that numbers below 1e-33 keep fewer than 24 bits, and an infinite number makes NaN where fp32
 //      may have infinity. Matrices below 64 or above 1024 rows, one product of up to 256, and other GPUs, take the step
 //      before.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_bf16.h>

@@ -9,7 +9,7 @@
 //      and sizes or places that tensor maps cannot have, get the kernels of the step before. The heaviest case takes an
 //      H200 66 µs as a whole call, the step before 598. What binds it now: its tensor cores, which need 45 of the 57 µs
 //      on its own clock.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -11,7 +11,7 @@
 //      than there is room for, take the step before. The heaviest case takes an H200 245 µs as a whole call, the step
 //      before 890. What binds it now: 151 of the 225 µs on its own clock are the products, 70 the taking apart, which
 //      reads and writes 160 MB.
-// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -8,7 +8,7 @@
 //      meanwhile. Other GPUs, up to 64 positions, and heads that do not fit or are no multiple of eight elements, take
 //      the step before. The heaviest case takes 52 µs as a whole call on an H200, the first step 242. On its own clock
 //      it is 36, with a floor of 21. What binds it now: the host, which adds 16 µs; the mask's bits take 3.6.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -7,11 +7,13 @@
 //      tensor maps: the smallest products first, for tensor cores cut off what they add. Weights are taken apart in the
 //      lanes that made them, and a tile's results are added in fp32, while the products with the next keys are made.
 //      What is given up: numbers below 2^-16 of the largest of their 64 rows keep 2^-40 of that, not 2^-24 of their
-//      own; where the largest is below 2^-90 they keep 2^-130; and an infinite number makes NaN where fp32 may have
-//      infinity. Other GPUs, up to 64 positions, and heads that do not fit or have an odd number of elements, take the
-//      step before. The heaviest case takes 145 µs as a whole call on an H200, the step before 456. What binds it now:
-//      77 of the 119 µs on its own clock are the products, 42 the taking apart.
-// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=[sm_80,compute_80]
+//      own, so that a query that sees a single key gets more error than the task allows where a value is below about
+//      2^-19 of the largest (7 of ten million of the card's); where the largest is below 2^-90 they keep 2^-130; and an
+//      infinite number makes NaN where fp32 may have infinity. Other GPUs, up to 64 positions, and heads that do not
+//      fit or have an odd number of elements, take the step before. The heaviest case takes 145 µs as a whole call on
+//      an H200, the step before 456. What binds it now: 77 of the 119 µs on its own clock are the products, 42 the
+//      taking apart.
+// flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
