@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cpu_device.test_playbook_plans import IN_PARTS, IN_THREE_PARTS, MAIN, PLAYBOOK, PRODUCT, STEP
-from cudamaster.devices.cpu import CpuDevice
+from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 
 TELLS = "__syncwarp(); // one lane tells for all"
