@@ -245,7 +245,7 @@ class Trials:
             def start(trial: Trial) -> None:
                 self._started.append(ahead)
                 pool.submit(self._run_ahead, ahead, trial)
-                report_lines.prepare()
+                report_lines.reader()  # made while the compiler works
 
             try:
                 yield start

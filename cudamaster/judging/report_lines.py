@@ -176,7 +176,7 @@ _Form = TypeVar("_Form", bound=Line)
 
 
 @functools.cache
-def prepare() -> TypeAdapter[Line]:
+def reader() -> TypeAdapter[Line]:
     """What reads lines. It takes a twentieth of a second to make, so that is done while a compiler works."""
     return TypeAdapter(_AnyForm)
 
@@ -185,7 +185,7 @@ def read(text: str) -> Line | None:
     """One line of a report, None when it is cut, damaged or of no known form."""
     try:
         fields: Any = json.loads(text)
-        return prepare().validate_python(fields)
+        return reader().validate_python(fields)
     except (ValueError, RecursionError):  # json's and pydantic's errors are ValueErrors
         return None
 

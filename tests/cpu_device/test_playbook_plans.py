@@ -439,3 +439,56 @@ def test_attention_on_two_halves_is_as_exact_as_fp32(task: str, sizes: tuple[int
     main = EXACT.replace("TASK", SOFTMAX if task == "softmax_attention" else TRIANGLE)
     ran = run_text(text + main, sizes, tmp_path)
     assert ran.exit_code == 0, ran.stderr
+
+
+# Queries that see one key each, which is number row - row % 3: the result is that value to the last bit, however small.
+ONE_KEY = """
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+int main(int, char** words) {
+    int batches = std::atoi(words[1]), heads = std::atoi(words[2]);
+    int length = std::atoi(words[3]), dim = std::atoi(words[4]);
+    size_t count = (size_t)batches * heads * length * dim, masked = (size_t)batches * length * length;
+    std::vector<float> host(count), mask(masked);
+    unsigned bits = 1;
+    for (float& value : host) {
+        bits ^= bits << 13, bits ^= bits >> 17, bits ^= bits << 5;
+        value = std::ldexp((float)(int)bits, -31 - (int)(bits >> 8) % 30);
+    }
+    for (size_t i = 0; i < masked; ++i) {
+        size_t row = i / length % length;
+        mask[i] = i % length == row - row % 3 ? 0.0f : 1.0f;
+    }
+    float *places[4], *mask_place;
+    for (float*& place : places) {
+        cudaMalloc(&place, count * 4);
+        cudaMemcpy(place, host.data(), count * 4, cudaMemcpyHostToDevice);
+    }
+    cudaMalloc(&mask_place, masked * 4);
+    cudaMemcpy(mask_place, mask.data(), masked * 4, cudaMemcpyHostToDevice);
+    triangle_attention_optimized(places[0], places[1], places[2], mask_place, places[3], batches, heads, length, dim);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        return 2;
+    std::vector<float> got(count);
+    cudaMemcpy(got.data(), places[3], count * 4, cudaMemcpyDeviceToHost);
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; ++i) {
+        size_t row = i / dim % length;
+        wrong += got[i] != host[i - row % 3 * dim];
+    }
+    std::fprintf(stderr, "%zu of %zu wrong\\n", wrong, count);
+    return wrong != 0;
+}
+"""
+
+
+@pytest.mark.slow(but=["2-3-70-24"])
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, 70, 24), (2, 2, 130, 128), (1, 2, 300, 64), (1, 1, 200, 200)], ids=lambda s: "-".join(map(str, s))
+)
+def test_a_query_of_one_key_gets_that_value_to_the_last_bit(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
+    text = (PLAYBOOK / "triangle_attention/fp32/2_tensor_cores_on_two_halves.cu").read_text()
+    ran = run_text(text + ONE_KEY, sizes, tmp_path)
+    assert ran.exit_code == 0, ran.stderr

@@ -6,13 +6,13 @@
 //      batch share, into bits. Then warpgroups have 64 queries each and multiply out of shared memory (wgmma), fed by
 //      tensor maps: the smallest products first, for tensor cores cut off what they add. Weights are taken apart in the
 //      lanes that made them, and a tile's results are added in fp32, while the products with the next keys are made.
-//      What is given up: numbers below 2^-16 of the largest of their 64 rows keep 2^-40 of that, not 2^-24 of their
-//      own, so that a query that sees a single key gets more error than the task allows where a value is below about
-//      2^-19 of the largest (7 of ten million of the card's); where the largest is below 2^-90 they keep 2^-130; and an
+//      A query that sees a single key gets that value as it is: the task asks for all its bits, and small values beside
+//      large ones lose some when they are taken apart. What is given up: numbers below 2^-16 of the largest of their 64
+//      rows keep 2^-40 of that, not 2^-24 of their own; where the largest is below 2^-90 they keep 2^-130; and an
 //      infinite number makes NaN where fp32 may have infinity. Other GPUs, up to 64 positions, and heads that do not
-//      fit or have an odd number of elements, take the step before. The heaviest case takes 145 µs as a whole call on
-//      an H200, the step before 456. What binds it now: 77 of the 119 µs on its own clock are the products, 42 the
-//      taking apart.
+//      fit or have an odd number of elements, take the step before. Before single keys were looked for, the heaviest
+//      case took 145 µs as a whole call on an H200, the step before 456; not timed since. What binds it: 77 of the 119
+//      µs on its own clock are the products, 42 the taking apart.
 // flags: -O3 --use_fast_math -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -566,9 +566,9 @@ template <class Ring>
 __global__ void __launch_bounds__(THREADS, 1)
     triangle_attention_hopper_kernel_optimized(const __grid_constant__ CUtensorMap map_q,
                                                const __grid_constant__ CUtensorMap map_k,
-                                               const __grid_constant__ CUtensorMap map_v, float* output,
-                                               int heads, int head_num, int seq_length, int head_dim,
-                                               float scale) {
+                                               const __grid_constant__ CUtensorMap map_v, const float* value,
+                                               float* output, int heads, int head_num, int seq_length,
+                                               int head_dim, float scale) {
 #if HAS_WARPGROUPS
     constexpr int kDim = Ring::kDim, kColumns = Ring::kColumns, kStagesK = Ring::kStagesK,
                   kStagesV = Ring::kStagesV;
@@ -747,6 +747,22 @@ __global__ void __launch_bounds__(THREADS, 1)
             for (int i = 0; i < kColumns / 2; ++i)
                 result[i] += more[i] * factor;
         };
+        // The one key that a row sees, or -1. Each lane of four looks at its share of the bits.
+        auto only_key = [&](int row) {
+            int seen = 0, key = 0;
+            for (int tile = 0; row < seq_length && tile <= row / kMaskTile; ++tile) {
+                size_t at = ((size_t)head / head_num * mask_tiles + tile) * mask_tiles * kMaskTile + row;
+                unsigned shown = ~__ldcg(mask_bits + at * 4 + lane % 4);
+                seen += __popc(shown);
+                if (shown != 0)
+                    key = tile * kMaskTile + (__ffs(shown) - 1) * 4 + lane % 4;
+            }
+            for (int other = 1; other <= 2; other *= 2) {
+                seen += __shfl_xor_sync(kFullMask, seen, other);
+                key += __shfl_xor_sync(kFullMask, key, other);
+            }
+            return seen == 1 ? key : -1;
+        };
 
         for (; take(); finish()) {
             int first_row = first_query + group * 64;
@@ -802,15 +818,22 @@ __global__ void __launch_bounds__(THREADS, 1)
                 total += __shfl_xor_sync(kFullMask, total, 1);
                 total += __shfl_xor_sync(kFullMask, total, 2);
                 float share = 1.0f / total;
-                int row = own + 8 * half;
+                int row = own + 8 * half, only = -1;
                 float* to = output + ((size_t)head * seq_length + row) * head_dim;
+                // Halves of a small value beside large ones are not as exact as the value itself, which is asked for there.
+                if (__any_sync(kFullMask, total == 1.0f))
+                    only = only_key(row);
+                const float* from = value + ((size_t)head * seq_length + max(only, 0)) * head_dim;
 #pragma unroll
                 for (int c = 0; c < kColumns / 8; ++c) {
                     int column = part * kColumns + c * 8 + lane % 4 * 2;
                     float2 pair =
                         make_float2(result[c * 4 + half * 2] * share, result[c * 4 + half * 2 + 1] * share);
-                    if (row < seq_length && column < head_dim)
+                    if (row < seq_length && column < head_dim) {
+                        if (only >= 0)
+                            pair = make_float2(from[column], from[column + 1]);
                         *(float2*)(to + column) = pair;
+                    }
                 }
             }
         }
@@ -873,7 +896,7 @@ static bool attend_on_hopper(const float* query, const float* key, const float* 
     config.attrs = &early;
     config.numAttrs = 1;
     float scale = (float)(1.4426950408889634 / sqrt((double)head_dim)); // with the logarithm's base
-    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, output, (int)heads, head_num, seq_length,
+    cudaLaunchKernelEx(&config, kernel, map_q, map_k, map_v, value, output, (int)heads, head_num, seq_length,
                        head_dim, scale);
     return true;
 }
