@@ -81,10 +81,13 @@ def test_towers_of_powers_end() -> None:
 def test_c_computes_the_same(tmp_path: Path) -> None:
     """What has a value here has the same one in the harness: rounding, integer widths and mixed types included."""
     texts: list[str] = []
+    tried = 0
 
     @examples(600)
     @given(arithmetic)
     def collect(text: str) -> None:
+        nonlocal tried
+        tried += 1
         try:
             evaluate(text, NAMES)
         except ExpressionError:
@@ -94,7 +97,7 @@ def test_c_computes_the_same(tmp_path: Path) -> None:
 
     collect()
     texts += [text for text in ("isqrt(big * 2147483647)", "isqrt(big * 3000000007)") if text not in texts]
-    assert len(texts) > 150
+    assert len(texts) > tried // 4 > 50
     sizes = "".join(f"volatile long long v_{name} = {value};" for name, value in WHOLE.items())
     sizes += "".join(f"volatile double v_{name} = {value!r};" for name, value in REAL.items())
     prefix = {name: f"({'double' if name in REAL else 'long long'})v_{name}" for name in NAMES}
