@@ -140,8 +140,9 @@ class Trials:
     def run(self, trial: Trial) -> Judgement:
         """The judgement on a trial whose candidate is there.
 
-        If the judge's own clock contradicts the times of a candidate that is not trusted, everything is measured once
-        more: a busy processor makes an honest process look like a liar once but not twice, and a liar lies again.
+        If the judge's own clock contradicts the times of a candidate that is not trusted, although the judge has timed
+        others in their place (case_time.h), everything is measured once more: a busy processor makes an honest process
+        look like a liar once but not again and again, and a liar lies again.
 
         If the judge itself fails next to a candidate, for example one that takes all of a GPU's memory, the baseline
         runs alone, and then both run again. If the judge fails only with the candidate, the candidate is to blame;

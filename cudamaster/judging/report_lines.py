@@ -122,14 +122,15 @@ class Time(OfCase):
     baseline_us: list[_Finite]
     candidate_us: list[_Finite]
     empty_us: list[_Finite]
-    baseline_outside_us: list[_Finite] = []
-    candidate_outside_us: list[_Finite] = []
     baseline_device_us: list[_Finite] = []
     candidate_device_us: list[_Finite] = []
     sm_mhz: list[_Finite] = []
     hot: _Count = 0
     power_capped: _Count = 0
     long_leads: _Count = 0
+    message_excess_us: _Finite = 0.0
+    contradicted: bool = False
+    retaken: _Count = 0
     asked_bytes: _Count = 0
     others: list[str] = []
 

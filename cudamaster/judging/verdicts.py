@@ -39,11 +39,6 @@ from cudamaster.tasks.cards import Case
 
 _HARNESS_FAILED = 74
 _TAIL_CHARACTERS = 6000
-# Messages may take so much longer for a candidate than for the baseline, and so much of a call: the median of them, and
-# what four in five of them take at most. A speedup is that of the typical turn, which a fifth of the calls cannot move
-# (core/speed.py). Of 641 timed cases of honest kernels on H200s none took more than a third of this room (promises.md).
-_MESSAGE_PARTS = (0.5, 0.8)
-_MESSAGE_ALLOWED_US, _MESSAGE_ALLOWED = 5.0, 0.02
 _WHOSE = {"candidate": "", "baseline": " of the baseline", "rival": " of the kernel that it is compared with"}
 
 
@@ -155,6 +150,10 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
     ):
         if count:
             notes.append(f"{count} of {turns} turns {what}")
+    if retaken := sum(time.retaken > 0 for time in times):
+        notes.append(
+            f"calls of {retaken} of {len(times)} cases were timed anew: messages between processes took longer"
+        )
     return tuple(notes)
 
 
@@ -275,30 +274,18 @@ def _timing(times: Time) -> Timing | None:
 
 
 def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
-    """The error if a process reports that calls took less time than the harness saw.
-
-    The process's own clock is nearer to the call; the harness's includes a message each way, as it does for the other
-    side. If a call takes milliseconds, its messages are slower too.
-    """
+    """The error if a process reports that calls took less time than the harness saw (mskb/turns.h)."""
     said = {"candidate": times.candidate_us, "rival": times.baseline_us}
     for who, calls in said.items():
         if who in doubted and not all(said_us > 0 for said_us in calls):
             return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
-    outside = [sorted(calls) for calls in (times.baseline_outside_us, times.candidate_outside_us)]
-    if not all(outside):
+    who = "candidate" if times.message_excess_us > 0 else "rival"
+    if not (times.contradicted and who in doubted and said[who]):
         return None
-    for part in _MESSAGE_PARTS:
-        baseline, candidate = (calls[int(part * len(calls))] for calls in outside)
-        beyond = candidate - baseline
-        who = "candidate" if beyond > 0 else "rival"
-        said_us = statistics.median(said[who])
-        if who in doubted and abs(beyond) > _MESSAGE_ALLOWED_US + _MESSAGE_ALLOWED * said_us:
-            often = "" if part == 0.5 else " in some calls"
-            return (
-                f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {said_us:.1f} µs, "
-                f"and the harness waited {abs(beyond):.1f} µs longer than that explains{often}"
-            )
-    return None
+    return (
+        f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {statistics.median(said[who]):.1f} µs, "
+        f"and the harness waited {abs(times.message_excess_us):.1f} µs longer than that explains"
+    )
 
 
 def _when(checks: Sequence[Check]) -> str:

@@ -34,6 +34,7 @@ struct Run {
     const Helpers& helpers;
     size_t most_bytes; // what a case may take on the device
     int timed_cases;   // share the time for extra turns
+    int& retakes;      // times that the calls of a case may still be timed anew (case_time.h)
 };
 
 class CaseRun {
@@ -80,7 +81,8 @@ class CaseRun {
                 return true;
             double extra_seconds =
                 std::min(kMostExtra, options.extra_seconds / std::max(run_.timed_cases, 1));
-            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds)
+            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds,
+                          run_.retakes)
                      .run(sets_.back().inputs.structure_seconds());
         }
         return ok;

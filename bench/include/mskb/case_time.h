@@ -41,15 +41,18 @@ constexpr int kEmptyCalls = 20;           // empty launches
 constexpr size_t kDeviceCalls = 5;        // of each, timed on the device
 constexpr uint64_t kTimedStream = 3;      // of the inputs of the first turn; those before are of the checks
 constexpr uint64_t kLeadStream = 1 << 23; // and of the first call that leads a series
+constexpr int kRetakes = 4; // times that the calls of a case are forgotten and others timed (turns.h), ...
+constexpr int kMostRetakes = 16;      // ... and of all cases of a run
 constexpr double kLeadSeconds = 0.01; // which a side that takes longer leaves out, but for so long on average
 
 class CaseTime {
   public:
     // `most_bytes`: what a case may take on the device; `extra_seconds`: what turns beyond those asked for may take;
+    // `retakes`: how often calls may still be timed anew in the whole run.
     CaseTime(const Options& options, CaseCalls& calls, CaseCheck& check, Oracle& oracle, const GpuState& gpu,
-             Rng& rng, size_t most_bytes, double extra_seconds)
+             Rng& rng, size_t most_bytes, double extra_seconds, int& retakes)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),
-          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds) {
+          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds), retakes_(retakes) {
         learn();
     }
 
@@ -77,13 +80,13 @@ class CaseTime {
         size_t slots = calls_.slots(), most = kMostTurns * wanted;
         const bool led = options_.lead && slots > 1 && warmups > 0;
         slots -= led;
-        for (size_t first = 0, number = 0; ok && !last; ++number) {
-            bool more = first >= wanted;
+        for (size_t first = 0, begin = 0, number = 0; ok && !last; ++number) {
+            bool more = first - begin >= wanted;
             // Of few turns each pair of processes is to have some.
             size_t longest = std::min(slots, std::max<size_t>(wanted / (2 * workers_.pairs()), 1));
             size_t count = 1 + rng_.below(more ? slots : longest);
             if (!more)
-                count = std::min(count, wanted - first);
+                count = std::min(count, begin + wanted - first);
             std::vector<Inputs> made;
             made.reserve(count + led);
             std::vector<const Inputs*> series;
@@ -93,12 +96,12 @@ class CaseTime {
                 series.push_back(&made.back());
             }
             for (size_t turn = warmups + first; turn < warmups + first + count; ++turn) {
-                if (more)
+                if (turn >= inputs.size())
                     made.push_back(calls_.make_inputs(kTimedStream + turn, &inputs[turn % fresh]));
-                series.push_back(more ? &made.back() : &inputs[turn]);
+                series.push_back(turn < inputs.size() ? &inputs[turn] : &made.back());
             }
             first += count;
-            last = first >= most || enough(turns, first >= wanted, start);
+            last = first - begin >= most || enough(turns, first - begin >= wanted, start);
             // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
             double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestLong));
             std::optional<size_t> checked;
@@ -110,6 +113,15 @@ class CaseTime {
                 turns.leave_out_lead(taken);
             if (ok)
                 turns.add(taken, gpu_.clocks(), workers_.judged());
+            if (ok && last && turns.contradicted(workers_.rivalled()) && turns.retaken < kRetakes &&
+                retakes_ > 0) {
+                // A processor that was busy for a while looks like a lie, but does not do so again; a liar lies again.
+                --retakes_;
+                turns.forget_calls();
+                last = false;
+                begin = first;
+                start = Clock::now();
+            }
         }
         calls_.use(0);
         if (ok) {
@@ -124,7 +136,7 @@ class CaseTime {
             ours.push_back(worker->process());
         Line times = calls_.line("time").add("fresh_structures", static_cast<int>(fresh));
         times.add("acquitted", acquitted_);
-        turns.write(times, gpu_.others(ours));
+        turns.write(times, gpu_.others(ours), workers_.rivalled());
         calls_.write(times);
         return ok;
     }
@@ -325,6 +337,7 @@ class CaseTime {
     Rng& rng_; // order of calls and checks
     size_t most_bytes_;
     double extra_seconds_;
+    int& retakes_;
     // Of a call, by the warm-ups: the first of a process can take longer.
     double opponent_seconds_ = HUGE_VAL, candidate_seconds_ = HUGE_VAL;
     std::vector<Tolerance> tolerances_; // per buffer, of a call's outputs from the other side's

@@ -4,6 +4,7 @@
 // how long the judge waited for the reply, and is longer than what the worker says by what a message takes.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <optional>
 #include <spawn.h>
@@ -223,6 +224,8 @@ class Contestant {
         std::string detail(reply.detail, strnlen(reply.detail, sizeof reply.detail));
         if (reply.error != 0)
             return fault(name, detail);
+        if (!(reply.seconds >= 0 && reply.seconds < HUGE_VAL)) // of such numbers no order can be made
+            return fault("forged reply", "its process reports a time that is none");
         outcome.unsettled = detail;
         outcome.asked = reply.asked;
         return outcome;

@@ -146,7 +146,9 @@ inline int run(int argc, char** argv) {
             memory.emplace(SharedMemory::create(for_slots + CacheFlush::bytes()));
         try {
             workers.admit(*report, *memory, for_slots);
-            Run shared{options, *report, workers, gpu, *memory, for_slots, host, helpers, free_bytes, 0};
+            int retakes = kMostRetakes;
+            Run shared{options, *report, workers,    gpu, *memory, for_slots,
+                       host,    helpers, free_bytes, 0,   retakes};
             bool ok = run_cases(shared, rows[k]);
             if (last)
                 workers.leave();

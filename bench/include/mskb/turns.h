@@ -23,6 +23,7 @@ struct Turns {
     std::vector<double> sm_mhz; // after each series
     int hot = 0, power_capped = 0;
     int long_leads = 0;     // calls that led a series, and counted
+    int retaken = 0;        // times that the calls of a case were forgotten, and others timed
     size_t asked_bytes = 0; // of the largest allocation of a process up to here
 
     // Takes the call that leads a series out of its turns, unless it took a side far longer than its other calls did: what
@@ -59,6 +60,38 @@ struct Turns {
         }
     }
 
+    // How much longer the judge waited for a candidate's call than the candidate says, beyond what it waited for the other
+    // side's: microseconds of the typical turn, as a speedup is that of the typical turn (the mean of the middle three fifths,
+    // cudamaster/core/speed.py). A busy processor makes messages slow for a while, as a rule for both calls of a turn.
+    double message_excess_us() const {
+        std::vector<double> apart;
+        for (size_t i = 0; i < std::min(baseline_outside_us.size(), candidate_outside_us.size()); ++i)
+            apart.push_back(candidate_outside_us[i] - baseline_outside_us[i]);
+        std::sort(apart.begin(), apart.end());
+        size_t cut = apart.size() >= kFewestToTrim ? apart.size() / 5 : 0;
+        double sum = 0;
+        for (size_t i = cut; i < apart.size() - cut; ++i)
+            sum += apart[i];
+        return apart.empty() ? 0 : sum / static_cast<double>(apart.size() - 2 * cut);
+    }
+
+    // Whether that is too much to be the messages: then the candidate says too little, or a rival in the baseline's place. A
+    // lie gains no more than what is allowed here.
+    bool contradicted(bool rivalled) const {
+        double excess = message_excess_us();
+        if (excess < 0 && !rivalled)
+            return false;
+        const std::vector<double>& said = excess > 0 ? candidate_us : baseline_us;
+        return !said.empty() && std::fabs(excess) > kMessageUs + kMessagePart * middle(said);
+    }
+
+    // So that others are taken in their place.
+    void forget_calls() {
+        for (auto calls : {&baseline_us, &candidate_us, &baseline_outside_us, &candidate_outside_us})
+            calls->clear();
+        ++retaken;
+    }
+
     // Whether the typical ratio of a turn is known well enough: its standard error, from the quartiles of the logarithms.
     bool precise() const {
         std::vector<double> logs = logarithms();
@@ -80,18 +113,19 @@ struct Turns {
         return std::log(baseline / candidate) > middle(logarithms()) - kUneven;
     }
 
-    void write(Line& line, const std::vector<std::string>& others) const {
+    void write(Line& line, const std::vector<std::string>& others, bool rivalled) const {
         line.add("baseline_us", baseline_us)
             .add("candidate_us", candidate_us)
             .add("empty_us", empty_us)
-            .add("baseline_outside_us", baseline_outside_us)
-            .add("candidate_outside_us", candidate_outside_us)
             .add("baseline_device_us", baseline_device_us)
             .add("candidate_device_us", candidate_device_us)
             .add("sm_mhz", sm_mhz)
             .add("hot", hot)
             .add("power_capped", power_capped)
             .add("long_leads", long_leads)
+            .add("message_excess_us", message_excess_us())
+            .add("contradicted", contradicted(rivalled))
+            .add("retaken", retaken)
             .add("asked_bytes", asked_bytes)
             .add("others", others);
     }
@@ -100,6 +134,8 @@ struct Turns {
     // What a call of a few microseconds takes differs by more than that between two processes.
     static constexpr double kPrecise = 0.002, kRough = 0.005, kShortUs = 18;
     static constexpr double kUneven = 0.01;
+    static constexpr double kMessageUs = 3, kMessagePart = 0.02; // more than that, and part of a call
+    static constexpr size_t kFewestToTrim = 10;
     static constexpr double kLongLead = 1.5,
                             kColdSeconds = 300e-6; // cold caches were seen to take up to 80 µs
 

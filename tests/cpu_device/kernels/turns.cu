@@ -1,4 +1,4 @@
-// When timing may stop before all turns were taken.
+// When timing may stop before all turns were taken, and when a worker's clock is believed.
 #include <cstdio>
 #include <cstdlib>
 #include "mskb/turns.h"
@@ -22,9 +22,48 @@ mskb::Turns turns(int count, int every, double slow) {
     return made;
 }
 
+// Turns of calls of 50 us. Of every 50, the candidate says of the first `lies` that they took `said_us`; messages take 4 us,
+// and `slow_us` in `slow` turns of every 50 on both sides, a few of which do not coincide.
+mskb::Turns talks(int lies, double said_us, int slow = 0, double slow_us = 0) {
+    mskb::Turns made;
+    for (int k = 0; k < 50; ++k) {
+        double said = k < lies ? said_us : 50;
+        auto message = [&](int from) { return 4 + (k >= from && k < from + slow ? slow_us : 0); };
+        made.baseline_us.push_back(50);
+        made.candidate_us.push_back(said);
+        made.baseline_outside_us.push_back(message(10));
+        made.candidate_outside_us.push_back(message(16) + 50 - said);
+    }
+    return made;
+}
+
+void hold_lies() {
+    hold(!talks(0, 0).contradicted(false), "who says what the judge sees is believed");
+    hold(talks(50, 44).contradicted(false), "a call is longer than it is said to be");
+    hold(!talks(50, 46.5).contradicted(false), "messages differ by so much");
+    hold(talks(22, 1).contradicted(false), "fewer than half of the calls move no median, but the speedup");
+    hold(talks(14, 1).contradicted(false), "and so do a few more than a fifth");
+    hold(!talks(9, 1).contradicted(false), "a fifth does not");
+    hold(!talks(0, 0, 14, 30).contradicted(false), "a processor that is busy for a while is no lie");
+    hold(!talks(0, 0, 30, 75).contradicted(true), "nor is one that is busy more often than not");
+    hold(talks(50, 40, 20, 30).contradicted(false), "which hides no lie either");
+    mskb::Turns rival = talks(50, 40);
+    std::swap(rival.baseline_us, rival.candidate_us);
+    std::swap(rival.baseline_outside_us, rival.candidate_outside_us);
+    hold(rival.contradicted(true), "a rival may lie as a candidate may");
+    hold(!rival.contradicted(false), "a baseline has no reason to");
+    hold(!turns(24, 24, 1).contradicted(true),
+         "where the judge has no clock of its own, nothing contradicts");
+    mskb::Turns forgotten = talks(50, 1);
+    forgotten.forget_calls();
+    hold(forgotten.baseline_us.empty() && forgotten.retaken == 1 && !forgotten.contradicted(true),
+         "what is forgotten contradicts nothing");
+}
+
 } // namespace
 
 int main() {
+    hold_lies();
     hold(turns(24, 24, 1).precise() && turns(24, 24, 1).even(), "quiet turns are enough");
     hold(turns(24, 5, 0.5).even(), "calls that are fast now and then do no harm");
     hold(turns(24, 24, 1.2).even(), "nor does a single one that is slow by a fifth");
