@@ -474,7 +474,7 @@ def timed(excess_us: float, *, contradicted: bool) -> list[dict[str, Any]]:
     begin = {"event": "begin", "seed": "1", "t": 0.0}
     check = {"event": "check", "index": 0, "stage": "check", "ok": True, "damage": "", "outputs": [], "t": 0.0}
     times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
-    times |= {"candidate_us": [10.0] * 5, "message_excess_us": excess_us, "contradicted": contradicted}
+    times |= {"candidate_us": [10.0] * 5, "message_excess_us": excess_us, "contradicted": contradicted, "boast": 5.0}
     return [begin, check, times, {"event": "end", "ok": True, "t": 0.0}]
 
 
@@ -513,11 +513,11 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
     begin, check, times, end = timed(40.0, contradicted=True)
     judged = judge(lines(begin, check, times, end), ran, [case])
     assert judged.status is Status.REJECTED
-    assert "waited 40.0 µs longer" in judged.detail
+    assert "is 5 times as fast by its own clock as by the harness's" in judged.detail
     assert judge(lines(begin, check, times, end), ran, [case], doubted=()).status is Status.CORRECT
     honest = timed(0.5, contradicted=False)
     assert judge(lines(*honest), ran, [case]).status is Status.CORRECT
-    slow_baseline = {**times, "message_excess_us": -13.0}
+    slow_baseline = {**times, "contradicted": False, "message_excess_us": -13.0, "rival_contradicted": True}
     assert judge(lines(begin, check, slow_baseline, end), ran, [case]).status is Status.CORRECT
     lying_rival = judge(lines(begin, check, slow_baseline, end), ran, [case], doubted=("candidate", "rival"))
     assert lying_rival.status is Status.REJECTED
@@ -563,5 +563,12 @@ def test_a_slow_clock_is_contradicted(builder: Builder, tmp_path: Path, rate: fl
     seen = attack(builder, tmp_path, "", calls=30, head=SLOW_CLOCK.replace("RATE", str(rate)))
     assert seen.judgement.status is status, seen.judgement.detail
     if status is Status.REJECTED:
-        assert "longer than that explains" in seen.judgement.detail
+        assert "by its own clock as by the harness's" in seen.judgement.detail
         assert any(time.retaken for time in of(Time, seen.lines))
+
+
+def test_no_call_takes_longer_than_the_judge_waited(builder: Builder, tmp_path: Path) -> None:
+    """It would make up for calls that are said to be short, and make a rival look like a liar."""
+    seen = attack(builder, tmp_path, "", head=SLOW_CLOCK.replace("RATE", "1e6"))
+    assert seen.judgement.status is Status.FAULT
+    assert "a time that cannot have passed" in seen.judgement.detail

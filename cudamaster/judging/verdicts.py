@@ -279,13 +279,16 @@ def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
     for who, calls in said.items():
         if who in doubted and not all(said_us > 0 for said_us in calls):
             return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
-    who = "candidate" if times.message_excess_us > 0 else "rival"
-    if not (times.contradicted and who in doubted and said[who]):
-        return None
-    return (
-        f"the process{_WHOSE[who] or ' of the candidate'} says that a call took {statistics.median(said[who]):.1f} µs, "
-        f"and the harness waited {abs(times.message_excess_us):.1f} µs longer than that explains"
-    )
+    contradicted = {"candidate": times.contradicted, "rival": times.rival_contradicted}
+    boasts = {"candidate": times.boast, "rival": times.rival_boast}
+    for who, calls in said.items():
+        if contradicted[who] and who in doubted and calls:
+            whose = _WHOSE[who] or " of the candidate"
+            return (
+                f"the process{whose} says that a call took {statistics.median(calls):.1f} µs, "
+                f"and is {boasts[who]:.3g} times as fast by its own clock as by the harness's"
+            )
+    return None
 
 
 def _when(checks: Sequence[Check]) -> str:

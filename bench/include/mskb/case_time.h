@@ -113,8 +113,7 @@ class CaseTime {
                 turns.leave_out_lead(taken);
             if (ok)
                 turns.add(taken, gpu_.clocks(), workers_.judged());
-            if (ok && last && turns.contradicted(workers_.rivalled()) && turns.retaken < kRetakes &&
-                retakes_ > 0) {
+            if (ok && last && contradicted(turns) && turns.retaken < kRetakes && retakes_ > 0) {
                 // A processor that was busy for a while looks like a lie, but does not do so again; a liar lies again.
                 --retakes_;
                 turns.forget_calls();
@@ -167,6 +166,11 @@ class CaseTime {
         size_t fewest = seconds_since(start) > kLongSeconds ? kFewestLong : kFewestTurns;
         return taken.baseline_us.size() >= fewest && taken.precise() && taken.even();
 #endif
+    }
+
+    // Whether one whose clock is not trusted says other than the judge's.
+    bool contradicted(const Turns& taken) const {
+        return taken.contradicted() || (workers_.rivalled() && taken.contradicted(true));
     }
 
     // Whether a call of the baseline takes so long that all that changes from one to the next is little beside it.

@@ -4,7 +4,6 @@
 // how long the judge waited for the reply, and is longer than what the worker says by what a message takes.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <optional>
 #include <spawn.h>
@@ -224,8 +223,10 @@ class Contestant {
         std::string detail(reply.detail, strnlen(reply.detail, sizeof reply.detail));
         if (reply.error != 0)
             return fault(name, detail);
-        if (!(reply.seconds >= 0 && reply.seconds < HUGE_VAL)) // of such numbers no order can be made
-            return fault("forged reply", "its process reports a time that is none");
+        // The call is a part of what the judge waited for. Who says that it took longer makes up for other lies, or makes the
+        // other side look like a liar; of what is no number no order can be made.
+        if (!(reply.seconds >= 0 && reply.seconds <= outcome.outside))
+            return fault("forged reply", "its process reports a time that cannot have passed");
         outcome.unsettled = detail;
         outcome.asked = reply.asked;
         return outcome;

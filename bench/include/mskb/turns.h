@@ -61,34 +61,46 @@ struct Turns {
     }
 
     // How much longer the judge waited for a candidate's call than the candidate says, beyond what it waited for the other
-    // side's: microseconds of the typical turn, as a speedup is that of the typical turn (the mean of the middle three fifths,
-    // cudamaster/core/speed.py). A busy processor makes messages slow for a while, as a rule for both calls of a turn.
+    // side's: microseconds of the typical turn.
     double message_excess_us() const {
         std::vector<double> apart;
-        for (size_t i = 0; i < std::min(baseline_outside_us.size(), candidate_outside_us.size()); ++i)
+        for (size_t i = 0; i < turns(); ++i)
             apart.push_back(candidate_outside_us[i] - baseline_outside_us[i]);
-        std::sort(apart.begin(), apart.end());
-        size_t cut = apart.size() >= kFewestToTrim ? apart.size() / 5 : 0;
-        double sum = 0;
-        for (size_t i = cut; i < apart.size() - cut; ++i)
-            sum += apart[i];
-        return apart.empty() ? 0 : sum / static_cast<double>(apart.size() - 2 * cut);
+        return typical(apart);
     }
 
-    // Whether that is too much to be the messages: then the candidate says too little, or a rival in the baseline's place. A
-    // lie gains no more than what is allowed here.
-    bool contradicted(bool rivalled) const {
-        double excess = message_excess_us();
-        if (excess < 0 && !rivalled)
+    // How many times as fast the candidate is by its own clock as by the judge's, or a rival in the baseline's place: of the
+    // speedup of the typical turn, which scores are made of (core/speed.py). To look at messages alone is not enough: the
+    // logarithm of a call that is said to take next to no time has no bound, and it outweighs one that is said to take twice
+    // its time. A busy processor makes messages slow for a while, as a rule for both calls of a turn.
+    double boast(bool rival = false) const {
+        std::vector<double> told, seen;
+        for (size_t i = 0; i < turns(); ++i) {
+            double speed = std::log(said(!rival, i)) - std::log(said(rival, i));
+            told.push_back(speed);
+            seen.push_back(speed - unsaid(rival, i));
+        }
+        return std::exp(typical(told) - typical(seen));
+    }
+
+    // Whether that is too much to be the messages. A lie makes no speedup larger than the judge's clock says by more than what
+    // is allowed here; what it may gain by shorter messages, no clock of the judge's shows.
+    bool contradicted(bool rival = false) const {
+        std::vector<double> seen_us; // calls, by the judge's clock
+        for (size_t i = 0; i < turns(); ++i)
+            seen_us.push_back(said(rival, i) * std::exp(unsaid(rival, i)));
+        if (seen_us.empty())
             return false;
-        const std::vector<double>& said = excess > 0 ? candidate_us : baseline_us;
-        return !said.empty() && std::fabs(excess) > kMessageUs + kMessagePart * middle(said);
+        double room = std::min(kMessageUs / middle(seen_us) + kMessagePart, kMostRoom);
+        return boast(rival) * (1 - room) > 1;
     }
 
-    // So that others are taken in their place.
+    // So that others are taken in their place, and what is said of the GPU is of those.
     void forget_calls() {
         for (auto calls : {&baseline_us, &candidate_us, &baseline_outside_us, &candidate_outside_us})
             calls->clear();
+        sm_mhz.clear();
+        hot = power_capped = long_leads = 0;
         ++retaken;
     }
 
@@ -124,7 +136,10 @@ struct Turns {
             .add("power_capped", power_capped)
             .add("long_leads", long_leads)
             .add("message_excess_us", message_excess_us())
-            .add("contradicted", contradicted(rivalled))
+            .add("boast", boast())
+            .add("contradicted", contradicted())
+            .add("rival_boast", rivalled ? boast(true) : 1)
+            .add("rival_contradicted", rivalled && contradicted(true))
             .add("retaken", retaken)
             .add("asked_bytes", asked_bytes)
             .add("others", others);
@@ -134,7 +149,10 @@ struct Turns {
     // What a call of a few microseconds takes differs by more than that between two processes.
     static constexpr double kPrecise = 0.002, kRough = 0.005, kShortUs = 18;
     static constexpr double kUneven = 0.01;
-    static constexpr double kMessageUs = 3, kMessagePart = 0.02; // more than that, and part of a call
+    static constexpr double kMessageUs = 3,
+                            kMessagePart = 0.02; // so long, and part of a call, messages may be apart
+    static constexpr double kMostRoom = 0.5;     // that part of a call, however short
+    static constexpr double kLeastUs = 1e-290;   // has a logarithm
     static constexpr size_t kFewestToTrim = 10;
     static constexpr double kLongLead = 1.5,
                             kColdSeconds = 300e-6; // cold caches were seen to take up to 80 µs
@@ -146,6 +164,31 @@ struct Turns {
             logs.push_back(std::log(baseline_us[i] / candidate_us[i]));
         std::sort(logs.begin(), logs.end());
         return logs;
+    }
+
+    // For which both clocks are there.
+    size_t turns() const { return std::min(baseline_outside_us.size(), candidate_outside_us.size()); }
+
+    // Of a call, by the process of the candidate or that of the other side.
+    double said(bool other, size_t i) const {
+        return std::max((other ? baseline_us : candidate_us)[i], kLeastUs);
+    }
+
+    // The logarithm of how many times as long a call took by the judge's clock as its process says, if its messages took as
+    // long as those of the turn's other call. Messages that are slow on either side by chance cancel out.
+    double unsaid(bool other, size_t i) const {
+        double apart = candidate_outside_us[i] - baseline_outside_us[i];
+        return std::copysign(std::log1p(std::fabs(apart) / said(other, i)), other ? -apart : apart);
+    }
+
+    // The mean of the middle three fifths.
+    static double typical(std::vector<double> values) {
+        std::sort(values.begin(), values.end());
+        size_t cut = values.size() >= kFewestToTrim ? values.size() / 5 : 0;
+        double sum = 0;
+        for (size_t i = cut; i < values.size() - cut; ++i)
+            sum += values[i];
+        return values.empty() ? 0 : sum / static_cast<double>(values.size() - 2 * cut);
     }
 
     static double middle(std::vector<double> values) {

@@ -1,4 +1,5 @@
 // When timing may stop before all turns were taken, and when a worker's clock is believed.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include "mskb/turns.h"
@@ -38,26 +39,48 @@ mskb::Turns talks(int lies, double said_us, int slow = 0, double slow_us = 0) {
 }
 
 void hold_lies() {
-    hold(!talks(0, 0).contradicted(false), "who says what the judge sees is believed");
-    hold(talks(50, 44).contradicted(false), "a call is longer than it is said to be");
-    hold(!talks(50, 46.5).contradicted(false), "messages differ by so much");
-    hold(talks(22, 1).contradicted(false), "fewer than half of the calls move no median, but the speedup");
-    hold(talks(14, 1).contradicted(false), "and so do a few more than a fifth");
-    hold(!talks(9, 1).contradicted(false), "a fifth does not");
-    hold(!talks(0, 0, 14, 30).contradicted(false), "a processor that is busy for a while is no lie");
-    hold(!talks(0, 0, 30, 75).contradicted(true), "nor is one that is busy more often than not");
-    hold(talks(50, 40, 20, 30).contradicted(false), "which hides no lie either");
+    hold(!talks(0, 0).contradicted(), "who says what the judge sees is believed");
+    hold(talks(50, 44).contradicted(), "a call is longer than it is said to be");
+    hold(!talks(50, 46.5).contradicted(), "messages differ by so much");
+    hold(talks(22, 1).contradicted(), "fewer than half of the calls move no median, but the speedup");
+    hold(talks(14, 1).contradicted(), "and so do a few more than a fifth");
+    hold(!talks(9, 1).contradicted(), "a fifth does not");
+    hold(!talks(0, 0, 14, 30).contradicted(), "a processor that is busy for a while is no lie");
+    for (bool rival : {false, true})
+        hold(!talks(0, 0, 30, 75).contradicted(rival), "nor is one that is busy more often than not");
+    for (int lies : {11, 12, 26, 39})
+        for (double said_us : {0.0, 1e-294, 0.1, 5.0}) {
+            mskb::Turns made = talks(lies, said_us);
+            hold(made.contradicted() ? std::isfinite(made.boast()) : made.boast() < 1.09,
+                 "few lies of any size move the speedup");
+        }
+    for (double longer_us : {60.0, 90.0, 1e6}) { // as far as the judge takes such a report at all
+        mskb::Turns made = talks(20, 10);
+        for (int k = 20; k < 50; ++k) {
+            made.candidate_us[k] = longer_us;
+            made.candidate_outside_us[k] = 54 - longer_us;
+        }
+        bool gains = 20 * std::log(5) > 30 * std::log(longer_us / 50);
+        hold(made.contradicted() || !gains, "who says too much at times may not say too little at others");
+    }
+    hold(talks(50, 40, 20, 30).contradicted(), "which hides no lie either");
     mskb::Turns rival = talks(50, 40);
     std::swap(rival.baseline_us, rival.candidate_us);
     std::swap(rival.baseline_outside_us, rival.candidate_outside_us);
     hold(rival.contradicted(true), "a rival may lie as a candidate may");
-    hold(!rival.contradicted(false), "a baseline has no reason to");
+    hold(!rival.contradicted(), "a baseline has no reason to");
     hold(!turns(24, 24, 1).contradicted(true),
          "where the judge has no clock of its own, nothing contradicts");
+    mskb::Turns both = talks(50, 0);
+    both.baseline_us.assign(50, 0);
+    hold(std::isfinite(both.boast()) && std::isfinite(both.boast(true)), "two liars make no nonsense");
     mskb::Turns forgotten = talks(50, 1);
+    forgotten.power_capped = 50;
     forgotten.forget_calls();
-    hold(forgotten.baseline_us.empty() && forgotten.retaken == 1 && !forgotten.contradicted(true),
+    hold(forgotten.baseline_us.empty() && forgotten.retaken == 1 && !forgotten.contradicted() &&
+             !forgotten.contradicted(true),
          "what is forgotten contradicts nothing");
+    hold(forgotten.power_capped == 0, "nor are more turns under the power cap than there are");
 }
 
 } // namespace
