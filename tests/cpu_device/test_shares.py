@@ -24,3 +24,9 @@ def test_timing_goes_on_where_calls_are_slow_now_and_then(build: Callable[..., o
     """The spread of the middle half of the turns does not show them; fewer turns would call such a kernel faster."""
     done = build("turns").run()  # type: ignore[attr-defined]
     assert done.exit_code == 0, done.stderr
+
+
+def test_no_call_sees_inputs_of_another(build: Callable[..., object]) -> None:
+    """Nor structure, where it is made anew; nor do calls that are timed anew in place of others."""
+    done = build("turn_inputs").run()  # type: ignore[attr-defined]
+    assert done.exit_code == 0, done.stderr

@@ -18,6 +18,7 @@
 #include "mskb/case_check.h"
 #include "mskb/gpu_state.h"
 #include "mskb/oracle.h"
+#include "mskb/turn_inputs.h"
 #include "mskb/turns.h"
 
 namespace mskb {
@@ -58,20 +59,18 @@ class CaseTime {
 
     // Whether everything that was checked was right. `structure_seconds`: what the structure of inputs takes to make.
     bool run(double structure_seconds) {
-        // What takes the host long is made before the first turn: it does as little as possible between timed calls.
         size_t wanted = options_.calls;
         size_t warmups = long_calls() ? std::min<size_t>(options_.warmups, kLongWarmups) : options_.warmups;
         size_t fresh = fresh_structures(structure_seconds, warmups + wanted);
-        std::vector<Inputs> inputs;
-        inputs.reserve(warmups + wanted);
-        for (size_t turn = 0; turn < warmups + wanted; ++turn)
-            inputs.push_back(
-                calls_.make_inputs(kTimedStream + turn, turn < fresh ? nullptr : &inputs[turn % fresh]));
+        // It does as little as possible between timed calls.
+        TurnInputs<Inputs> inputs(warmups, wanted, fresh, [this](size_t number, const Inputs* donor) {
+            return calls_.make_inputs(kTimedStream + number, donor);
+        });
         bool ok = true, last = false;
         for (size_t pair = 0; pair < workers_.pairs(); ++pair)
             for (size_t turn = 0; ok && turn < warmups; ++turn) {
                 std::vector<Turn> warm(1);
-                ok = take(pair, {&inputs[turn]}, false, std::nullopt, warm);
+                ok = take(pair, {&inputs.warmup(turn)}, false, std::nullopt, warm);
                 opponent_seconds_ = std::min(opponent_seconds_, warm[0].baseline.seconds);
                 candidate_seconds_ = std::min(candidate_seconds_, warm[0].candidate.seconds);
             }
@@ -91,19 +90,18 @@ class CaseTime {
             made.reserve(count + led);
             std::vector<const Inputs*> series;
             if (led) { // on values of its own, and structure that every process knows from its warm-ups
-                const Inputs& donor = inputs[number % std::min(warmups, fresh)];
-                made.push_back(calls_.make_inputs(kLeadStream + number, &donor));
+                made.push_back(calls_.make_inputs(kLeadStream + number, &inputs.known(number)));
                 series.push_back(&made.back());
             }
-            for (size_t turn = warmups + first; turn < warmups + first + count; ++turn) {
-                if (turn >= inputs.size())
-                    made.push_back(calls_.make_inputs(kTimedStream + turn, &inputs[turn % fresh]));
-                series.push_back(turn < inputs.size() ? &inputs[turn] : &made.back());
+            for (size_t turn = first; turn < first + count; ++turn) {
+                if (more)
+                    made.push_back(inputs.further(turn));
+                series.push_back(more ? &made.back() : &inputs.turn(turn));
             }
             first += count;
             last = first - begin >= most || enough(turns, first - begin >= wanted, start);
             // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
-            double likely = kCheckedCalls * count / static_cast<double>(std::max(first, kFewestLong));
+            double likely = kCheckedCalls * count / static_cast<double>(std::max(first - begin, kFewestLong));
             std::optional<size_t> checked;
             if (last || rng_.unit() < likely)
                 checked = led + rng_.below(count);
@@ -119,6 +117,7 @@ class CaseTime {
                 turns.forget_calls();
                 last = false;
                 begin = first;
+                inputs.begin_anew(begin);
                 start = Clock::now();
             }
         }
@@ -126,9 +125,9 @@ class CaseTime {
         if (ok) {
             // Not between the turns, which would favour whoever makes them.
             for (int k = 0; k < std::min<int>(kEmptyCalls, options_.calls); ++k)
-                turns.empty_us.push_back(calls_.call(workers_.baseline(), Ask::kEmpty, inputs[k]).seconds *
-                                         1e6);
-            time_on_device(inputs, turns);
+                turns.empty_us.push_back(
+                    calls_.call(workers_.baseline(), Ask::kEmpty, inputs.all()[k]).seconds * 1e6);
+            time_on_device(inputs.all(), turns);
         }
         std::vector<int> ours;
         for (const Contestant* worker : workers_.all())
