@@ -70,7 +70,7 @@ def test_a_wrong_kernel_has_no_score() -> None:
 ODD = "    if (N % 2 != 0)\n        {0};\n"
 
 
-@pytest.mark.slow(but=["fault"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "status"),
     [("return", Status.WRONG), ("cudaMemset(out - (1 << 20), 0, 1 << 12)", Status.FAULT)],
