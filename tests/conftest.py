@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have Hypothesis try fewer examples where the short tests are asked for."""
-    settings.register_profile("quick", max_examples=20)
+    settings.register_profile("quick", max_examples=40)
     if config.getoption("--quick"):
         settings.load_profile("quick")
 
