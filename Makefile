@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.ready
 	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
 
-# At least one test of every kind, in a few minutes; and all of them, in half an hour on two cores.
+# At least one test of every kind; and all of them, in half an hour on two cores.
 test: setup
 	$(BIN)/pytest --quick $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 

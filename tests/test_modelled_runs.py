@@ -70,7 +70,7 @@ def test_a_verdict_on_modelled_times_is_recorded_whole(bench: Workbench) -> None
     assert all(case.timing is None for case in verdict.cases)
 
 
-@pytest.mark.slow(but=["filtered"])
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [ProfileMode.FILTERED, ProfileMode.FULL, ProfileMode.CUDAFORGE24])
 def test_the_planner_gets_a_modelled_profile(bench: Workbench, mode: ProfileMode) -> None:
     bench = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, profile=mode)
