@@ -13,10 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all docs lint format setup benchmark clean
 
-demo: setup
+demo: $(VENV)/.ready
 	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
 
-# At least one test of every kind, in a few minutes; and all of them, in half an hour on two cores.
+# At least one test of every kind; and all of them, in half an hour on two cores.
 test: setup
 	$(BIN)/pytest --quick $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
@@ -28,24 +28,26 @@ docs: $(VENV)/.docs-ready
 	$(BIN)/sphinx-build -q -W --keep-going -c docs -d .cache/docs . site
 	@echo "Open site/index.html"
 
-lint: setup
+lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	git ls-files $(SOURCES) | xargs $(BIN)/clang-format --dry-run -Werror
 
-format: setup
+format: $(VENV)/.ready
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .
 	git ls-files $(SOURCES) | xargs $(BIN)/clang-format -i
 
-benchmark: setup
+benchmark: $(VENV)/.ready
 	$(BIN)/python benchmarks/verdict.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/cpu_device.py
 	$(BIN)/python benchmarks/modelled_profile.py
 
+# With what the tests would build first, so that they begin at once.
 setup: $(VENV)/.ready
+	@$(BIN)/python tests/first_build.py
 
 # Everything at the versions of uv.lock, inside the checkout.
 $(VENV)/.ready: pyproject.toml uv.lock

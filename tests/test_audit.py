@@ -64,7 +64,7 @@ def outcome(kind: Kind, where: running.Subject) -> Outcome:
     return found
 
 
-@pytest.mark.slow(but=["race_in_shared_memory"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -74,7 +74,7 @@ def test_make_in_a_checkout_with_a_space_in_its_path(tmp_path: Path) -> None:
     checkout = tmp_path / "my work"
     (checkout / "bench").mkdir(parents=True)
     shutil.copy(resources.bench() / "Makefile", checkout / "bench")
-    (checkout / "Makefile").write_text("setup:\n\t@echo set up\n")
+    (checkout / "Makefile").write_text(".venv/.ready:\n\t@echo set up\n")
     command = checkout / ".venv" / "bin" / "cudamaster"
     command.parent.mkdir(parents=True)
     command.write_text('#!/bin/sh\necho "$@"\n')

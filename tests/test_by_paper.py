@@ -70,7 +70,7 @@ def test_a_wrong_kernel_has_no_score() -> None:
 ODD = "    if (N % 2 != 0)\n        {0};\n"
 
 
-@pytest.mark.slow(but=["fault"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "status"),
     [("return", Status.WRONG), ("cudaMemset(out - (1 << 20), 0, 1 << 12)", Status.FAULT)],
@@ -90,6 +90,7 @@ def test_what_is_right_at_the_listed_sizes_alone_is_told_and_timed(wrong: str, s
     assert paper.score is not None
 
 
+@pytest.mark.slow
 def test_what_is_wrong_at_one_listed_size_is_named() -> None:
     """And nothing has a score, though it is right at all others."""
     where = Workbench(cards.load("vector_add"), Precision.FP32, CpuDevice(), calls=1)

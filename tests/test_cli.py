@@ -585,6 +585,7 @@ def test_compare_says_which_is_faster(tmp_path: Path) -> None:
     assert "slower" in slower.stdout
 
 
+@pytest.mark.slow
 def test_compare_names_the_one_that_is_wrong(tmp_path: Path) -> None:
     """A wrong kernel is neither faster nor slower."""
     files = variants(tmp_path, fast=("", ""), wrong=("y[row] = sum", "y[row] = 0 * sum"))

@@ -125,7 +125,7 @@ def test_baselines_and_playbook_build_and_pass_the_guards(task: str, precision: 
         ]
 
 
-@pytest.mark.slow(but=["layer_norm"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize("task", ["batch_norm", "layer_norm"])
 def test_device_functions_in_namespaces_build_and_leave_no_way_to_exit(task: str) -> None:
@@ -183,6 +183,7 @@ extern "C" void relu_optimized(float* output, const float* input, int N) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_tensor_maps_link_with_the_driver(driver: None) -> None:
     """By a library of the driver's name, which has to be there; nothing else is linked with it."""

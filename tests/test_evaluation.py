@@ -238,6 +238,7 @@ def test_a_compile_error_names_the_line_of_the_region() -> None:
     assert "summ" in result.detail
 
 
+@pytest.mark.slow
 def test_inline_ptx_is_executed() -> None:
     """Instructions that the CPU device knows are judged like any other code."""
     result = verdict("spmv_csr", spmv(body='asm volatile("st.global.f32 [%0], %1;" :: "l"(y + row), "f"(sum));'))

@@ -113,7 +113,7 @@ def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> f
     return value
 
 
-@pytest.mark.slow(but=["vector_add-bf16"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "precision"), EVERY)
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     """Every step passes the guards and is right on every verification case; each task and precision has one."""

@@ -196,7 +196,7 @@ def card_of_two(**fields: Any) -> TaskCard:
     return changed("dot_product", sweep=[{"N": [65536, 1048576]}], **fields)
 
 
-@pytest.mark.slow(but=["True"])
+@pytest.mark.slow
 @pytest.mark.parametrize("check_only", [True, False])
 def test_right_at_the_listed_sizes_alone_is_wrong(check_only: bool) -> None:
     """A kernel that is right at every size of its card and nowhere else is refused, and the log names the sizes."""

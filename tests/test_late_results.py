@@ -133,6 +133,7 @@ def test_the_call_that_leads_a_series_counts_if_it_takes_far_longer() -> None:
     assert len(timing.candidate_us) > CALLS
 
 
+@pytest.mark.slow(but=["1"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_call_finds_nothing_that_calls_before_it_wrote_to_its_outputs(seed: int) -> None:
     """One that adds to its output has to clear it: a call that is not timed could clear those of all calls to come."""

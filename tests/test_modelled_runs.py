@@ -43,6 +43,7 @@ def test_kernels_that_are_faster_on_an_h200_are_faster_by_the_model(verdicts: li
     assert all(verdict.complete and verdict.mark == "modelled" for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_the_baseline_against_itself_is_no_change(bench: Workbench) -> None:
     verdict = bench.evaluate(bench.baseline)
     assert (verdict.score, verdict.mark) == (1.0, "modelled")
@@ -69,7 +70,7 @@ def test_a_verdict_on_modelled_times_is_recorded_whole(bench: Workbench) -> None
     assert all(case.timing is None for case in verdict.cases)
 
 
-@pytest.mark.slow(but=["filtered"])
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [ProfileMode.FILTERED, ProfileMode.FULL, ProfileMode.CUDAFORGE24])
 def test_the_planner_gets_a_modelled_profile(bench: Workbench, mode: ProfileMode) -> None:
     bench = Workbench(bench.card, Precision.FP32, CpuDevice(), seed=7, profile=mode)
@@ -128,7 +129,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return iter(())
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_commands_say_that_they_are_modelled() -> None:
     told = {

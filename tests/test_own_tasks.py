@@ -60,6 +60,7 @@ def test_both_baselines_are_right() -> None:
     assert "2 of 2 baselines right" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own")
 def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
     """The skeleton leaves y as it is."""
@@ -69,7 +70,6 @@ def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
     assert (done.exit_code, done.output.startswith("wrong")) == (1, True), done.output
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("own")
 def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

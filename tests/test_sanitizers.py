@@ -268,7 +268,6 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert compute_sanitizer.find() == mine
 
 
-@pytest.mark.slow
 def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:
     """The CPU device's own checker answers, by the tools' names: clean, and a race where a barrier is missing.
 

@@ -36,7 +36,7 @@ def test_the_guards_let_the_skeleton_of_every_task_through(precision: Precision)
         assert check_source(code, builder._signature(), expanded) is None, name
 
 
-@pytest.mark.slow(but=["max_pooling_2d-fp32"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "precision"),
     [("max_pooling_2d", Precision.FP32), ("conv_1d", Precision.BF16), ("spmv_csr", Precision.BF16)],

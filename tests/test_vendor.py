@@ -82,7 +82,7 @@ def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> No
     assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
 
 
-@pytest.mark.slow(but=["square_matrix_mul", "square_matrix_mul_bf16.cublaslt"])
+@pytest.mark.slow(but=["square_matrix_mul"])
 @pytest.mark.parametrize(
     "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
 )

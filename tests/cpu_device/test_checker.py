@@ -108,6 +108,7 @@ def bench() -> Workbench:
     return Workbench(cards.load(TASK), Precision.FP32, CpuDevice(), modelled=False)
 
 
+@pytest.mark.slow
 def test_a_verdict_names_lines_threads_and_the_variable(bench):
     """Without its barrier the kernel is refused, whatever else is wrong with it; the log quotes both lines."""
     verdict = bench.evaluate(transposed(""), check_only=True)

@@ -23,7 +23,7 @@ def checked(text: str, flags: list[str], sizes: tuple[int, ...], folder: Path) -
     return device.execute([str(linked.object), *map(str, sizes)], 120)
 
 
-@pytest.mark.slow(but=["way-without"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "told"),
     [("multiply_parts<Square>", True), ("multiply_on_the_way<Whole>", True), ("multiply_on_the_way<Whole>", False)],

@@ -89,7 +89,7 @@ def contract(step: str, kind: str, case: tuple[int, ...], folder: Path) -> None:
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["4-33-72-7-16-2"])
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_contraction_of_bf16_is_right(case: tuple[int, ...], tmp_path: Path) -> None:
     contract("bf16/2_one_factor_in_registers.cu", "__nv_bfloat16", case, tmp_path)

@@ -96,7 +96,7 @@ def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["Low-136x200x328-1"])
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [("Low", 256, 256, 256, 1, 132), ("Low", 136, 200, 328, 1, 132)], ids=named)
 def test_small_tiles_are_right(case: Sizes, tmp_path: Path) -> None:
     at_once = {**PRODUCT, "CALL": "multiply_at_once(A, B, C, M, N, K)"}
@@ -220,7 +220,7 @@ def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["Four-72-132-520-12"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "sizes", "blocks"),
     [
@@ -484,7 +484,7 @@ int main(int, char** words) {
 """
 
 
-@pytest.mark.slow(but=["2-3-70-24"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(2, 3, 70, 24), (2, 2, 130, 128), (1, 2, 300, 64), (1, 1, 200, 200)], ids=lambda s: "-".join(map(str, s))
 )

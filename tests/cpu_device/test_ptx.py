@@ -29,7 +29,7 @@ def test_known_answers(build, check, reversed_threads):
     assert ran.exit_code == 0, ran.stderr
 
 
-@pytest.mark.slow(but=["memory"])
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_known_answers_under_the_sanitizer(build, check):
     """The same where each shared variable is an allocation of its own."""

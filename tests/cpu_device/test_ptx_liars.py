@@ -29,6 +29,10 @@ RIGHT = [
     "nowhere",
     "registers",
 ]
+DEADLOCKS = [
+    ("never", "waits at the mbarrier at byte 8 of full for its phase"),
+    ("never-in-dynamic-memory", "waits at the mbarrier at byte 40 of dynamic shared memory for its phase"),
+]
 
 
 @pytest.mark.parametrize(("name", "words"), WRONG)
@@ -59,14 +63,9 @@ def test_a_relaxed_arrival_hands_on_nothing(build_checked):
     assert kinds == {"race"}, said
 
 
+@pytest.mark.slow(but=[f"{name}-{words}-plain" for name, words in DEADLOCKS])
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("never", "waits at the mbarrier at byte 8 of full for its phase"),
-        ("never-in-dynamic-memory", "waits at the mbarrier at byte 40 of dynamic shared memory for its phase"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), DEADLOCKS)
 def test_a_deadlock_names_the_variable(build, name, words, debug):
     """Of the barrier that is waited for, as the program's symbols have it."""
     ran = build("ptx_liars", debug=debug).run(name)

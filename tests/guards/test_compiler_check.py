@@ -68,6 +68,7 @@ def test_what_is_called_the_same_way_compiles(name: str, compiler: str, tmp_path
     assert done.returncode == 0, done.stderr + done.stdout
 
 
+@pytest.mark.slow(but=[*(f"{name}-g++" for name in WRONG), "reference-nvcc"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_called_another_way_is_named(name: str, compiler: str, tmp_path: Path) -> None:

@@ -351,6 +351,7 @@ def test_localised_names_do_not_meet(order: int, tmp_path: Path) -> None:
     assert plain.returncode != 0, "without localising the two do not even link"
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.nvcc
 def test_localised_kernels_do_not_meet(tmp_path: Path) -> None:

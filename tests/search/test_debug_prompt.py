@@ -71,6 +71,7 @@ def test_lines_of_nvcc_are_those_of_the_code_shown(wrong: str, said: str) -> Non
         assert lines[int(number) - 1] == line.rstrip()
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_a_line_of_ptx_is_not_taken_for_one_of_the_code() -> None:
     told = compiled(dot_product('asm volatile("mov.nothing.b32 %0, 1;" :: "r"(i));'))
