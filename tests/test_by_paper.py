@@ -122,7 +122,7 @@ def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
         assert told["by_listed_sizes"]["status"] == "correct"
         assert told["by_paper"]["score"] is None  # which the CPU device has no times for
     else:
-        assert done.output.startswith("wrong: ")
+        assert done.stdout.startswith("wrong: ")
         assert "By the listed sizes alone: correct: " in done.output
         assert "The cpu device measures no times of its own" in done.output
 
