@@ -469,12 +469,12 @@ TIMED = next(case for case in CARD.cases if case.sweep)
 RAN = Ran(exit_code=0, signal=None, expired=False, stderr="", seconds=1.0)
 
 
-def timed(excess_us: float, *, contradicted: bool) -> list[dict[str, Any]]:
-    """A report on one case, in which the judge waited so much longer for the candidate than the candidate reports."""
+def timed(*, contradicted: bool) -> list[dict[str, Any]]:
+    """A report on one case, in which the judge's clock does or does not contradict what the candidate reports."""
     begin = {"event": "begin", "seed": "1", "t": 0.0}
     check = {"event": "check", "index": 0, "stage": "check", "ok": True, "damage": "", "outputs": [], "t": 0.0}
     times: dict[str, Any] = {"event": "time", "index": 0, "t": 0.0, "baseline_us": [50.0] * 5, "empty_us": [9.0] * 5}
-    times |= {"candidate_us": [10.0] * 5, "message_excess_us": excess_us, "contradicted": contradicted, "boast": 5.0}
+    times |= {"candidate_us": [10.0] * 5, "contradicted": contradicted, "overstated": 5.0 if contradicted else 1.1}
     return [begin, check, times, {"event": "end", "ok": True, "t": 0.0}]
 
 
@@ -498,7 +498,7 @@ class Reporting:
 @pytest.mark.parametrize(("again", "status"), [(False, Status.CORRECT), (True, Status.REJECTED)])
 def test_a_disturbance_is_no_lie(builder: Builder, again: bool, status: Status) -> None:
     """Times that the judge's clock contradicts are measured once more; a liar lies again."""
-    device = Reporting(timed(40.0, contradicted=True), timed(40.0 if again else 0.5, contradicted=again))
+    device = Reporting(timed(contradicted=True), timed(contradicted=again))
     trials = Trials(CARD, builder, cast(Device, device), CpuDevice.protocol, calls=5, seed=1)
     judged = trials.run(Trial(JudgeRequest(baseline=("b",), candidate=("c",), seed=1), [TIMED], 60))
     assert judged.status is status
@@ -508,16 +508,16 @@ def test_a_disturbance_is_no_lie(builder: Builder, again: bool, status: Status) 
 
 
 def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
-    """A worker whose clock lies: the judge waited 40 µs longer than the baseline's calls explain."""
+    """A worker whose clock lies: calls of 50 µs are said to take 10."""
     case, ran = TIMED, RAN
-    begin, check, times, end = timed(40.0, contradicted=True)
+    begin, check, times, end = timed(contradicted=True)
     judged = judge(lines(begin, check, times, end), ran, [case])
     assert judged.status is Status.REJECTED
     assert "is 5 times as fast by its own clock as by the harness's" in judged.detail
     assert judge(lines(begin, check, times, end), ran, [case], doubted=()).status is Status.CORRECT
-    honest = timed(0.5, contradicted=False)
+    honest = timed(contradicted=False)
     assert judge(lines(*honest), ran, [case]).status is Status.CORRECT
-    slow_baseline = {**times, "contradicted": False, "message_excess_us": -13.0, "rival_contradicted": True}
+    slow_baseline = {**times, "contradicted": False, "rival_contradicted": True}
     assert judge(lines(begin, check, slow_baseline, end), ran, [case]).status is Status.CORRECT
     lying_rival = judge(lines(begin, check, slow_baseline, end), ran, [case], doubted=("candidate", "rival"))
     assert lying_rival.status is Status.REJECTED
@@ -528,7 +528,7 @@ def test_times_that_the_judge_does_not_bear_out_are_refused() -> None:
 @pytest.mark.parametrize("said_us", [0.0, -3.0])
 def test_no_call_takes_no_time(said_us: float) -> None:
     """The case would have no time, and P would be that of the others."""
-    begin, check, times, end = timed(0.0, contradicted=False)
+    begin, check, times, end = timed(contradicted=False)
     times |= {"candidate_us": [50.0, 50.0, said_us, 50.0, 50.0]}
     judged = judge(lines(begin, check, times, end), RAN, [TIMED])
     assert judged.status is Status.REJECTED
@@ -536,7 +536,7 @@ def test_no_call_takes_no_time(said_us: float) -> None:
 
 
 def test_calls_that_were_timed_anew_are_noted() -> None:
-    begin, check, times, end = timed(0.5, contradicted=False)
+    begin, check, times, end = timed(contradicted=False)
     judged = judge(lines(begin, check, {**times, "retaken": 2}, end), RAN, [TIMED])
     assert judged.status is Status.CORRECT
     assert judged.notes == ("calls of 1 of 1 cases were timed anew: messages between processes took longer",)

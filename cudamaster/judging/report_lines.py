@@ -128,10 +128,9 @@ class Time(OfCase):
     hot: _Count = 0
     power_capped: _Count = 0
     long_leads: _Count = 0
-    message_excess_us: _Finite = 0.0
-    boast: _Finite = 1.0
+    overstated: _Finite = 1.0
     contradicted: bool = False
-    rival_boast: _Finite = 1.0
+    rival_overstated: _Finite = 1.0
     rival_contradicted: bool = False
     retaken: _Count = 0
     asked_bytes: _Count = 0

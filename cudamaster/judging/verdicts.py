@@ -280,13 +280,13 @@ def _unconfirmed(times: Time, doubted: Collection[str]) -> str | None:
         if who in doubted and not all(said_us > 0 for said_us in calls):
             return f"the process{_WHOSE[who] or ' of the candidate'} says that a call took no time"
     contradicted = {"candidate": times.contradicted, "rival": times.rival_contradicted}
-    boasts = {"candidate": times.boast, "rival": times.rival_boast}
+    ratios = {"candidate": times.overstated, "rival": times.rival_overstated}
     for who, calls in said.items():
         if contradicted[who] and who in doubted and calls:
             whose = _WHOSE[who] or " of the candidate"
             return (
                 f"the process{whose} says that a call took {statistics.median(calls):.1f} µs, "
-                f"and is {boasts[who]:.3g} times as fast by its own clock as by the harness's"
+                f"and is {ratios[who]:.3g} times as fast by its own clock as by the harness's"
             )
     return None
 

@@ -60,25 +60,16 @@ struct Turns {
         }
     }
 
-    // How much longer the judge waited for a candidate's call than the candidate says, beyond what it waited for the other
-    // side's: microseconds of the typical turn.
-    double message_excess_us() const {
-        std::vector<double> apart;
-        for (size_t i = 0; i < turns(); ++i)
-            apart.push_back(candidate_outside_us[i] - baseline_outside_us[i]);
-        return typical(apart);
-    }
-
     // How many times as fast the candidate is by its own clock as by the judge's, or a rival in the baseline's place: of the
     // speedup of the typical turn, which scores are made of (core/speed.py). To look at messages alone is not enough: the
     // logarithm of a call that is said to take next to no time has no bound, and it outweighs one that is said to take twice
     // its time. A busy processor makes messages slow for a while, as a rule for both calls of a turn.
-    double boast(bool rival = false) const {
+    double overstated(bool rival = false) const {
         std::vector<double> told, seen;
         for (size_t i = 0; i < turns(); ++i) {
             double speed = std::log(said(!rival, i)) - std::log(said(rival, i));
             told.push_back(speed);
-            seen.push_back(speed - unsaid(rival, i));
+            seen.push_back(speed - understated(rival, i));
         }
         return std::exp(typical(told) - typical(seen));
     }
@@ -88,11 +79,11 @@ struct Turns {
     bool contradicted(bool rival = false) const {
         std::vector<double> seen_us; // calls, by the judge's clock
         for (size_t i = 0; i < turns(); ++i)
-            seen_us.push_back(said(rival, i) * std::exp(unsaid(rival, i)));
+            seen_us.push_back(said(rival, i) * std::exp(understated(rival, i)));
         if (seen_us.empty())
             return false;
         double room = std::min(kMessageUs / middle(seen_us) + kMessagePart, kMostRoom);
-        return boast(rival) * (1 - room) > 1;
+        return overstated(rival) * (1 - room) > 1;
     }
 
     // So that others are taken in their place, and what is said of the GPU is of those.
@@ -135,10 +126,9 @@ struct Turns {
             .add("hot", hot)
             .add("power_capped", power_capped)
             .add("long_leads", long_leads)
-            .add("message_excess_us", message_excess_us())
-            .add("boast", boast())
+            .add("overstated", overstated())
             .add("contradicted", contradicted())
-            .add("rival_boast", rivalled ? boast(true) : 1)
+            .add("rival_overstated", rivalled ? overstated(true) : 1)
             .add("rival_contradicted", rivalled && contradicted(true))
             .add("retaken", retaken)
             .add("asked_bytes", asked_bytes)
@@ -176,7 +166,7 @@ struct Turns {
 
     // The logarithm of how many times as long a call took by the judge's clock as its process says, if its messages took as
     // long as those of the turn's other call. Messages that are slow on either side by chance cancel out.
-    double unsaid(bool other, size_t i) const {
+    double understated(bool other, size_t i) const {
         double apart = candidate_outside_us[i] - baseline_outside_us[i];
         return std::copysign(std::log1p(std::fabs(apart) / said(other, i)), other ? -apart : apart);
     }

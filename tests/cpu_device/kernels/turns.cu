@@ -51,7 +51,7 @@ void hold_lies() {
     for (int lies : {11, 12, 26, 39})
         for (double said_us : {0.0, 1e-294, 0.1, 5.0}) {
             mskb::Turns made = talks(lies, said_us);
-            hold(made.contradicted() ? std::isfinite(made.boast()) : made.boast() < 1.09,
+            hold(made.contradicted() ? std::isfinite(made.overstated()) : made.overstated() < 1.09,
                  "few lies of any size move the speedup");
         }
     for (double longer_us : {60.0, 90.0, 1e6}) { // as far as the judge takes such a report at all
@@ -73,7 +73,8 @@ void hold_lies() {
          "where the judge has no clock of its own, nothing contradicts");
     mskb::Turns both = talks(50, 0);
     both.baseline_us.assign(50, 0);
-    hold(std::isfinite(both.boast()) && std::isfinite(both.boast(true)), "two liars make no nonsense");
+    hold(std::isfinite(both.overstated()) && std::isfinite(both.overstated(true)),
+         "two liars make no nonsense");
     mskb::Turns forgotten = talks(50, 1);
     forgotten.power_capped = 50;
     forgotten.forget_calls();
