@@ -129,20 +129,28 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return iter(())
 
 
+COMMANDS = {
+    "evaluate": ["evaluate", "spmv_csr", str(KERNELS[0])],
+    "compare": ["compare", str(KERNELS[0]), str(KERNELS[1]), "--task", "spmv_csr"],
+    "profile": ["profile", "spmv_csr", str(KERNELS[0])],
+    "prompt": ["prompt", "spmv_csr", "--role", "planner", "--candidate", str(KERNELS[0])],
+}
+
+
+@pytest.mark.slow(but=["compare", "profile", "prompt"])
 @pytest.mark.usefixtures("small")
-def test_commands_say_that_they_are_modelled() -> None:
-    told = {
-        "evaluate": ["evaluate", "spmv_csr", str(KERNELS[0])],
-        "compare": ["compare", str(KERNELS[0]), str(KERNELS[1]), "--task", "spmv_csr"],
-        "profile": ["profile", "spmv_csr", str(KERNELS[0])],
-        "prompt": ["prompt", "spmv_csr", "--role", "planner", "--candidate", str(KERNELS[0])],
-    }
-    for command, words in told.items():
-        ran = CliRunner().invoke(main, [*words, "--device", "cpu", "--seed", "7"])
-        assert "modelled" in ran.stdout, (command, ran.stdout, ran.exception)
-        assert "of an NVIDIA H200" in ran.stdout, command
-        assert "emulated" not in ran.stdout, command
-    ran = CliRunner().invoke(main, [*told["evaluate"], "--device", "cpu", "--json"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_say_that_they_are_modelled(command: str) -> None:
+    ran = CliRunner().invoke(main, [*COMMANDS[command], "--device", "cpu", "--seed", "7"])
+    assert "modelled" in ran.stdout, (ran.stdout, ran.exception)
+    assert "of an NVIDIA H200" in ran.stdout
+    assert "emulated" not in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_verdict_for_programs_says_that_it_is_modelled() -> None:
+    ran = CliRunner().invoke(main, [*COMMANDS["evaluate"], "--device", "cpu", "--json"])
     verdict = json.loads(ran.stdout)
     assert verdict["modelled"]["gpu"] == "NVIDIA H200"
     assert verdict["emulated"] is True
