@@ -32,6 +32,8 @@ from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
 from cudamaster.workbench.evaluation import Workbench
 
+BINARY = str(Path(__file__).parent / "kept" / "program")  # how a program begins; an interpreter may be too large
+
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """`cudamaster ARGUMENTS` in a process of its own."""
@@ -74,7 +76,7 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "unknown option": (["optimize", "--frobnicate"], 2, "frobnicate", {}),
     "no rounds": (["optimize", "spmv_csr", "-R", "0"], 2, "-R", {}),
     "missing file": (["evaluate", "spmv_csr", "no_such.cu"], 2, "no_such.cu", {}),
-    "binary file": (["evaluate", "spmv_csr", sys.executable], 2, "binary", {}),
+    "binary file": (["evaluate", "spmv_csr", BINARY], 2, "binary", {}),
     "a folder as file": (["evaluate", "spmv_csr", "."], 2, "directory", {}),
     "missing card": (["tasks", "nowhere.yaml"], 2, "There is no card nowhere.yaml.", {}),
     "a temperature that is no number": (["optimize", "relu", "--temperature", "nan"], 2, "nan is not a number", {}),
@@ -95,7 +97,7 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     ),
     "an endless file": (["evaluate", "spmv_csr", "/dev/zero"], 2, "larger than", {}),
     "a harness nowhere": (["harness", "sorting", "-o", "/nowhere/h.cu"], 2, "/nowhere/h.cu", {}),
-    "a binary region": (["harness", "sorting", "--region", sys.executable], 2, "binary", {}),
+    "a binary region": (["harness", "sorting", "--region", BINARY], 2, "binary", {}),
     "an unknown task among others": (["baselines", "sorting", "nowhere"], 2, "nowhere", {}),
     **{
         f"too many calls, {calls}": (["evaluate", "spmv_csr", str(KERNEL), "--calls", calls], 2, "<=10000", {})
