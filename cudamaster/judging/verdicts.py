@@ -152,7 +152,7 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
             notes.append(f"{count} of {turns} turns {what}")
     if retaken := sum(time.retaken > 0 for time in times):
         notes.append(
-            f"calls of {retaken} of {len(times)} cases were timed anew: the first times did not agree with the harness's clock"
+            f"calls of {retaken} of {len(times)} cases were timed anew: the harness's clock had contradicted them"
         )
     return tuple(notes)
 
