@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #include <cuda_runtime.h>
 
 namespace mskb {
@@ -97,31 +100,49 @@ class ReusedBuffer {
     int size_class_ = 0; // kClasses: larger than any block that is kept
 };
 
-// Host memory that is page-locked, so that gigabytes arrive quickly, and kept for the next use: locking takes longer
-// than the copy.
+// Host memory that is page-locked, so that gigabytes arrive quickly, and kept for the next use. Pages are large where the
+// system has such: to lock 512 MB of them takes 0.1 s, and of others 0.2 to 1.3.
 class HostBuffer {
   public:
     HostBuffer() = default;
     HostBuffer(HostBuffer&& other) noexcept
-        : bytes_(std::exchange(other.bytes_, 0)), data_(std::exchange(other.data_, nullptr)) {}
+        : bytes_(std::exchange(other.bytes_, 0)), data_(std::exchange(other.data_, nullptr)),
+          locked_(std::exchange(other.locked_, false)) {}
     HostBuffer(const HostBuffer&) = delete;
     HostBuffer& operator=(const HostBuffer&) = delete;
-    ~HostBuffer() { cudaFreeHost(data_); }
+    ~HostBuffer() { give_back(); }
 
     // Room for so many bytes; what was there is lost.
     void* room(size_t bytes) {
         if (bytes > bytes_ || data_ == nullptr) {
-            cudaFreeHost(data_);
-            data_ = nullptr;
-            MSKB_CUDA(cudaMallocHost(&data_, std::max<size_t>(bytes, 1)));
-            bytes_ = bytes;
+            give_back();
+            bytes_ = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+            data_ = std::aligned_alloc(kPage, bytes_);
+            if (data_ == nullptr)
+                harness_failure("there is no room for " + std::to_string(bytes_ >> 20) + " MiB on the host");
+#ifdef __linux__
+            madvise(data_, bytes_, MADV_HUGEPAGE); // before the first write, or it has small ones already
+#endif
+            locked_ = cudaHostRegister(data_, bytes_, cudaHostRegisterDefault) == cudaSuccess;
+            cudaGetLastError(); // where it cannot be locked, copies are slower
         }
         return data_;
     }
 
   private:
+    static constexpr size_t kPage = size_t{2} << 20;
+
+    void give_back() {
+        if (locked_)
+            cudaHostUnregister(data_);
+        locked_ = false;
+        std::free(data_);
+        data_ = nullptr;
+    }
+
     size_t bytes_ = 0;
     void* data_ = nullptr;
+    bool locked_ = false;
 };
 
 } // namespace mskb

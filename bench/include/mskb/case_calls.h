@@ -45,14 +45,28 @@ class CaseCalls {
     const std::vector<WorkingBuffer>& working() const { return working_; }
 
     Line line(const char* event) const { return std::move(Line(event).add("index", index_)); }
-    void write(const Line& line) const { report_.write(line); }
+    // Of a case whose turn has not come, lines are held back.
+    void write(const Line& line) {
+        if (held_)
+            held_->push_back(line);
+        else
+            report_.write(line);
+    }
+    void hold() { held_.emplace(); }
+    void release() {
+        for (const Line& line : std::exchange(held_, std::nullopt).value_or(std::vector<Line>()))
+            report_.write(line);
+    }
 
     Inputs make_inputs(uint64_t stream, const Inputs* donor = nullptr) const {
         return Inputs(task(), row_, specs_, options_.seed, label_stream(row_.label), stream, donor);
     }
 
+    // From here on the workers, and the memory that is shared with them, are this case's.
     void begin() {
-        add_place();
+        places_.clear();
+        place_of_.clear();
+        add_place(); // with guard zones around its buffers
         use(0);
         for (Contestant* worker : workers.all())
             settle(*worker, worker->begin_case(row_.sizes, layout_));
@@ -179,7 +193,7 @@ class CaseCalls {
     }
 
     // A fault or a timeout ends the run: the worker is of no use any more. Throws RunOver.
-    void settle(Contestant& worker, const Outcome& outcome) const {
+    void settle(Contestant& worker, const Outcome& outcome) {
         if (outcome.ended == Ended::kTimeout) {
             write(line("timeout").add("who", worker.who()).add("limit_s", outcome.limit));
             throw RunOver{kTimeoutExit, worker.who()};
@@ -208,6 +222,7 @@ class CaseCalls {
     std::vector<size_t> place_of_;                   // each slot
     std::vector<WorkingBuffer> working_;             // of the slot in use
     size_t slot_ = 0;
+    std::optional<std::vector<Line>> held_;
     std::optional<MaskKey> masks_[kMostSlots]; // of the inputs that are in a slot
     struct Sealed {
         size_t slot;

@@ -7,6 +7,7 @@
 // Lines of the report: case, skip, reference, check, fault, timeout, time, paper; harness.h adds begin and end, workers.h
 // isolation.
 #pragma once
+#include <cmath>
 #include <string>
 #include <vector>
 #include "mskb/case_calls.h"
@@ -33,7 +34,8 @@ struct Run {
     std::vector<HostBuffer>& host;
     const Helpers& helpers;
     size_t most_bytes; // what a case may take on the device
-    int timed_cases;   // share the time for extra turns
+    int timed_cases;   // share the time for extra turns ...
+    double weights;    // ... and have these weights together
     int& retakes;      // times that the calls of a case may still be timed anew (case_time.h)
 };
 
@@ -56,18 +58,40 @@ class CaseRun {
         return "";
     }
 
+    // Does what needs no candidate, before the turn of the case comes. Throws RunOver.
+    void prepare() {
+        calls_.hold();
+        try {
+            begin();
+        } catch (const RunOver&) {
+            calls_.release();
+            throw;
+        }
+    }
+
+    // Bytes of the host and of the device that are held once it is prepared.
+    size_t prepared_bytes() const {
+        size_t bytes = 0;
+        for (const Set& set : sets_) {
+            bytes += set.inputs.structure_bytes();
+            for (const Expected& expected : set.expected)
+                bytes += expected.bytes();
+        }
+        return bytes;
+    }
+
     // Whether everything that ran was right.
     bool run(bool timing_allowed) {
         const Options& options = run_.options;
-        calls_.write(calls_.line("case").add("label", row_.label).add("sweep", row_.sweep));
-        if (std::string reason = left_out(options, row_, run_.most_bytes); !reason.empty()) {
-            calls_.write(calls_.line("skip").add("reason", reason));
+        const bool prepared = began_;
+        prepared ? calls_.release() : begin();
+        if (left_out_)
             return true;
-        }
-        calls_.begin();
+        if (prepared) // other cases have had the workers since
+            calls_.begin();
         if (options.profile > 0 || options.launches)
             return profile();
-        bool ok = reference();
+        bool ok = baseline_ok_;
         if (run_.workers.judged()) {
             calls_.join(1);
             for (Set& set : sets_)
@@ -81,8 +105,10 @@ class CaseRun {
                 return true;
             double extra_seconds =
                 std::min(kMostExtra, options.extra_seconds / std::max(run_.timed_cases, 1));
-            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, extra_seconds,
-                          run_.retakes)
+            // P is the mean of the cases by their weights: with these errors it is as exact as a single case would be.
+            double part = std::sqrt(run_.timed_cases) * row_.weight / std::max(run_.weights, 1e-300);
+            ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, part,
+                          extra_seconds, run_.retakes)
                      .run(sets_.back().inputs.structure_seconds());
         }
         return ok;
@@ -106,6 +132,20 @@ class CaseRun {
             written += spec.is_written() ? spec.bytes() : 0;
         return 2 * Layout(specs).bytes + 3 * written;
 #endif
+    }
+
+    void begin() {
+        began_ = true;
+        calls_.write(calls_.line("case").add("label", row_.label).add("sweep", row_.sweep));
+        std::string reason = left_out(run_.options, row_, run_.most_bytes);
+        left_out_ = !reason.empty();
+        if (left_out_) {
+            calls_.write(calls_.line("skip").add("reason", reason));
+            return;
+        }
+        calls_.begin();
+        if (run_.options.profile == 0 && !run_.options.launches)
+            baseline_ok_ = reference();
     }
 
     // Inputs and expected values of every set; false when the baseline itself is wrong.
@@ -225,6 +265,7 @@ class CaseRun {
     CaseCheck check_;
     KeptOutputs baseline_; // what it wrote in the call before
     std::vector<Set> sets_;
+    bool began_ = false, left_out_ = false, baseline_ok_ = true;
 };
 
 } // namespace mskb

@@ -30,7 +30,7 @@ constexpr double kCheckedCalls =
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
 constexpr double kMostWidened = 4;        // ... each doubles what outputs may be apart by, up to so much
 constexpr size_t kFewestTurns = 24;       // where turns agree, no more than these are taken, ...
-constexpr size_t kFewestLong = 16;        // ... or no more than these if they ...
+constexpr size_t kFewestLong = 12;        // ... or no more than these if they ...
 constexpr double kLongSeconds = 0.25;     // ... take longer than this
 constexpr double kLongCall = 0.005;       // seconds: of baselines that take longer fewer calls are made:
 constexpr size_t kLongWarmups = 1;        // of each pair of processes, ...
@@ -38,8 +38,8 @@ constexpr size_t kLongDeviceCalls = 2;    // ... and timed on the device
 constexpr int kMostTurns = 64;            // times as many turns as asked for are taken at most, ...
 constexpr double kMostExtra = 0.6;        // ... and for no longer than so many seconds in a case
 constexpr double kTimedPart = 0.25;       // of the work of the reference for a check is done for a timed call
-constexpr int kEmptyCalls = 20;           // empty launches
-constexpr size_t kDeviceCalls = 5;        // of each, timed on the device
+constexpr size_t kEmptyCalls = 8;         // empty launches
+constexpr size_t kDeviceCalls = 3;        // of each, timed on the device
 constexpr uint64_t kTimedStream = 3;      // of the inputs of the first turn; those before are of the checks
 constexpr uint64_t kLeadStream = 1 << 23; // and of the first call that leads a series
 constexpr int kRetakes = 4; // times that the calls of a case are forgotten and others timed (turns.h), ...
@@ -48,12 +48,14 @@ constexpr double kLeadSeconds = 0.01; // which a side that takes longer leaves o
 
 class CaseTime {
   public:
-    // `most_bytes`: what a case may take on the device; `extra_seconds`: what turns beyond those asked for may take;
-    // `retakes`: how often calls may still be timed anew in the whole run.
+    // `most_bytes`: what a case may take on the device; `part`: of the error that P may have, what the case adds to it for
+    // each of its own; `extra_seconds`: what turns beyond those asked for may take; `retakes`: how often calls may still be
+    // timed anew in the whole run.
     CaseTime(const Options& options, CaseCalls& calls, CaseCheck& check, Oracle& oracle, const GpuState& gpu,
-             Rng& rng, size_t most_bytes, double extra_seconds, int& retakes)
+             Rng& rng, size_t most_bytes, double part, double extra_seconds, int& retakes)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),
-          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), extra_seconds_(extra_seconds), retakes_(retakes) {
+          gpu_(gpu), rng_(rng), most_bytes_(most_bytes), part_(part), extra_seconds_(extra_seconds),
+          retakes_(retakes) {
         learn();
     }
 
@@ -124,10 +126,10 @@ class CaseTime {
         calls_.use(0);
         if (ok) {
             // Not between the turns, which would favour whoever makes them.
-            for (int k = 0; k < std::min<int>(kEmptyCalls, options_.calls); ++k)
+            for (size_t k = 0; k < std::min(kEmptyCalls, inputs.made().size()); ++k)
                 turns.empty_us.push_back(
-                    calls_.call(workers_.baseline(), Ask::kEmpty, inputs.all()[k]).seconds * 1e6);
-            time_on_device(inputs.all(), turns);
+                    calls_.call(workers_.baseline(), Ask::kEmpty, inputs.made()[k]).seconds * 1e6);
+            time_on_device(inputs.made(), turns);
         }
         std::vector<int> ours;
         for (const Contestant* worker : workers_.all())
@@ -161,9 +163,10 @@ class CaseTime {
         if (!workers_.judged())
             return all;
         if (all)
-            return taken.precise() || seconds_since(start) > extra_seconds_;
-        size_t fewest = seconds_since(start) > kLongSeconds ? kFewestLong : kFewestTurns;
-        return taken.baseline_us.size() >= fewest && taken.precise() && taken.even();
+            return taken.precise(part_) || seconds_since(start) > extra_seconds_;
+        const bool is_long = seconds_since(start) > kLongSeconds;
+        size_t fewest = is_long ? kFewestLong : kFewestTurns;
+        return taken.baseline_us.size() >= fewest && taken.precise(part_, is_long) && taken.even();
 #endif
     }
 
@@ -339,7 +342,7 @@ class CaseTime {
     const GpuState& gpu_;
     Rng& rng_; // order of calls and checks
     size_t most_bytes_;
-    double extra_seconds_;
+    double part_, extra_seconds_;
     int& retakes_;
     // Of a call, by the warm-ups: the first of a process can take longer.
     double opponent_seconds_ = HUGE_VAL, candidate_seconds_ = HUGE_VAL;

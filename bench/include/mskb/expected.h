@@ -103,6 +103,7 @@ class Expected {
     }
     bool sampled() const { return wanted.size() < elements_; }
     size_t elements() const { return elements_; }
+    size_t bytes() const { return wanted.size() * (sizeof(size_t) + 2 * sizeof(double)); }
     bool complete() const {
         return std::none_of(value.begin(), value.end(), [](double v) { return std::isnan(v); }) &&
                std::none_of(scale.begin(), scale.end(), [](double s) { return !(s >= 0); });

@@ -3,6 +3,7 @@
 // fifth of a second on an H200 while no other process of the machine makes one, is then spent on each candidate alone.
 #pragma once
 #include <csignal>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 
 namespace mskb {
 
+constexpr size_t kPreparedBytes = size_t{512} << 20; // that cases may hold before their turn
 constexpr size_t kContextBytes = size_t{2} << 30; // of device memory, about what the workers' contexts take
 
 inline void report_begin(const Report& report, const Options& options, const char* task,
@@ -65,18 +67,32 @@ inline std::vector<Row> rows_of(const Options& options) {
     return rows;
 }
 
-// Runs the cases; whether all are right. Throws RunOver.
+// Runs the cases; whether all are right. While the candidate is still being built, what needs none is done for as many of
+// them as there is time for. Throws RunOver.
 inline bool run_cases(Run& run, const std::vector<Row>& rows) {
     for (const Row& row : rows) {
         if (!CaseRun::left_out(run.options, row, run.most_bytes).empty())
             continue;
         run.timed_cases += row.sweep;
+        run.weights += row.sweep ? row.weight : 0;
         if (run.options.ahead) // there is time for what takes long
             Oracle::make_room(run.host, task().buffers(row.sizes));
     }
+    std::deque<CaseRun> prepared;
+    size_t bytes = 0;
+    while (prepared.size() < rows.size() && bytes < kPreparedBytes && run.workers.awaited()) {
+        int index = static_cast<int>(prepared.size());
+        prepared.emplace_back(run, index, rows[index]);
+        prepared.back().prepare();
+        bytes += prepared.back().prepared_bytes();
+    }
     bool ok = true;
-    for (size_t i = 0; i < rows.size() && (ok || !run.options.first_failure); ++i)
-        ok = CaseRun(run, static_cast<int>(i), rows[i]).run(ok) && ok;
+    for (size_t i = 0; i < rows.size() && (ok || !run.options.first_failure); ++i) {
+        if (prepared.empty())
+            prepared.emplace_back(run, static_cast<int>(i), rows[i]);
+        ok = prepared.front().run(ok) && ok;
+        prepared.pop_front();
+    }
     run.workers.join(1); // where no case was run
     return ok;
 }
@@ -148,7 +164,7 @@ inline int run(int argc, char** argv) {
             workers.admit(*report, *memory, for_slots);
             int retakes = kMostRetakes;
             Run shared{options, *report, workers,    gpu, *memory, for_slots,
-                       host,    helpers, free_bytes, 0,   retakes};
+                       host,    helpers, free_bytes, 0,   0,       retakes};
             bool ok = run_cases(shared, rows[k]);
             if (last)
                 workers.leave();

@@ -28,6 +28,12 @@ class Inputs {
     const BufferSpec& spec(int buffer) const { return specs_.at(buffer); }
     Rng& rng() { return rng_; }
     double structure_seconds() const { return structure_seconds_; }
+    size_t structure_bytes() const {
+        size_t bytes = 0;
+        for (const auto& [buffer, made] : owned_)
+            bytes += made.bytes();
+        return bytes;
+    }
 
     void rule(int buffer, Generator generator, double a = 0, double b = 0) {
         rules_[buffer] = {generator, keys_.at(buffer), a, b};

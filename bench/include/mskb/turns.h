@@ -96,23 +96,33 @@ struct Turns {
     }
 
     // Whether the typical ratio of a turn is known well enough: its standard error, from the quartiles of the logarithms.
-    bool precise() const {
+    // `part` of the error that P may have is what the case adds to it for each of its own; where `brief` is asked for, long
+    // calls may be known as little as short ones.
+    bool precise(double part = 1, bool brief = false) const {
         std::vector<double> logs = logarithms();
         if (logs.empty())
             return false;
         size_t n = logs.size();
         double error = (logs[3 * n / 4] - logs[n / 4]) / 1.35 / std::sqrt(static_cast<double>(n));
-        return error < (std::min(middle(baseline_us), middle(candidate_us)) > kShortUs ? kPrecise : kRough);
+        bool rough = brief || std::min(middle(baseline_us), middle(candidate_us)) <= kShortUs;
+        double wanted = rough ? kRough : kPrecise;
+        return error < std::clamp(wanted / part, wanted, kRoughest);
     }
 
     // Whether the mean times say no worse of the candidate than the typical turn does. Quartiles do not see that it is slow in
-    // one call of five, and how slow it is on average takes more turns to say.
+    // one call of five, and how slow it is on average takes more turns to say. A single call that something else held up says
+    // nothing, so the turn in which the candidate is slowest is left out.
     bool even() const {
         double baseline = 0, candidate = 0;
+        size_t slowest = 0;
         for (size_t i = 0; i < std::min(baseline_us.size(), candidate_us.size()); ++i) {
             baseline += baseline_us[i];
             candidate += candidate_us[i];
+            if (candidate_us[i] * baseline_us[slowest] > candidate_us[slowest] * baseline_us[i])
+                slowest = i;
         }
+        baseline -= baseline_us[slowest];
+        candidate -= candidate_us[slowest];
         return std::log(baseline / candidate) > middle(logarithms()) - kUneven;
     }
 
@@ -138,6 +148,7 @@ struct Turns {
   private:
     // What a call of a few microseconds takes differs by more than that between two processes.
     static constexpr double kPrecise = 0.002, kRough = 0.005, kShortUs = 18;
+    static constexpr double kRoughest = 0.01; // of a case that hardly counts
     static constexpr double kUneven = 0.01;
     static constexpr double kMessageUs = 3,
                             kMessagePart = 0.02; // so long, and part of a call, messages may be apart

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sched.h>
@@ -114,6 +115,12 @@ class Workers {
                 tell_isolation();
         }
         return joined;
+    }
+
+    // Whether the candidate is still being built.
+    bool awaited() const {
+        pollfd entry{STDIN_FILENO, POLLIN, 0};
+        return options_->ahead && candidates_.empty() && poll(&entry, 1, 0) == 0;
     }
 
     // Those that take part.

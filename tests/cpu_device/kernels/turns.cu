@@ -90,7 +90,17 @@ int main() {
     hold_lies();
     hold(turns(24, 24, 1).precise() && turns(24, 24, 1).even(), "quiet turns are enough");
     hold(turns(24, 5, 0.5).even(), "calls that are fast now and then do no harm");
-    hold(turns(24, 24, 1.2).even(), "nor does a single one that is slow by a fifth");
+    hold(turns(24, 24, 5).even(), "nor does a single one that is slow, however slow");
+    hold(!turns(24, 12, 1.3).even(), "but two of them do");
+    mskb::Turns noisy = turns(24, 24, 1);
+    for (size_t k = 0; k < 24; ++k)
+        noisy.candidate_us[k] *= k % 2 ? 1.01 : 0.99;
+    hold(!noisy.precise(), "a case that is all of P has to be known well");
+    hold(noisy.precise(1, true), "unless its calls take long, ...");
+    hold(noisy.precise(0.4), "one of many may be known less well, ...");
+    for (size_t k = 0; k < 24; ++k)
+        noisy.candidate_us[k] *= k % 2 ? 1.03 : 0.97;
+    hold(!noisy.precise(0), "... but not as little as one likes");
     hold(turns(24, 5, 2).precise() && !turns(24, 5, 2).even(),
          "calls of which a fifth are slow look precise");
     hold(turns(24, 6, 10).precise() && !turns(24, 6, 10).even(), "and so do those that are very slow");
