@@ -237,7 +237,7 @@ class Trials:
     def ahead(self) -> Iterator[Callable[[Trial], None]]:
         """Gives a function that starts a run of the judge before its candidate is built, once.
 
-        The judge, the baseline's process and the reference of the first case are ready when the candidate is. `report`
+        While the candidate is built, the judge makes the references of as many cases as it has time for. `report`
         for the same run lets it continue. If `report` is not called, the run ends with the block.
         """
         ahead = _Ahead()
