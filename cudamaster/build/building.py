@@ -58,6 +58,15 @@ class Build:
 
 
 @dataclass(frozen=True)
+class _Made:
+    """What a compiler made of each variant of a candidate; its preprocessed text, and what was left to the compiler."""
+
+    variants: Sequence[Compiled]
+    expanded: str
+    undecided: tuple[Undecided, ...]
+
+
+@dataclass(frozen=True)
 class _Text:
     """A text of ours to compile. `part` is its name for people; `about` is what else its object depends on."""
 
@@ -109,16 +118,30 @@ class Builder:
     def _build(self, candidate: Candidate, folder: Path, check_only: bool, on_compile: Callable[[], None]) -> Build:
         """Builds a candidate in its folder, which nobody else is in.
 
-        In this order: the guards read command and text, the compiler makes an object of each variant (the judge and
-        what else all candidates share are built meanwhile), the object guard reads the first of them, and each is
-        linked with the worker. The first step that fails is the result.
+        In this order: the guards read command and text, the compiler makes an object of each variant, the object guard
+        reads the first of them, and each is linked with the worker. The first step that fails is the result.
         """
         flags = self.device.parse_command(candidate.command)
         refusal = flags if isinstance(flags, Refusal) else check_as_written(candidate.code, self._signature())
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
         assert not isinstance(flags, Refusal)
-        variants = self._variants
+        made = self._made(candidate, flags, folder, on_compile)
+        if isinstance(made, Refusal):
+            return _failed(Status.REJECTED, str(made))
+        first = made.variants[0]
+        record = {"command": candidate.command, "compile": first.command, _LOG: first.log.strip()}
+        (folder / _LOG_FILE).write_text(record[_LOG], encoding="utf-8")
+        failed = self._failure(made, record)
+        if failed is None and (refusal := self._object_refusal(candidate, made)) is not None:
+            failed = _failed(Status.REJECTED, str(refusal), record=record)
+        return failed or self._link(candidate, made, folder, check_only, record)
+
+    def _made(
+        self, candidate: Candidate, flags: Flags, folder: Path, on_compile: Callable[[], None]
+    ) -> _Made | Refusal:
+        """What the compiler makes of a candidate whose source passes the guards; what all candidates share is built
+        meanwhile."""
         with threads(2) as pool, Stop() as stop:
             # nvcc takes most of an evaluation of a small kernel, so it does not wait for the guard of the source. A
             # compiler executes nothing of what it compiles, and is stopped where the guard refuses.
@@ -127,7 +150,7 @@ class Builder:
                 early = pool.submit(stop.call, partial(self._compile, candidate.code, flags, folder, False))
             guarded = self._guarded(candidate, flags)
             if isinstance(guarded, Refusal):
-                return _failed(Status.REJECTED, str(guarded))
+                return guarded
             on_compile()
             expanded, undecided = guarded
             shared = pool.submit(self.build_shared)
@@ -137,48 +160,49 @@ class Builder:
                 stop.stop()
                 wait([early] if early is not None else [])
                 code = candidate.code + compiler_check(self._signature(), undecided)
-                compiled = list(pool.map(lambda debug: self._compile(code, flags, folder, debug), variants))
+                compiled = list(pool.map(lambda debug: self._compile(code, flags, folder, debug), self._variants))
             shared.result()
-        record = {
-            "command": candidate.command,
-            "compile": compiled[0].command,
-            _LOG: compiled[0].log.strip(),
-        }
-        (folder / _LOG_FILE).write_text(record[_LOG], encoding="utf-8")
-        for result in compiled:
+        return _Made(compiled, expanded, undecided)
+
+    def _failure(self, made: _Made, record: Mapping[str, str]) -> Build | None:
+        """Why there is no object of one of the variants, if there is none."""
+        for result in made.variants:
             if result.unsupported is not None:
                 detail = f"the {self.device.name} device cannot execute {result.unsupported}"
                 return _failed(Status.UNSUPPORTED, detail, record=record)
-            if (other := refused_by_compiler(result.log, undecided)) is not None:
+            if (other := refused_by_compiler(result.log, made.undecided)) is not None:
                 fix = f"Write {self._signature()}."
                 refusal = Refusal("source", self._signature().differs(other.at, other.written), None, fix)
                 return _failed(Status.REJECTED, str(refusal), record=record)
             if result.object is None:
                 log = without_folders(result.log).strip()
                 return _failed(Status.COMPILE_ERROR, _first_error(log), log, record)
+        return None
 
-        wrapper = self.card.wrapper(self.precision, optimized=True)
-        rules = self.device.object_rules()
-        # The checking build has the same text, but also the checker's own symbols.
-        assert compiled[0].object is not None
-        refusal = check_object(
-            compiled[0].object,
-            wrapper,
+    def _object_refusal(self, candidate: Candidate, made: _Made) -> Refusal | None:
+        """What the guard of objects says. The checking build has the same text, but also the checker's own symbols."""
+        first, rules = made.variants[0], self.device.object_rules()
+        assert first.object is not None
+        return check_object(
+            first.object,
+            self.card.wrapper(self.precision, optimized=True),
             rules.symbols,
             constructors=rules.constructors,
             state=rules.state,
-            device=device_names(candidate.code, expanded),
+            device=device_names(candidate.code, made.expanded),
         )
-        if refusal is not None:
-            return _failed(Status.REJECTED, str(refusal), record=record)
 
+    def _link(
+        self, candidate: Candidate, made: _Made, folder: Path, check_only: bool, record: Mapping[str, str]
+    ) -> Build:
+        """Links each variant with the worker."""
         executables: dict[bool, Path] = {}
-        for debug, result in zip(variants, compiled, strict=True):
+        for debug, result in zip(self._variants, made.variants, strict=True):
             assert result.object is not None
             if check_only and not debug:
                 continue
             local = result.object.with_suffix(".local.o")
-            localise(result.object, wrapper, local, _redirected())
+            localise(result.object, self.card.wrapper(self.precision, optimized=True), local, _redirected())
             linked = self.device.link([*self._worker_objects(debug), local], folder / "linking", debug=debug)
             if linked.object is None:
                 log = without_folders(linked.log).strip()
