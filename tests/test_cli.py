@@ -201,8 +201,8 @@ def test_names_that_are_nearly_right() -> None:
         (["optimize", "relu", "--strategy", "cudaforg"], "cudaforge"),
         (["audit", "--kind", "zeroes"], "zeros"),
     ):
-        done = run(*words)
-        assert done.returncode == 2
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 2
         assert near in done.stderr.partition("Did you mean")[2], done.stderr
 
 
@@ -248,10 +248,10 @@ def test_tasks_for_people_and_programs() -> None:
     """The list and a card, as a table and as JSON."""
     listed = json.loads(run("tasks", "--json").stdout)
     assert listed["spmv_csr"]["timed_cases"] == 6
-    shown = run("tasks", "spmv_csr").stdout
+    shown = CliRunner().invoke(main, ["tasks", "spmv_csr"]).stdout
     assert "row_offsets[i]" in shown
     assert 'extern "C" void spmv_csr_bf16_optimized(' in shown
-    assert json.loads(run("tasks", "spmv_csr", "--json").stdout)["weight"] == "nnz"
+    assert json.loads(CliRunner().invoke(main, ["tasks", "spmv_csr", "--json"]).stdout)["weight"] == "nnz"
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it() -> None:
@@ -335,6 +335,7 @@ def test_an_unusable_cache_is_named_before_anything_begins(kind: str, tmp_path: 
     assert told["devices"] == {"cuda": False, "cpu": False}
 
 
+@pytest.mark.slow(but=["$"])
 @pytest.mark.parametrize("sign", ["\n", "$"])
 def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str, tmp_path: Path) -> None:
     """The judge of many candidates reads its file line by line, and nvcc hands paths to a shell."""
@@ -346,7 +347,7 @@ def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str,
     assert "Set TMPDIR to another folder." in done.stderr
 
 
-@pytest.mark.slow(but=["compare"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -399,6 +400,7 @@ def test_doctor_tells_of_a_disk_that_has_no_room_for_a_first_build(
     assert found.detail == f"{tmp_path} is on a disk with 3.0 MB left, and a first build takes 150 MB"
 
 
+@pytest.mark.slow
 def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
     """By default the cache is below the user's home, which need not be a folder that can be written."""
     (tmp_path / "home").write_text("")
@@ -430,25 +432,36 @@ def test_no_number_is_taken_that_a_run_folder_cannot_hold(tmp_path: Path, words:
     """A run that could not be read back is not started."""
     large = str(10**400)
     value = f"islands={large}" if words[-1] == "--set" else large
-    done = run("optimize", "relu", *words, value, "--out", str(tmp_path / "runs"), "--device", "cpu")
-    assert done.returncode == 2, done.stderr
+    line = ["optimize", "relu", *words, value, "--out", str(tmp_path / "runs"), "--device", "cpu"]
+    done = CliRunner().invoke(main, line)
+    assert done.exit_code == 2, done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+ZEROS = (
+    'extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) '
+    "{ cudaMemset(out, 0, 4); }\n"
+)
 
 
 def test_evaluate_a_wrong_kernel(tmp_path: Path) -> None:
     """Exit 1, the status, and which element is wrong."""
     kernel = tmp_path / "zeros.cu"
-    kernel.write_text(
-        'extern "C" void dot_product_optimized(float* out, const float* X, const float* Y, int N) '
-        "{ cudaMemset(out, 0, 4); }\n"
-    )
+    kernel.write_text(ZEROS)
     done = run("evaluate", "dot_product", str(kernel), "--device", "cpu")
     assert done.returncode == 1, done.stderr
     assert "wrong" in done.stdout
     assert "the only element; zero" in done.stdout
     assert "expected" in done.stdout
     assert "allowed" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_is_wrong_for_programs_too(tmp_path: Path) -> None:
+    kernel = tmp_path / "zeros.cu"
+    kernel.write_text(ZEROS)
     as_json = run("evaluate", "dot_product", str(kernel), "--device", "cpu", "--json")
+    assert as_json.returncode == 1, as_json.stderr
     assert json.loads(as_json.stdout)["status"] == "wrong"
 
 
@@ -618,9 +631,9 @@ def test_compare_is_unsure_where_nothing_was_timed(monkeypatch: pytest.MonkeyPat
 )
 def test_programs_get_errors_as_json(arguments: list[str], code: int, said: str) -> None:
     """With --json stdout is one object whatever happens; people read the same on stderr."""
-    done = run(*arguments)
+    done = CliRunner().invoke(main, arguments)
     error = json.loads(done.stdout)["error"]
-    assert done.returncode == error["exit_code"] == code
+    assert done.exit_code == error["exit_code"] == code
     assert said in error["reason"]
     assert error["fix"]
     assert said in done.stderr
@@ -628,7 +641,7 @@ def test_programs_get_errors_as_json(arguments: list[str], code: int, said: str)
 
 def test_sizes_of_a_card_are_exact() -> None:
     """A size of seven digits is not rounded to six: it is what a kernel has to work for."""
-    assert " 1048576 " in run("tasks", "dot_product").stdout
+    assert " 1048576 " in CliRunner().invoke(main, ["tasks", "dot_product"]).stdout
 
 
 @pytest.mark.slow(but=["2"])
@@ -650,6 +663,7 @@ def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     assert f"--resume {folder.relative_to(tmp_path)}" in said
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     """The run ends as by Ctrl-C, although nobody reads its output any more."""
     process, terminal = pty.fork()
@@ -667,6 +681,7 @@ def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     assert [session.ended for session in read_record(folder).sessions] == ["interrupted"]
 
 
+@pytest.mark.slow(but=["True-15", "False-1"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("ignored", [True, False])
 def test_a_signal_that_our_caller_ignores_ends_nothing(number: signal.Signals, ignored: bool) -> None:
@@ -766,6 +781,7 @@ def test_an_interrupted_suite_waits_for_no_compiler(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("runs/*/*/verdicts/*"))
 
 
+@pytest.mark.slow(but=["arguments1"])
 @pytest.mark.parametrize("arguments", [["tasks"], ["tasks", "--json"]])
 def test_a_reader_that_has_gone_is_no_verdict(arguments: list[str]) -> None:
     """Exit codes 0 and 1 speak of kernels, so a closed pipe gets that of SIGPIPE, as with any program."""
@@ -778,6 +794,7 @@ def test_a_reader_that_has_gone_is_no_verdict(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.slow(but=["arguments3", "arguments5"])
 @pytest.mark.parametrize(
     "arguments",
     [["tasks"], ["--help"], ["evaluate", "--help"], ["evaluate"], ["tasks", "nowhere"], ["tasks", "nowhere", "--json"]],
@@ -847,6 +864,7 @@ def on_a_terminal(*arguments: str, columns: int) -> str:
     return written.decode()
 
 
+@pytest.mark.slow(but=["40"])
 @pytest.mark.parametrize("columns", [40, 80])
 def test_the_next_command_is_one_line_on_every_terminal(columns: int) -> None:
     """The terminal may break it; a line end of ours would make two commands of what is pasted, both broken."""
