@@ -202,6 +202,7 @@ def test_emulated_devices_have_no_limits() -> None:
     assert floors.limits(CpuDevice()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_limits_are_measured_where_none_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept limits are taken as they are. A damaged file is measured again with a word; without a GPU that fails with

@@ -232,6 +232,7 @@ def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of models do not reach a candidate."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")

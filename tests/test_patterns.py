@@ -194,6 +194,7 @@ def test_one_element_of_a_million_that_is_off_by_a_percent() -> None:
     assert wrong.allowed < 1e-4 * abs(wrong.expected)
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> None:
     """With four elements sampled of 65536 that lie 35 orders of magnitude apart, the reference has the last word."""
     bench = Workbench(cards.load("softmax"), Precision.FP32, PlainCpuDevice())

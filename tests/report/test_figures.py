@@ -134,6 +134,7 @@ def test_emulated_results_are_in_no_figure(several: Report, tmp_path: Path) -> N
     assert figures.draw(report(several.emulated), tmp_path / "none") == ()
 
 
+@pytest.mark.slow
 def test_files_are_svg_and_pdf_of_a_columns_width(several: Report, tmp_path: Path) -> None:
     """With text as text, which can be searched and restyled; wider is only the one with a panel for each task."""
     made = figures.draw(several, tmp_path)
