@@ -213,7 +213,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
-@pytest.mark.slow(but=["step 3 fp32"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize("group", bundles())
 def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_what_nvcc_and_the_guards_refuse(change: tuple[str, str], status: Status
     assert said in built.log
 
 
-@pytest.mark.slow(but=["-sm_90"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("flags", "architecture"),

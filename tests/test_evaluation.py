@@ -163,7 +163,7 @@ def test_a_wrong_result_is_refused(name: str) -> None:
     assert "expected" in result.log
 
 
-@pytest.mark.slow(but=["has no barrier"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RACING)
 def test_a_race_is_a_fault(name: str) -> None:
     """A wrong result due to a race is reported as a race, with its line."""

@@ -41,7 +41,7 @@ def candidate(kind: str, task: str, precision: Precision) -> Candidate:
     return made
 
 
-@pytest.mark.slow(but=["spmv_csr"])
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["dot_product", "spmv_csr"])
 def test_an_honest_kernel_may_work_in_place(task: str) -> None:
     bench = Workbench(small_card(task), Precision.FP32, PlainCpuDevice(), modelled=False)

@@ -182,6 +182,7 @@ def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None
     assert said in shown.output
 
 
+@pytest.mark.slow
 def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
     card, device = small_card("dot_product"), PlainCpuDevice()

@@ -95,7 +95,7 @@ def interrupt(process: subprocess.Popen[str], asleep: Path) -> None:
     process.send_signal(signal.SIGINT)
 
 
-@pytest.mark.slow(but=["*"])
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["*", "*-fsanitize=thread*"])
 def test_interrupted_beside_other_threads(compiled: str, tmp_path: Path) -> None:
     """Ctrl-C waits neither for a compiler nor for what looks for faults, which takes minutes where a kernel hangs."""

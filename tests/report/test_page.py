@@ -124,6 +124,7 @@ def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
     assert "close to nothing" in text
 
 
+@pytest.mark.slow
 def test_small_plots_say_what_they_are_of() -> None:
     """The whole name, which may break at its parts, and P in each precision; a key's line stays with its word."""
     results = [result("high_order_contraction", precision) for precision in Precision]
