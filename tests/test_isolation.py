@@ -310,6 +310,7 @@ if (N == 65536) {
 """
 
 
+@pytest.mark.slow
 def test_inputs_of_calls_to_come_cannot_be_read(builder: Builder, tmp_path: Path) -> None:
     """Calls are prepared together: a candidate that did all of them at the first would look fast."""
     if not builder.device.emulated:

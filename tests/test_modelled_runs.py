@@ -62,6 +62,7 @@ def test_modelled_times_depend_on_kernel_and_seed_alone(verdicts: list[Verdict],
     assert (second.score, second.modelled) == (verdicts[0].score, verdicts[0].modelled)
 
 
+@pytest.mark.slow
 def test_a_verdict_on_modelled_times_is_recorded_whole() -> None:
     bench = Workbench(small_card("spmv_csr"), Precision.FP32, CpuDevice(), seed=7)
     step = PlaybookModel().steps("spmv_csr", "fp32")[0]

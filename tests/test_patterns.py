@@ -158,6 +158,7 @@ def pattern(verdict: Verdict, label: str) -> str:
     return output.pattern
 
 
+@pytest.mark.slow
 def test_a_forgotten_tail_and_its_sizes() -> None:
     """Groups of four alone: the pattern and the rule both lead to it."""
     verdict = evaluated("vector_add", Precision.FP32, "if (i >= N)", "if (i >= N / 4 * 4)")
