@@ -41,6 +41,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(parts, "FIRST_S", 0.0)
     monkeypatch.setattr(parts, "EVERY_S", 0.0)
     monkeypatch.setattr(parts, "report", told.append)
+    monkeypatch.setattr(parts._board, "shown", 0.0)  # a spinner of the test before this one
     return told
 
 
