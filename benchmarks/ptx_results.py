@@ -61,21 +61,20 @@ def results(device: str) -> dict[str, np.ndarray]:
             executable = built(device, text(), program, folder)
             files = [str(folder / f"{program}.in"), str(folder / f"{program}.out")]
             subprocess.run([str(executable), *files], check=True)
-        return read_results(folder)
+        return {case: bits for program in PROGRAMS for case, bits in read_results(folder, program).items()}
 
 
-def read_results(folder: Path) -> dict[str, np.ndarray]:
-    """What the three programs wrote."""
-    found: dict[str, np.ndarray] = {}
-    cases = ptx_cases.cases()
-    rows = np.fromfile(folder / "cases.out", dtype=np.uint64).reshape(len(cases), -1)
-    for case, bits in zip(cases, rows, strict=True):
-        found[case] = bits & np.uint64((1 << WIDTHS[case.split()[1]]) - 1)
+def read_results(folder: Path, program: str) -> dict[str, np.ndarray]:
+    """What one of the programs wrote."""
+    file = folder / f"{program}.out"
+    if program == "cases":
+        cases = ptx_cases.cases()
+        rows = np.fromfile(file, dtype=np.uint64).reshape(len(cases), -1)
+        return {
+            case: bits & np.uint64((1 << WIDTHS[case.split()[1]]) - 1) for case, bits in zip(cases, rows, strict=True)
+        }
     wide = {"products": ptx_cases.products(), "warpgroups": [f"wgmma {one.name}" for one in ptx_warpgroups.cases()]}
-    for program, names in wide.items():
-        words = np.fromfile(folder / f"{program}.out", dtype=np.uint32).reshape(len(names), -1)
-        found |= dict(zip(names, words, strict=True))
-    return found
+    return dict(zip(wide[program], np.fromfile(file, np.uint32).reshape(len(wide[program]), -1), strict=True))
 
 
 def said(*command: str) -> str:

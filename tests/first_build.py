@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,8 +21,21 @@ from cudamaster.core.errors import CudaMasterError
 from cudamaster.core.values import Precision
 from cudamaster.devices.cpu import selftest, toolchain
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc
 from cudamaster.tasks import cards
 
+# What many tests have in common: dot_product, and the tasks on which the audit's corpus is tried.
+HARNESSES = [
+    ("dot_product", Precision.FP32),
+    ("dot_product", Precision.BF16),
+    ("spmv_csr", Precision.FP32),
+    ("layer_norm", Precision.BF16),
+    ("sorting", Precision.FP32),
+    ("triangle_attention", Precision.FP32),
+]
+ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")  # of tests that only compile
+# Each test process would compile the modules of the tests, and what these import, at the same time as the others.
+MODULES = "import litellm, matplotlib.backends.backend_svg, pytest; pytest.main(['-qq', '--collect-only'])"
 TESTS_CACHE = Path(__file__).parent.parent / ".cache"  # as conftest.py has it
 
 
@@ -31,15 +45,34 @@ def main() -> int:
     os.environ.setdefault(resources.CACHE, str(TESTS_CACHE))
     try:
         ours = resources.cache()
-        if not selftest.passed():
+        first = not selftest.passed()
+        if first:
             take(users, ours)
-            print("Building what tests run kernels with, about a minute the first time ...", flush=True)
+            print("Building what tests run kernels with, a minute or two the first time ...", flush=True)
         show_builds()
-        Builder(cards.load("dot_product"), Precision.FP32, CpuDevice()).build_shared()
+        compiling = compile_modules() if first else None
+        for task, precision in HARNESSES:
+            Builder(cards.load(task), precision, CpuDevice()).build_shared()
+        if find_nvcc() is not None:
+            with suppress(CudaMasterError):  # the tests that need nvcc say what is wrong with it
+                Builder(cards.load("relu"), Precision.FP32, CudaDevice(ABSENT)).build_shared()
+        if compiling is not None:
+            compiling.wait()
     except CudaMasterError as error:
         report_error(error)
         return 1
     return 0
+
+
+def compile_modules() -> subprocess.Popen[bytes]:
+    """Start Python on all modules, so that it keeps their bytecode; what is wrong with them is for the tests to say."""
+    return subprocess.Popen(
+        [sys.executable, "-c", MODULES],
+        cwd=TESTS_CACHE.parent,
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def take(users: Path, ours: Path) -> None:

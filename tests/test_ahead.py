@@ -92,6 +92,7 @@ def free_device() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_device")
 def test_the_judge_is_up_when_the_candidate_is() -> None:
     device = Watched()
@@ -105,6 +106,7 @@ def test_the_judge_is_up_when_the_candidate_is() -> None:
     assert "no network" in verdict.hardware["isolation"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_device")
 def test_it_judges_as_one_that_was_started_late() -> None:
     device = Watched()

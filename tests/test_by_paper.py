@@ -29,7 +29,7 @@ def bench(task: str, precision: Precision = Precision.FP32) -> Workbench:
     return Workbench(small_card(task), precision, choose(), calls=20)
 
 
-@pytest.mark.slow(but=["spmv_csr"])
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["spmv_csr", "sorting"])
 def test_a_kernel_is_timed_and_compared_at_every_size(task: str) -> None:
     """Here the baseline itself, so that its outputs are the baseline's but for the order of its sums."""
@@ -104,7 +104,7 @@ def test_what_is_wrong_at_one_listed_size_is_named() -> None:
     assert paper.score is None
 
 
-@pytest.mark.slow(but=["False"])
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command_gives_both_verdicts(tmp_path: Path, as_json: bool) -> None:
     """The exit code is ours."""

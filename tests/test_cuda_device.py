@@ -36,6 +36,7 @@ def builder(task: str, precision: Precision) -> Builder:
     return Builder(cards.load(task), precision, CudaDevice(ABSENT))
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
     """Profiles run such builds, and show the spills that ptxas reported when they were made."""
@@ -49,6 +50,7 @@ def test_a_build_out_of_the_cache_has_its_compile_log() -> None:
     assert found.record["compile log"] == made.record["compile log"]
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_the_compiler_does_not_wait_for_the_guard_and_is_stopped_where_that_refuses(
     monkeypatch: pytest.MonkeyPatch,
@@ -211,7 +213,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
-@pytest.mark.slow(but=["step 3 fp32"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize("group", bundles())
 def test_every_kernel_compiles_with_nvcc(group: str, tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_what_nvcc_and_the_guards_refuse(change: tuple[str, str], status: Status
     assert said in built.log
 
 
-@pytest.mark.slow(but=["-sm_90"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("flags", "architecture"),

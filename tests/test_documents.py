@@ -132,7 +132,7 @@ def pasted(folder: Path) -> Path:
 RUN = [page for page in PAGES if any(not block.shown_only for block in blocks_of(page))]
 
 
-@pytest.mark.slow(but=["counting.md"])
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_examples_run(page: Path, tmp_path: Path) -> None:
     """The blocks of a page one after the other, as its reader would paste them."""

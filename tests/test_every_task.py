@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 EVERY = [pytest.param(task, precision, id=f"{task}-{precision}") for task in cards.names() for precision in Precision]
 OF_EACH_CATEGORY = [
-    "relu-bf16", "prefix_sum-fp32", "vector_add-bf16", "silu_and_mul-fp32", "hinge_loss-bf16", "rms_norm-fp32",
+    "relu-bf16", "sorting-fp32", "dot_product-bf16", "silu_and_mul-fp32", "hinge_loss-bf16", "layer_norm-bf16",
     "spmv_csr-bf16", "stencil_2d-fp32", "reverse_array-bf16",
 ]  # fmt: skip
 # Playbook steps that the CPU device cannot execute, by task, precision and idea. None today.

@@ -202,6 +202,7 @@ def test_emulated_devices_have_no_limits() -> None:
     assert floors.limits(CpuDevice()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_limits_are_measured_where_none_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept limits are taken as they are. A damaged file is measured again with a word; without a GPU that fails with
@@ -221,7 +222,7 @@ def test_limits_are_measured_where_none_count(tmp_path: Path, monkeypatch: pytes
     assert path.read_text() == "{"
 
 
-@pytest.mark.slow(but=["80-mma.sync.aligned.m16n8k16"])
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("target", "tensor"), [("80", "mma.sync.aligned.m16n8k16"), ("90a", "wgmma.mma_async")])
 def test_the_loops_hold_the_instructions_they_measure(target: str, tensor: str, tmp_path: Path) -> None:

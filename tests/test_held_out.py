@@ -56,6 +56,7 @@ def changed(task: str, **fields: Any) -> TaskCard:
     return TaskCard.model_validate({**cards.load(task).model_dump(), **fields})
 
 
+@pytest.mark.slow(but=["spmv_csr", "fft", "layer_norm", "triangle_attention", "elu"])
 @pytest.mark.parametrize("name", cards.names())
 def test_draws_are_legal_and_vary_all_that_reaches_the_wrapper(name: str) -> None:
     """In every card, small and large: sizes are legal, none is timed, all scalars vary, what is fixed stays so."""

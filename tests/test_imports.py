@@ -198,6 +198,7 @@ def test_only_one_module_reaches_litellm() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared() -> None:
     """What another package brings along today may be gone with its next version."""
     declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())

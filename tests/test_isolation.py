@@ -232,6 +232,7 @@ def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_the_environment_holds_no_secret(builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of models do not reach a candidate."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -309,6 +310,7 @@ if (N == 65536) {
 """
 
 
+@pytest.mark.slow
 def test_inputs_of_calls_to_come_cannot_be_read(builder: Builder, tmp_path: Path) -> None:
     """Calls are prepared together: a candidate that did all of them at the first would look fast."""
     if not builder.device.emulated:

@@ -41,7 +41,7 @@ def candidate(kind: str, task: str, precision: Precision) -> Candidate:
     return made
 
 
-@pytest.mark.slow(but=["spmv_csr"])
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["dot_product", "spmv_csr"])
 def test_an_honest_kernel_may_work_in_place(task: str) -> None:
     bench = Workbench(small_card(task), Precision.FP32, PlainCpuDevice(), modelled=False)
@@ -49,7 +49,7 @@ def test_an_honest_kernel_may_work_in_place(task: str) -> None:
     assert told.status is Status.CORRECT, told.detail
 
 
-@pytest.mark.slow(but=["late_by_stamp-spmv_csr-fp32"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "task", "precision"),
     [
@@ -94,6 +94,7 @@ def timed_relu(candidate: Candidate, calls: int, *others: str, **workers: Candid
     return bench._trials.run(Trial(request, [case for case in card.cases if case.sweep], 60))
 
 
+@pytest.mark.slow(but=["True"])
 @pytest.mark.parametrize("lead", [False, True])
 def test_a_call_that_is_not_timed_leads_a_series(lead: bool) -> None:
     """A candidate that faults in its call after the last that is timed: it gets there only if there are more."""
@@ -104,6 +105,7 @@ def test_a_call_that_is_not_timed_leads_a_series(lead: bool) -> None:
     assert told.status is (Status.FAULT if lead else Status.CORRECT), told.detail
 
 
+@pytest.mark.slow
 def test_a_rival_is_led_whatever_the_baseline_takes() -> None:
     """The baseline's calls take long, and would do without the call that leads a series: a library's does not."""
     warmups, calls = 1, 8
@@ -125,6 +127,7 @@ def test_the_call_that_leads_a_series_has_to_be_right() -> None:
     assert "at a timed call" in told.detail
 
 
+@pytest.mark.slow
 def test_the_call_that_leads_a_series_counts_if_it_takes_far_longer() -> None:
     """What it does besides, such as to let the device rest, would be for the calls after it."""
     works = "for (volatile int k = 0; k < 10000; k = k + 1)"
@@ -133,7 +136,7 @@ def test_the_call_that_leads_a_series_counts_if_it_takes_far_longer() -> None:
     assert len(timing.candidate_us) > CALLS
 
 
-@pytest.mark.slow(but=["1"])
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_call_finds_nothing_that_calls_before_it_wrote_to_its_outputs(seed: int) -> None:
     """One that adds to its output has to clear it: a call that is not timed could clear those of all calls to come."""

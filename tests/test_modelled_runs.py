@@ -62,7 +62,9 @@ def test_modelled_times_depend_on_kernel_and_seed_alone(verdicts: list[Verdict],
     assert (second.score, second.modelled) == (verdicts[0].score, verdicts[0].modelled)
 
 
-def test_a_verdict_on_modelled_times_is_recorded_whole(bench: Workbench) -> None:
+@pytest.mark.slow
+def test_a_verdict_on_modelled_times_is_recorded_whole() -> None:
+    bench = Workbench(small_card("spmv_csr"), Precision.FP32, CpuDevice(), seed=7)
     step = PlaybookModel().steps("spmv_csr", "fp32")[0]
     verdict = bench.evaluate(Candidate("spmv_csr", Precision.FP32, step.code, bench.device.default_command))
     assert verdict.score is not None
@@ -137,7 +139,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.slow(but=["compare", "profile", "prompt"])
+@pytest.mark.slow(but=["compare", "profile"])
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_say_that_they_are_modelled(command: str) -> None:

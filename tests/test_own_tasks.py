@@ -70,6 +70,7 @@ def test_a_wrong_kernel_is_refused(tmp_path: Path) -> None:
     assert (done.exit_code, done.output.startswith("wrong")) == (1, True), done.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own")
 def test_it_is_searched_with_the_kernel_beside_it_and_read_back_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -158,6 +158,7 @@ def pattern(verdict: Verdict, label: str) -> str:
     return output.pattern
 
 
+@pytest.mark.slow
 def test_a_forgotten_tail_and_its_sizes() -> None:
     """Groups of four alone: the pattern and the rule both lead to it."""
     verdict = evaluated("vector_add", Precision.FP32, "if (i >= N)", "if (i >= N / 4 * 4)")
@@ -194,6 +195,7 @@ def test_one_element_of_a_million_that_is_off_by_a_percent() -> None:
     assert wrong.allowed < 1e-4 * abs(wrong.expected)
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_is_not_refused_for_a_guessed_scale(tmp_path: Path) -> None:
     """With four elements sampled of 65536 that lie 35 orders of magnitude apart, the reference has the last word."""
     bench = Workbench(cards.load("softmax"), Precision.FP32, PlainCpuDevice())

@@ -268,8 +268,9 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert compute_sanitizer.find() == mine
 
 
-def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:
-    """The CPU device's own checker answers, by the tools' names: clean, and a race where a barrier is missing.
+@pytest.mark.slow
+def test_a_clean_kernel_on_the_command_line_without_a_gpu() -> None:
+    """The CPU device's own checker answers, by the tools' names.
 
     Of synccheck it looks for nothing, so that it does not call a kernel clean there.
     """
@@ -278,6 +279,10 @@ def test_the_command_line_without_a_gpu(tmp_path: Path) -> None:
     assert {tool for tool in Tool if f"{tool}: clean" in done.output} == set(Tool) - {Tool.SYNCCHECK}
     done = CliRunner().invoke(main, ["sanitize", "dot_product", str(KERNEL), "--device", "cpu", "--tool", "synccheck"])
     assert done.exit_code == 4, done.output
+
+
+def test_a_race_on_the_command_line_without_a_gpu(tmp_path: Path) -> None:
+    """The CPU device's own checker finds it where a barrier is missing."""
     racing = tmp_path / "racing.cu"
     racing.write_text(re.sub(r"__syncthreads\(\);", "", KERNEL.read_text()))
     done = CliRunner().invoke(main, ["sanitize", "dot_product", str(racing), "--device", "cpu", "--tool", "racecheck"])

@@ -233,7 +233,7 @@ class Neighboured(CpuDevice):
         return ran
 
 
-@pytest.mark.slow(but=["1 << 20-quiet1"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("taken", "quiet"), [("2 << 20", [False, True, True]), ("1 << 20", [False, False])])
 def test_who_asks_the_driver_for_much_has_the_machine_alone(taken: str, quiet: list[bool]) -> None:
     """It is measured again where that was seen for the first time, and the next candidate of the task is at once."""

@@ -82,7 +82,7 @@ def test_a_file_has_the_interface_of_its_card(file: comparison.VendorFile) -> No
     assert all(f"\n{word} " in file.head for word in ("Call", "Includes", "Without"))
 
 
-@pytest.mark.slow(but=["square_matrix_mul"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", [file for file in all_files() if file.library != "CUB"], ids=lambda file: file.path.stem
 )
@@ -163,7 +163,7 @@ def test_a_library_is_made_ready_for_each_case_before_its_first_call(tmp_path: P
     assert [record.vendor and record.vendor.status for record in kept.records] == [Status.CORRECT]
 
 
-@pytest.mark.slow(but=["the library says no"])
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BAD)
 def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None:
     """With the library's own words, in the report and in the exit code."""
@@ -182,6 +182,7 @@ def test_a_call_that_fails_is_listed_and_told(what: str, tmp_path: Path) -> None
     assert said in shown.output
 
 
+@pytest.mark.slow
 def test_library_and_our_kernel_stand_side_by_side(tmp_path: Path) -> None:
     """Each against the baseline, and our kernel against the library, case by case; the record comes back as it was."""
     card, device = small_card("dot_product"), PlainCpuDevice()
@@ -242,6 +243,7 @@ def test_a_library_is_skipped_where_it_cannot_run() -> None:
     assert "0 of 2 vendor calls right, 0 not, 2 skipped" in done.output
 
 
+@pytest.mark.slow
 def test_a_shared_library_is_linked_and_found_again(tmp_path: Path) -> None:
     """By its path, with the files that it needs from beside it."""
     flags = ["-shared", "-fPIC", "-x", "c++", "-"]

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -80,19 +80,23 @@ def build_checked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
 
 @pytest.fixture(scope="session")
-def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the programs of benchmarks/ptx_results.py write on the CPU device: cases.out and others."""
-    return made_once(tmp_path_factory, "ptx-words", _run_ptx_programs)
+def ptx_words(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the folder in which a program of benchmarks/ptx_results.py is: `cases` has written cases.out there."""
+
+    @cache
+    def make(name: str) -> Path:
+        return made_once(tmp_path_factory, f"ptx-words-{name}", partial(_run_ptx_program, name))
+
+    return make
 
 
-def _run_ptx_programs(folder: Path) -> None:
+def _run_ptx_program(name: str, folder: Path) -> None:
     device = CpuDevice()
     ptx_results.write_data(folder)
-    for name, program in ptx_results.PROGRAMS.items():
-        compiled = device.compile(program(), ["-O1"], name, folder)
-        assert compiled.object is not None, compiled.log
-        linked = device.link([compiled.object], folder / name)
-        assert linked.object is not None, linked.log
-        command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
-        ran = device.execute(command, 60)
-        assert ran.exit_code == 0, ran.stderr
+    compiled = device.compile(ptx_results.PROGRAMS[name](), ["-O1"], name, folder)
+    assert compiled.object is not None, compiled.log
+    linked = device.link([compiled.object], folder / name)
+    assert linked.object is not None, linked.log
+    command = [str(linked.object), str(folder / f"{name}.in"), str(folder / f"{name}.out")]
+    ran = device.execute(command, 60)
+    assert ran.exit_code == 0, ran.stderr

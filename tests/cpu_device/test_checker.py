@@ -147,6 +147,7 @@ def test_it_does_not_speak_for_synccheck(bench):
         bench.sanitize(branches, (Tool.SYNCCHECK,))
 
 
+@pytest.mark.slow
 def test_a_buffer_is_named_by_its_parameter(bench):
     """A read past the end of A names the parameter, and how far past it was."""
     code = transposed("__syncthreads();").code.replace(

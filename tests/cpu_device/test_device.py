@@ -61,6 +61,7 @@ def test_too_much_static_shared_memory_is_a_compile_error(tmp_path):
     assert "too much shared data" in refused.log
 
 
+@pytest.mark.slow
 def test_candidate_calls_only_what_is_allowed(build):
     """The test kernels use about everything, and their object carries no symbol beyond the list."""
     rules = [re.compile(rule) for rule in allowed(debug=False)]

@@ -43,7 +43,7 @@ def test_allocations_lie_far_apart(build):
     assert build("faults").run("far-apart").exit_code == 0
 
 
-@pytest.mark.slow(but=["near-write-words1"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -69,6 +69,7 @@ def test_sanitizer_sees_one_element_too_far(build, what, words):
         assert word in ran.stderr
 
 
+@pytest.mark.slow(but=["host-read-plain", "host-write-plain", "host-sort-plain"])
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "sanitizer"])
 @pytest.mark.parametrize(
     "what",
@@ -88,6 +89,7 @@ def test_host_code_may_not_touch_device_memory(build, what, debug):
     assert "cuda device fault: host code accessed device memory" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["aligned-vectors", "host-untouched"])
 def test_sanitizer_leaves_honest_kernels_alone(build, what):
     """Aligned vectors are no fault, nor are host addresses that are not dereferenced."""
@@ -117,6 +119,7 @@ def test_thread_that_keeps_others_from_starting_is_named(build):
     assert "kernel wait_kernel, block (0,0,0), thread (0,0,0): has run for 3 s" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_thread_that_has_not_begun_is_not_looked_at(tmp_path: Path) -> None:
     """A launch of many blocks at once on a busy machine: after a second the host looks, and some have no thread yet."""
     program = tmp_path / "look.cpp"

@@ -79,6 +79,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.slow(but=["bf16-0", "bf16-3", "fp16-2", "fp16-4"])
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
 def test_arithmetic_rounds_once(build, tmp_path, kind, operation):

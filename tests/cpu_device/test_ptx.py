@@ -38,6 +38,7 @@ def test_known_answers_under_the_sanitizer(build, check):
     assert "AddressSanitizer" not in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
 def test_all_shared_variables_of_a_program_have_addresses(build, debug):
     """Those of kernels that do not run take room as well: they do not reach into the dynamic arrays."""
@@ -51,6 +52,7 @@ def test_honest_ptx_raises_nothing(build_checked, check):
     assert build_checked("ptx").found(check) == (set(), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stream", "own", "halves"])
 def test_enough_waiting_raises_nothing(build, build_checked, name):
     """Two stages of copies, a thread's own copy, and two halves of a block that take turns."""
@@ -267,7 +269,7 @@ def test_every_modifier_has_its_tag():
     assert set(names_of_tags()) <= named
 
 
-@pytest.mark.slow(but=["ptx"])
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", ["ptx", "ptx_waits", "ptx_bulk"])
 def test_the_programs_are_ptx(tmp_path, name):

@@ -33,6 +33,7 @@ UNFENCED = ["ring_of_readers", "there_and_back", "of_earlier_launch", "sums_of_b
 CASES = [(style, where) for style in STYLES for where in ("nowhere", "of-other-memory", *sorted(STYLES[style]))]
 
 
+@pytest.mark.slow(but=[f"ascending-{style}-{where}" for style, where in CASES])
 @pytest.mark.parametrize(("style", "where"), CASES)
 @pytest.mark.parametrize("reversed_threads", [False, True], ids=["ascending", "descending"])
 def test_a_fence_that_is_missing_is_named(build_checked, style, where, reversed_threads):
@@ -69,6 +70,7 @@ def test_relaxed_arrivals_of_a_cluster_need_fences(build_checked, fences):
     assert kinds == (set() if fences else {"race"}), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*STYLES, *UNFENCED, "last_without_fence", "relaxed", "relaxed_cluster"])
 def test_the_numbers_are_right_all_the_same(build, name):
     """So a check of outputs alone would pass them."""

@@ -7,6 +7,8 @@ allows, and are NaN or infinite where the GPU's are.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +34,9 @@ def h200() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def ours(ptx_words) -> dict[str, np.ndarray]:
-    """What the CPU device gives."""
-    return ptx_results.read_results(ptx_words)
+def ours(ptx_words) -> Callable[[str], dict[str, np.ndarray]]:
+    """What the CPU device gives, by program."""
+    return cache(lambda program: ptx_results.read_results(ptx_words(program), program))
 
 
 def test_the_data_say_where_they_are_from():
@@ -82,21 +84,23 @@ def test_registers(ours, h200, group):
     """Every case of one instruction on registers, in all rows."""
     for case in ptx_cases.cases():
         if case.split(".")[0] == group:
-            got, wanted = ours[case], h200[case]
+            got, wanted = ours("cases")[case], h200[case]
             right = near(case, got, wanted) if approximate(case.split()[0]) else got == wanted
             at = np.flatnonzero(~right)
             given = [hex(word) for word in ptx_cases.data()[at[0]]] if len(at) else []
             assert not len(at), f"{case}: {given} gave {got[at[0]]:#x}, and {wanted[at[0]]:#x} on the GPU"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opcode", ptx_cases.products())
 def test_products(ours, h200, opcode):
     """mma.sync in all shapes and types: every bit of every tile."""
-    assert np.flatnonzero(ours[opcode] != h200[opcode]).tolist() == []
+    assert np.flatnonzero(ours("products")[opcode] != h200[opcode]).tolist() == []
 
 
+@pytest.mark.slow
 def test_products_of_warpgroups(ours, h200):
     """wgmma in all types and layouts, of whole numbers and of others: every bit."""
     names = [name for name in h200 if name.startswith("wgmma ")]
     assert len(names) == 56
-    assert [name for name in names if (ours[name] != h200[name]).any()] == []
+    assert [name for name in names if (ours("warpgroups")[name] != h200[name]).any()] == []

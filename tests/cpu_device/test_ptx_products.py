@@ -22,7 +22,7 @@ GROUP, IN_GROUP = LANES // 4, LANES % 4  # groupID and threadID_in_group of the 
 @pytest.fixture(scope="module")
 def results(ptx_words) -> dict[str, np.ndarray]:
     """What each product left in the registers of its lanes."""
-    made = np.fromfile(ptx_words / "products.out", dtype=np.uint32).reshape(-1, TILES, 32, 8)
+    made = np.fromfile(ptx_words("products") / "products.out", dtype=np.uint32).reshape(-1, TILES, 32, 8)
     return dict(zip(ptx_cases.products(), made, strict=True))
 
 
@@ -76,6 +76,7 @@ def accumulator(values: np.ndarray, long: int) -> np.ndarray:
     return matrix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opcode", ptx_cases.products())
 def test_product(results, opcode):
     """Whole numbers give the exact product, others one within the rounding of its sum: as tensor cores round it."""
@@ -116,6 +117,7 @@ def test_product(results, opcode):
     assert not np.isnan(got).any()
 
 
+@pytest.mark.slow
 def test_infinities_and_nan_stay_in_their_rows_and_columns(ptx_words, tmp_path):
     """They come out as in any sum, and what does not meet them is what it would be without them."""
     opcode = next(one for one in ptx_cases.products() if "k16.row.col.f32.f16.f16.f32" in one)
@@ -128,7 +130,7 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns(ptx_words, tmp_path):
         halves[tile, lane[1], 8 + random.integers(0, 4)] = 0x7C00
         sums[tile, lane[2], 6 + random.integers(0, 4)] = random.choice([0x7F800000, 0xFF800000, 0x7FC00000])
     np.concatenate([words[one].ravel() for one in words]).tofile(tmp_path / "in")
-    program = [str(ptx_words / "products"), str(tmp_path / "in"), str(tmp_path / "out")]
+    program = [str(ptx_words("products") / "products"), str(tmp_path / "in"), str(tmp_path / "out")]
     ran = CpuDevice().execute(program, 60)
     assert ran.exit_code == 0, ran.stderr
     made = np.fromfile(tmp_path / "out", np.uint32).reshape(-1, TILES, 32, 8)[ptx_cases.products().index(opcode)]

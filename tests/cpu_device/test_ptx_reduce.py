@@ -84,6 +84,7 @@ def test_what_nobody_waits_for_does_not_come(build, tmp_path):
     assert "a block ends before its copy in bulk has read" in ran.stderr
 
 
+@pytest.mark.slow
 def test_the_checker_takes_it_for_atomics(tmp_path):
     """Blocks and atomics of other threads may meet in one place; a fence that is missing is found as for any copy."""
     device = CpuDevice()

@@ -19,7 +19,7 @@ WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "p": 1}
 @pytest.fixture(scope="module")
 def results(ptx_words) -> dict[str, np.ndarray]:
     """The 64 bits of each row, by case, as the CPU device makes them."""
-    made = np.fromfile(ptx_words / "cases.out", dtype=np.uint64).reshape(-1, ptx_cases.ROWS)
+    made = np.fromfile(ptx_words("cases") / "cases.out", dtype=np.uint64).reshape(-1, ptx_cases.ROWS)
     return dict(zip(ptx_cases.cases(), made, strict=True))
 
 

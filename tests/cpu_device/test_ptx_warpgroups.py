@@ -31,7 +31,7 @@ ENDS = [
 @pytest.fixture(scope="module")
 def results(ptx_words) -> dict[Case, np.ndarray]:
     """The registers of all threads, by case."""
-    made = np.fromfile(ptx_words / "warpgroups.out", dtype=np.uint32).reshape(-1, 128, 16)
+    made = np.fromfile(ptx_words("warpgroups") / "warpgroups.out", dtype=np.uint32).reshape(-1, 128, 16)
     return dict(zip(ptx_warpgroups.cases(), made, strict=True))
 
 
@@ -64,6 +64,7 @@ def accumulators(words: np.ndarray, kind: str) -> np.ndarray:
     return matrix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ptx_warpgroups.cases(), ids=lambda case: case.name)
 def test_product(results, case):
     """Whole numbers, of which all sums are exact, give the very product, others what tensor cores make of it."""

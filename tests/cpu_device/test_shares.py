@@ -14,12 +14,14 @@ def test_shares_are_the_whole(build: Callable[..., object], what: str) -> None:
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_judge_is_as_its_definition_says(build: Callable[..., object]) -> None:
     """Its short cuts change no verdict, no worst error and no tolerance."""
     done = build("verdicts").run()  # type: ignore[attr-defined]
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_timing_goes_on_where_calls_are_slow_now_and_then(build: Callable[..., object]) -> None:
     """The spread of the middle half of the turns does not show them; fewer turns would call such a kernel faster."""
     done = build("turns").run()  # type: ignore[attr-defined]

@@ -188,6 +188,7 @@ extern "C" void relu_optimized(float* output, const float* input, int N) {
 """
 
 
+@pytest.mark.slow
 def test_a_candidate_with_tensor_maps_is_judged():
     """The guards take a direct call of the driver, on this device as on a GPU; the kernel is right in all builds."""
     where = Workbench(cards.load("relu"), Precision.FP32, CpuDevice(), modelled=False)
@@ -204,6 +205,7 @@ def test_a_box_that_reaches_beyond_the_output_is_found():
     assert result.status is Status.FAULT, result.log
 
 
+@pytest.mark.slow
 def test_a_map_by_value_is_found():
     """Without __grid_constant__ the map is in each thread's own memory, where the copy engine cannot read it."""
     where = Workbench(cards.load("relu"), Precision.FP32, CpuDevice(), modelled=False)

@@ -207,10 +207,14 @@ def test_bombs(text: str) -> None:
     assert _written(text.encode()) is None
 
 
-@pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize(
-    "field", ["title", "summary", "formula", "weight", "size", "length", "input", "meaning", "default"]
-)
+FIELDS = ["title", "summary", "formula", "weight", "size", "length", "input", "meaning", "default"]
+# A quarter, with each word and each field among them.
+IN_TURN = [f"{field}-{at}" for at in range(len(WORDS)) for row, field in enumerate(FIELDS) if (at + row) % 4 == 0]
+
+
+@pytest.mark.slow(but=IN_TURN)
+@pytest.mark.parametrize("words", WORDS, ids=range(len(WORDS)))
+@pytest.mark.parametrize("field", FIELDS)
 def test_no_card_writes_code(field: str, words: str) -> None:
     """Whatever stands in a field, it reaches the harness in a comment, in a string, as a name, or not at all."""
     card = copy.deepcopy(CONTENTS[[path.stem for path in FILES].index("spmv_csr")])

@@ -7,6 +7,7 @@ import subprocess
 import warnings
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ arithmetic = st.recursive(
 )
 
 
+@pytest.mark.slow
 @examples(1500)
 @given(st.one_of(st.text(max_size=40), st.sampled_from(GROWN).flatmap(lambda text: damaged(text, PIECES))))
 def test_any_text_has_a_value_or_an_error(text: str) -> None:

@@ -115,6 +115,7 @@ def test_a_damaged_report_is_never_a_pass(lines: list[Any], process: Ran) -> Non
         assert (process.exit_code, process.signal) == (0, None)
 
 
+@pytest.mark.slow
 @examples(500)
 @given(damaged(TEXT, ["\n", "{", "}", "[" * 2000, "\x00", "é", "\u2028", "null", "\\ud800"]))
 def test_damaged_text_is_judged(text: str) -> None:
@@ -166,6 +167,7 @@ def _read_in_every_form(text: str) -> None:
             assert Candidate("f", Precision.FP32, found, found).id
 
 
+@pytest.mark.slow
 @examples(800)
 @given(st.one_of(st.text(), st.sampled_from(REPLIES).flatmap(lambda text: damaged(text, BITS))))
 def test_any_reply_is_read_or_refused(text: str) -> None:

@@ -246,7 +246,7 @@ def test_open_symbols(name: str) -> None:
     assert any(re.fullmatch(pattern, name) for pattern in CUDA_ALLOWED_SYMBOLS)
 
 
-@pytest.mark.slow(but=["device_functions"])
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)

@@ -366,6 +366,7 @@ HONEST_SNIPPETS: dict[str, str] = {
 PIECES = ["{", "}", "(", ")", "<<<", ">>>", '"', "'", "\\\n", "#", "/*", "static ", "__device__ ", 'R"(', "asm(", "[["]
 
 
+@pytest.mark.slow(but=[name for name in CHEATS if name != "macro bomb"])
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheat_is_refused(name: str) -> None:
     """Each cheat meets the check that is there for it, and the refusal names a fix."""
@@ -389,6 +390,7 @@ def test_honest_region_passes_without_headers(path: Path) -> None:
     assert judge(path.read_text()) is None
 
 
+@pytest.mark.slow(but=["tensor_cores", "extended_lambdas"])
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
@@ -572,6 +574,7 @@ LEAVING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(but=[*(f"{name}-False" for name in LEAVING), "pasted-True", "using-True"])
 @pytest.mark.parametrize("headers", [False, pytest.param(True, marks=needs_nvcc)])
 @pytest.mark.parametrize("name", LEAVING)
 def test_no_spelling_of_a_call_of_exit_passes(name: str, headers: bool) -> None:

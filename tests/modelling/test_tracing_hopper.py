@@ -83,6 +83,7 @@ def of_threads(launch: Launch) -> float:
     return sum(traffic.load_requests + traffic.load_sectors + traffic.missed_sectors for traffic in launch.traffic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "products"),
     [

@@ -164,6 +164,7 @@ def test_written_limits_can_be_chosen(tmp_path: Path, monkeypatch: pytest.Monkey
         thresholds.choose("calibrated", "Some GPU-5")
 
 
+@pytest.mark.slow(but=["svg"])
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_plot_is_drawn(suffix: str, tmp_path: Path) -> None:
     """Three panels with a dot a kernel and both lines; the same data give the same file."""

@@ -229,6 +229,7 @@ def test_cases() -> None:
         assert "1: rows=1024" in raised.value.fix
 
 
+@pytest.mark.slow(but=["True"])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
     """Without a GPU: thresholds, plot and what changes, for a person and for a program."""
@@ -254,7 +255,7 @@ def test_calibrating_from_kept_data(tmp_path: Path, as_json: bool) -> None:
         assert "kernels change class" in done.output
 
 
-@pytest.mark.slow(but=["whole-Some GPU-expected0"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("beside", "gpu", "expected"),
     [

@@ -50,6 +50,7 @@ def test_a_log_that_was_cut_leaves_out_what_it_lacks() -> None:
     assert parse("") == ()
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 def test_what_nvcc_says_here(tmp_path: Path) -> None:
     """Of a kernel with 2 KiB of static shared memory that has to spill, as it may use 32 registers."""

@@ -58,6 +58,7 @@ def tables(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_names_what_its_tables_disagree_on(tmp_path: Path) -> None:
     """In the terminal, on the page and for programs, with both figures and where they stand."""
     told = load([RESULTS / "h200" / "spmv_csr_fp32", tables(tmp_path / "mine")])

@@ -127,6 +127,7 @@ def test_repeated_runs_have_to_differ_by_more_than_between_them() -> None:
     assert found.change is Change.UNSURE
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_kernel_are_hardly_ever_told_apart() -> None:
     """Samples with noise, an offset for each process and outliers, seeded: of 300 pairs none gets a false verdict."""
     draw = random.Random(11)

@@ -134,6 +134,7 @@ def test_a_file_in_place_of_a_folder_holds_no_results(folder: Path) -> None:
     assert "holds no results" in next(problem.what for problem in report.problems if problem.serious)
 
 
+@pytest.mark.slow
 def test_bits_that_flip_are_never_a_crash(folder: Path) -> None:
     """Seeded: in each of 40 tries a byte of a file is another. The report is made, and says so or is the same.
 

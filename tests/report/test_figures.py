@@ -134,6 +134,7 @@ def test_emulated_results_are_in_no_figure(several: Report, tmp_path: Path) -> N
     assert figures.draw(report(several.emulated), tmp_path / "none") == ()
 
 
+@pytest.mark.slow
 def test_files_are_svg_and_pdf_of_a_columns_width(several: Report, tmp_path: Path) -> None:
     """With text as text, which can be searched and restyled; wider is only the one with a panel for each task."""
     made = figures.draw(several, tmp_path)
@@ -236,6 +237,7 @@ def test_whatever_a_name_is_figures_can_be_drawn(several: Report, tmp_path: Path
         assert "\x1b" not in re.sub('aria-label="[^"]*"', "", element)
 
 
+@pytest.mark.slow
 def test_a_figure_in_a_page_has_the_pages_colours_and_ids_of_its_own(several: Report) -> None:
     """Nothing in it is of one scheme alone, nothing points to another figure, and nothing outside."""
     seen: set[str] = set()

@@ -141,6 +141,7 @@ def test_numbers_are_written_as_people_write_them() -> None:
     assert "e+0" not in text(COMMITTED.read_text().partition("<table")[2].partition("<pre")[0])
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """It writes the page, and says where; --compare has none."""
     place = tmp_path / "kernels.html"

@@ -56,6 +56,7 @@ def test_the_headline_comes_first_and_counts(read: Parsed) -> None:
     assert read.text.index("got surely faster on NVIDIA H200; the median speedup is") < read.text.index("Pictures")
 
 
+@pytest.mark.slow
 def test_a_task_has_all_that_is_known_of_it() -> None:
     """P with its interval, time over the floor, idea, classes, flags, maker, every size, the kernel and its diff."""
     one = result("fft")
@@ -74,6 +75,7 @@ def test_a_task_has_all_that_is_known_of_it() -> None:
     assert " ".join(one.best.code.split()) in text
 
 
+@pytest.mark.slow
 def test_what_a_stopped_run_had_not_taken_yet_is_no_lost_kernel() -> None:
     """It was judged faster: the baseline stayed the best only where nothing was."""
     one = replace(result("fft"), improved=False)
@@ -110,6 +112,7 @@ def test_a_page_of_the_cpu_device_alone_speaks_of_nothing_that_is_not_there() ->
     assert text.index('data-k="relu_fp32"') < text.index('data-k="fft_fp32"')
 
 
+@pytest.mark.slow
 def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
     """Beside what it was and is, in plain figures: no +418010 %, no 8.2e-05, and no 1.02e+04."""
     one = result("fft")
@@ -121,6 +124,7 @@ def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
     assert "close to nothing" in text
 
 
+@pytest.mark.slow
 def test_small_plots_say_what_they_are_of() -> None:
     """The whole name, which may break at its parts, and P in each precision; a key's line stays with its word."""
     results = [result("high_order_contraction", precision) for precision in Precision]
@@ -174,6 +178,7 @@ def test_what_is_missing_or_damaged_is_said(read: Parsed) -> None:
     assert "stopped: round 3" in text
 
 
+@pytest.mark.slow
 def test_what_is_missing_stands_with_results_of_its_device() -> None:
     """A task that a suite of the CPU device did not get to is none that a GPU has lost; an unknown device is a GPU."""
     lost = [
@@ -187,6 +192,7 @@ def test_what_is_missing_stands_with_results_of_its_device() -> None:
     assert "1 missing" in fenced
 
 
+@pytest.mark.slow
 def test_what_one_search_of_several_lacks_is_named() -> None:
     """With the search's name, and among its tasks where one filters by it."""
     text = page.page(report([result("fft"), result("softmax"), result("fft", model="deepseek/chat")]))
@@ -219,6 +225,7 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         page.write(report([]), tmp_path / "gone" / "report.html")
 
 
+@pytest.mark.slow
 def test_infinite_and_absent_numbers_have_a_place() -> None:
     """What is unknown is a dash or a word, and never a number."""
     one = result("fft")

@@ -38,6 +38,7 @@ def test_an_axis_has_three_ticks_or_more(low: float, high: float) -> None:
     assert len({text for _, text in ticks}) == len(ticks)
 
 
+@pytest.mark.slow
 def test_one_huge_speedup_does_not_flatten_all_plots() -> None:
     """The common scale leaves the outermost out, and the page says that they lie beyond."""
     results = [result(task) for task in ("fft", "softmax", "spmv_csr", "relu", "gelu", "selu", "elu", "rope")]

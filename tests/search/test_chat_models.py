@@ -439,6 +439,7 @@ def test_a_server_that_is_too_slow_is_a_timeout() -> None:
         LiteLLMModel("openai/test-model", server.url, timeout_s=0.2, retries=0).ask(REQUEST)
 
 
+@pytest.mark.slow(but=["True"])
 @pytest.mark.parametrize("headers", [False, True])
 def test_a_server_that_drips_is_a_timeout(headers: bool) -> None:
     """The limit is on the whole reply: a byte now and then, of the headers too, does not put it off.
@@ -490,6 +491,7 @@ def test_a_reply_that_came_while_the_process_was_stopped_is_taken(limit: str, mi
         assert process.wait(10) == 0
 
 
+@pytest.mark.slow(but=["openai/x-True"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["openai/x", "hosted_vllm/x"])
 def test_a_reply_without_end_fills_no_memory(name: str, packed: bool) -> None:

@@ -111,6 +111,7 @@ def test_debug_sees_the_mismatch_with_its_pattern() -> None:
     assert part.count("case N=7: ") == 1
 
 
+@pytest.mark.slow
 def test_debug_sees_the_fault_with_its_line() -> None:
     text, told = judged(SUM.replace("X[i]", "X[i + 64]"), CpuDevice())
     part = debug(text, told)
@@ -119,6 +120,7 @@ def test_debug_sees_the_fault_with_its_line() -> None:
     assert part.count(told.detail) == 1, "the log opens with the detail"
 
 
+@pytest.mark.slow
 def test_debug_sees_the_refusal_with_its_line() -> None:
     text, told = judged(SUM, PlainCpuDevice())
     assert told.correct

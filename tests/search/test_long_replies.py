@@ -62,6 +62,7 @@ def test_a_long_reply_does_not_go_back_whole(tmp_path: Path, length: int) -> Non
         assert f"[... {length - LONGEST_PART} characters left out ...]" in again[2]["content"]
 
 
+@pytest.mark.slow
 def test_a_reply_beyond_the_limit_is_kept_as_head_length_and_digest(tmp_path: Path) -> None:
     path, whole = tmp_path / "run", "x" * 50_000_000
     good = {Role.CODER: [code(kernel(score=2.0))[1]], Role.COMPILER: [COMMAND]}

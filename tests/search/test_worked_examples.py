@@ -16,6 +16,7 @@ from cudamaster.runs.worked_examples import choose
 from cudamaster.tasks import cards
 
 
+@pytest.mark.slow(but=["bf16"])
 @pytest.mark.parametrize("precision", list(Precision))
 def test_no_task_sees_its_own_kernels(precision: Precision) -> None:
     """Asked for all there are, each task gets those of the others and none of its own."""
