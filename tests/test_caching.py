@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from first_build import take
 from small_cards import small_card
 
-from cudamaster.core import caching
+from cudamaster.core import caching, resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.cpu.device import CpuDevice
@@ -167,6 +168,7 @@ def test_a_build_is_in_use_while_it_is_judged(tmp_path: Path, monkeypatch: pytes
     bench = Workbench(small_card("dot_product"), Precision.FP32, device, calls=1, modelled=False)
     key = bench.key(bench.baseline)
     assert key
+    take(resources.cache(), tmp_path)  # what any task needs, which takes a minute to build
     monkeypatch.setenv("CUDAMASTER_CACHE", str(tmp_path))
     run, seen = device.run, []
 

@@ -1,6 +1,7 @@
 """All fifty tasks on the CPU device: baselines and references against NumPy, playbook steps against the references.
 
-Everything runs at the verification sizes under AddressSanitizer; playbook steps with threads in reversed order.
+Everything runs at the verification sizes: baselines under AddressSanitizer, playbook steps of every task in both ways
+that a candidate is looked at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from plain_device import PlainCpuDevice
 
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
@@ -116,11 +118,19 @@ def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> f
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "precision"), EVERY)
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
-    """Every step passes the guards and is right on every verification case; each task and precision has one."""
-    bench = Workbench(cards.load(task), precision, CpuDevice())
+    """Every step passes the guards and is right on every verification case; each task and precision has one.
+
+    Under AddressSanitizer with threads in reversed order, and under the checker of threads. An idea that both precisions
+    have is looked at so in one of them, in turn, and in the other as on a GPU, built with all optimisation.
+    """
+    turn = list(Precision)[cards.names().index(task) % 2] is precision
+    (other,) = set(Precision) - {precision}
     steps = PlaybookModel().steps(task, precision.value)
+    twins = {step.idea for step in PlaybookModel().steps(task, other.value)}
+    checking, plain = (Workbench(cards.load(task), precision, device) for device in (CpuDevice(), PlainCpuDevice()))
     assert steps
     for step in steps:
+        bench = checking if turn or step.idea not in twins else plain
         command = merged(bench.device.default_command, step.flags)
         verdict = bench.evaluate(Candidate(task, precision, step.code, command), check_only=True)
         expected = Status.UNSUPPORTED if (task, precision, step.idea) in UNSUPPORTED else Status.CORRECT

@@ -84,8 +84,8 @@ def test_a_log_says_how_far_the_first_build_is_and_nothing_is_built_twice(tmp_pa
     assert len(list(cache.glob("cpu-runtime/prelude-*.gch"))) == 5
     assert not list(cache.rglob("*-making-*")), "what the one that was killed had begun"
     again = evaluating(cache)
-    assert again.communicate()[1] == ""
-    assert again.returncode == 0
+    said = again.communicate()[1]  # on a slow machine, how far the checks are
+    assert (again.returncode, "build" in said) == (0, False), said
 
 
 def test_a_compiled_header_outlives_the_checkout_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

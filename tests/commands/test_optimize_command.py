@@ -3,19 +3,16 @@
 import json
 from pathlib import Path
 
-import pytest
 from command_line import run
 
 
-@pytest.mark.slow(but=["layer_norm-1"])
-@pytest.mark.parametrize(("task", "rounds"), [("spmv_csr", 2), ("layer_norm", 1)])
-def test_optimize_with_the_playbook(tmp_path: Path, task: str, rounds: int) -> None:
+def test_optimize_with_the_playbook(tmp_path: Path) -> None:
     """The main job on the CPU device: it says what it is, ends with the table, and can be resumed for nothing."""
-    words = ["--precision", "bf16", "-R", str(rounds), "-D", "1", "--device", "cpu"]
-    done = run("optimize", task, *words, cwd=tmp_path)
+    words = ["--precision", "bf16", "-R", "1", "-D", "1", "--device", "cpu"]
+    done = run("optimize", "layer_norm", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for said in (
-        f"Round {rounds} of {rounds}",
+        "Round 1 of 1",
         "best so far",
         "P (modelled)",
         "of an NVIDIA H200",
@@ -34,7 +31,7 @@ def test_optimize_with_the_playbook(tmp_path: Path, task: str, rounds: int) -> N
     again = run("optimize", "--resume", str(folder), "--json")
     assert again.returncode == 0, again.stderr
     result = json.loads(again.stdout)["result"]
-    assert len(result["rounds"]) == rounds
+    assert len(result["rounds"]) == 1
     assert all(finished["outcome"]["status"] == "correct" for finished in result["rounds"])
     for line in ("best.cu", "nvcc"):
         assert line in done.stdout

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from made_once import made_once
+
+from cudamaster.core.values import content_hash
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 
 
-def run_text(text: str, words: tuple[int, ...], folder: Path, flags: tuple[str, ...] = ()) -> Ran:
+def run_text(text: str, words: tuple[int, ...], temporary: pytest.TempPathFactory) -> Ran:
     """The outcome of a program with numbers as its arguments: it answers by its exit code.
 
-    With -O1, for most of these run for a tenth of the time that they are compiled.
+    A text is compiled once in a session, with -O1, for most of these run for a tenth of the time that they are
+    compiled.
     """
     device = CpuDevice()
-    compiled = device.compile(text, ["-O1", *flags], "program", folder)
-    assert compiled.object is not None, compiled.log
-    linked = device.link([compiled.object], folder / "program")
-    assert linked.object is not None, linked.log
-    return device.execute([str(linked.object), *map(str, words)], 120)
+
+    def build(folder: Path) -> None:
+        compiled = device.compile(text, ["-O1"], "program", folder)
+        assert compiled.object is not None, compiled.log
+        linked = device.link([compiled.object], folder / "program")
+        assert linked.object is not None, linked.log
+
+    made = made_once(temporary, f"text-{content_hash(text)}", build)
+    return device.execute([str(made / "program"), *map(str, words)], 120)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cpu_device.run_text import run_text
@@ -19,6 +17,7 @@ MAIN = """
 static float number(float x) { return x; }
 static float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 int main(int, char** words) {
+    multiprocessors = std::atoi(words[6]);
     int a_dim = std::atoi(words[1]), b_dim = std::atoi(words[2]), c_dim = std::atoi(words[3]);
     int x_dim = std::atoi(words[4]), y_dim = std::atoi(words[5]), blocks = std::atoi(words[6]);
     int rows = a_dim * b_dim;
@@ -78,24 +77,27 @@ CASES = [  # a, b, c, x, y, multiprocessors
 ]
 
 
-def contract(step: str, kind: str, case: tuple[int, ...], folder: Path) -> None:
+def contract(step: str, kind: str, case: tuple[int, ...], temporary: pytest.TempPathFactory) -> None:
     """A contraction by the step's own function for the given number of multiprocessors."""
     text = (PLAYBOOK / step).read_text()
     asks = "cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);"
     assert asks in text
     call = "contract_on_hopper(A, B, C, rows, b_dim, c_dim, x_dim, y_dim)"
     words = MAIN.replace("CALL", call).replace("TYPE", kind)
-    ran = run_text(text.replace(asks, f"blocks = {case[-1]};") + words, case, folder)
+    text = "static int multiprocessors;\n" + text.replace(asks, "blocks = multiprocessors;")
+    ran = run_text(text + words, case, temporary)
     assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_a_contraction_of_bf16_is_right(case: tuple[int, ...], tmp_path: Path) -> None:
-    contract("bf16/2_one_factor_in_registers.cu", "__nv_bfloat16", case, tmp_path)
+def test_a_contraction_of_bf16_is_right(case: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory) -> None:
+    contract("bf16/2_one_factor_in_registers.cu", "__nv_bfloat16", case, tmp_path_factory)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_a_contraction_in_two_halves_is_as_exact_as_fp32(case: tuple[int, ...], tmp_path: Path) -> None:
-    contract("fp32/2_two_halves_in_registers.cu", "float", case, tmp_path)
+def test_a_contraction_in_two_halves_is_as_exact_as_fp32(
+    case: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    contract("fp32/2_two_halves_in_registers.cu", "float", case, tmp_path_factory)

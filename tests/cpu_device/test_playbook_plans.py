@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cpu_device.run_text import run_text
@@ -79,10 +77,14 @@ VALUES = {"CALL": OF_ATTENTION, "RESULT": "__nv_bfloat16", "BY_ROWS": "1"}
 Sizes = tuple[str, int, int, int, int, int]
 
 
-def run_plan(text: str, case: Sizes, words: dict[str, str], folder: Path) -> Ran:
+def defining(words: dict[str, str]) -> str:
+    """Macros in front of a main. As flags they would keep the compiler from using its compiled header."""
+    return "\n" + "".join(f"#define {name} {value}\n" for name, value in words.items())
+
+
+def run_plan(text: str, case: Sizes, words: dict[str, str], temporary: pytest.TempPathFactory) -> Ran:
     """What a plan of a kernel gives on matrices of whole numbers."""
-    flags = (f"-DPLAN={case[0]}", *(f"-D{name}={value}" for name, value in words.items()))
-    return run_text(text + MAIN, case[1:], folder, flags)
+    return run_text(text + defining({"PLAN": case[0], **words}) + MAIN, case[1:], temporary)
 
 
 def named(case: Sizes) -> str:
@@ -91,16 +93,16 @@ def named(case: Sizes) -> str:
 
 @pytest.mark.slow(but=["Thin-40x264x1032-4"])
 @pytest.mark.parametrize("case", OF_MATRICES, ids=named)
-def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path: Path) -> None:
-    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path)
+def test_a_plan_is_right_on_small_matrices(case: Sizes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, PRODUCT, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [("Low", 256, 256, 256, 1, 132), ("Low", 136, 200, 328, 1, 132)], ids=named)
-def test_small_tiles_are_right(case: Sizes, tmp_path: Path) -> None:
+def test_small_tiles_are_right(case: Sizes, tmp_path_factory: pytest.TempPathFactory) -> None:
     at_once = {**PRODUCT, "CALL": "multiply_at_once(A, B, C, M, N, K)"}
-    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, at_once, tmp_path)
+    ran = run_plan((PLAYBOOK / "matrix_mul" / STEP).read_text(), case, at_once, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -116,18 +118,20 @@ def test_small_tiles_are_right(case: Sizes, tmp_path: Path) -> None:
     ],
     ids=lambda given: named(given) if isinstance(given, tuple) else "scores" if given is SCORES else "values",
 )
-def test_a_plan_of_attention_is_right_on_small_matrices(case: Sizes, words: dict[str, str], tmp_path: Path) -> None:
+def test_a_plan_of_attention_is_right_on_small_matrices(
+    case: Sizes, words: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Keys lie as they are read, values with rows and columns exchanged."""
-    ran = run_plan((PLAYBOOK / "softmax_attention" / STEP).read_text(), case, words, tmp_path)
+    ran = run_plan((PLAYBOOK / "softmax_attention" / STEP).read_text(), case, words, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow
-def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path: Path) -> None:
+def test_descriptors_with_the_rank_of_the_block_are_wrong(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As on an H200, where shared addresses in a cluster have it above the place in the block's own memory."""
     text, masks = (PLAYBOOK / "matrix_mul" / STEP).read_text(), "(address & 0x3ffff)"
     assert masks in text
-    ran = run_plan(text.replace(masks, "address"), ("Thin", 64, 128, 256, 4, 132), PRODUCT, tmp_path)
+    ran = run_plan(text.replace(masks, "address"), ("Thin", 64, 128, 256, 4, 132), PRODUCT, tmp_path_factory)
     assert ran.exit_code != 0
 
 
@@ -181,9 +185,9 @@ int main(int, char** words) {
 """
 
 
-def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], folder: Path) -> Ran:
+def as_exact_as_fp32(text: str, call: str, sizes: tuple[int, int, int], temporary: pytest.TempPathFactory) -> Ran:
     """What a product of numbers of sizes from 1e-15 to 1e15 gives against doubles and against a loop in fp32."""
-    return run_text(text + IN_PARTS, sizes, folder, (f"-DCALL={call}",))
+    return run_text(text + defining({"CALL": call}) + IN_PARTS, sizes, temporary)
 
 
 IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
@@ -195,12 +199,14 @@ IN_THREE_PARTS = PLAYBOOK / "matrix_mul/fp32/2_tensor_cores_on_three_parts.cu"
     [(300, 264, 72), (129, 131, 33), (520, 136, 100)],
     ids=lambda sizes: "-".join(map(str, sizes)),
 )
-def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+def test_products_in_three_parts_are_as_exact_as_fp32(
+    sizes: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Parts of the matrices, one after the other, are small here."""
     text, rooms = IN_THREE_PARTS.read_text(), "kRoomA = 1 << 23, kRoomB = 1 << 24"
     assert rooms in text
     text = text.replace(rooms, "kRoomA = 1 << 15, kRoomB = 1 << 15")
-    ran = as_exact_as_fp32(text, "multiply_parts<Square>(A, B, C, M, N, K, 132)", sizes, tmp_path)
+    ran = as_exact_as_fp32(text, "multiply_parts<Square>(A, B, C, M, N, K, 132)", sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -214,10 +220,10 @@ def test_products_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int
     ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
 )
 def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
-    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+    plan: str, sizes: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     call = f"multiply_on_the_way<{plan}>(A, B, C, M, N, K, 2)"
-    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -233,17 +239,19 @@ def test_numbers_taken_apart_on_the_way_are_as_exact_as_fp32(
     ids=lambda given: "-".join(map(str, given)) if isinstance(given, tuple) else str(given),
 )
 def test_warpgroups_in_turns_are_as_exact_as_fp32(
-    plan: str, sizes: tuple[int, int, int], blocks: int, tmp_path: Path
+    plan: str, sizes: tuple[int, int, int], blocks: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     call = f"multiply_in_turns<{plan}>(A, B, C, M, N, K, {blocks})"
-    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path)
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), call, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(256, 256, 256), (100, 132, 300)], ids=lambda sizes: "-".join(map(str, sizes)))
-def test_small_tiles_in_three_parts_are_as_exact_as_fp32(sizes: tuple[int, int, int], tmp_path: Path) -> None:
-    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), "multiply_at_once(A, B, C, M, N, K)", sizes, tmp_path)
+def test_small_tiles_in_three_parts_are_as_exact_as_fp32(
+    sizes: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ran = as_exact_as_fp32(IN_THREE_PARTS.read_text(), "multiply_at_once(A, B, C, M, N, K)", sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -311,11 +319,13 @@ int main(int, char** words) {
     [(2, 4, 300, 72), (1, 140, 130, 64), (2, 3, 129, 128), (1, 4, 390, 40), (1, 2, 150, 200)],
     ids=lambda s: "-".join(map(str, s)),
 )
-def test_heads_that_share_a_mask_each_get_their_own_result(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
+def test_heads_that_share_a_mask_each_get_their_own_result(
+    sizes: tuple[int, int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Tiles behind the first, more of them than blocks; the error is that of weights rounded to bf16."""
     folder = resources.package() / "playbook" / "triangle_attention" / "bf16"
     text = (folder / "3_warpgroups_and_a_shared_mask.cu").read_text()
-    ran = run_text(text + ATTENTION, sizes, tmp_path)
+    ran = run_text(text + ATTENTION, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -435,10 +445,12 @@ TRIANGLE = """
     ],
     ids=lambda given: given if isinstance(given, str) else "-".join(map(str, given)),
 )
-def test_attention_on_two_halves_is_as_exact_as_fp32(task: str, sizes: tuple[int, ...], tmp_path: Path) -> None:
+def test_attention_on_two_halves_is_as_exact_as_fp32(
+    task: str, sizes: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     text = (PLAYBOOK / task / "fp32/2_tensor_cores_on_two_halves.cu").read_text()
     main = EXACT.replace("TASK", SOFTMAX if task == "softmax_attention" else TRIANGLE)
-    ran = run_text(text + main, sizes, tmp_path)
+    ran = run_text(text + main, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr
 
 
@@ -489,7 +501,9 @@ int main(int, char** words) {
 @pytest.mark.parametrize(
     "sizes", [(2, 3, 70, 24), (2, 2, 130, 128), (1, 2, 300, 64), (1, 1, 200, 200)], ids=lambda s: "-".join(map(str, s))
 )
-def test_a_query_of_one_key_gets_that_value_to_the_last_bit(sizes: tuple[int, int, int, int], tmp_path: Path) -> None:
+def test_a_query_of_one_key_gets_that_value_to_the_last_bit(
+    sizes: tuple[int, int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     text = (PLAYBOOK / "triangle_attention/fp32/2_tensor_cores_on_two_halves.cu").read_text()
-    ran = run_text(text + ONE_KEY, sizes, tmp_path)
+    ran = run_text(text + ONE_KEY, sizes, tmp_path_factory)
     assert ran.exit_code == 0, ran.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cpu_device.run_text import run_text
@@ -61,28 +59,30 @@ int main(int, char** words) {
 """
 
 
-def power_on(step: str, call: str, kind: str, sizes: tuple[int, int, int], folder: Path) -> None:
+def power_on(step: str, call: str, kind: str, sizes: tuple[int, int, int], temporary: pytest.TempPathFactory) -> None:
     """A power made by a call of a step's own function: rows, power, multiprocessors."""
     words = MAIN.replace("CALL", call).replace("TYPE", kind)
-    ran = run_text((PLAYBOOK / step).read_text() + words, sizes, folder)
+    ran = run_text((PLAYBOOK / step).read_text() + words, sizes, temporary)
     assert ran.exit_code == 0, ran.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["Wide", "Narrow"])
 @pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (200, 6, 3)], ids=lambda s: "-".join(map(str, s)))
-def test_a_plan_of_bf16_is_right_on_small_matrices(plan: str, sizes: tuple[int, int, int], tmp_path: Path) -> None:
+def test_a_plan_of_bf16_is_right_on_small_matrices(
+    plan: str, sizes: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """More tiles than blocks, tiles in part."""
     call = f"launch_hopper<{plan}>(A, B, buffer, N, P, bits, products, blocks)"
-    power_on("bf16/2_one_launch_of_warpgroups.cu", call, "__nv_bfloat16", sizes, tmp_path)
+    power_on("bf16/2_one_launch_of_warpgroups.cu", call, "__nv_bfloat16", sizes, tmp_path_factory)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["Wide", "Narrow"])
 @pytest.mark.parametrize("sizes", [(264, 5, 4), (136, 4, 132), (201, 6, 3)], ids=lambda s: "-".join(map(str, s)))
 def test_a_plan_in_three_parts_is_right_on_small_matrices(
-    plan: str, sizes: tuple[int, int, int], tmp_path: Path
+    plan: str, sizes: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The same, and rows that are no multiple of eight, whose parts are longer than they are."""
     call = f"launch_hopper<{plan}>(A, B, (__nv_bfloat16*)parts, N, P, bits, products, blocks)"
-    power_on("fp32/2_one_launch_on_three_parts.cu", call, "float", sizes, tmp_path)
+    power_on("fp32/2_one_launch_on_three_parts.cu", call, "float", sizes, tmp_path_factory)
