@@ -120,8 +120,8 @@ def _rounded(card: TaskCard, name: str, value: float, precision: Precision) -> f
 def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     """Every step passes the guards and is right on every verification case; each task and precision has one.
 
-    Under AddressSanitizer with threads in reversed order, and under the checker of threads. An idea that both precisions
-    have is looked at so in one of them, in turn, and in the other as on a GPU, built with all optimisation.
+    Under AddressSanitizer with threads in reversed order, and under the checker of threads. An idea that both
+    precisions have is looked at so in one of them, in turn, and in the other as on a GPU, built with all optimisation.
     """
     turn = list(Precision)[cards.names().index(task) % 2] is precision
     (other,) = set(Precision) - {precision}
