@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plain_device import PlainCpuDevice
 from small_cards import small_card
 
 from cudamaster.core import resources
@@ -118,6 +119,22 @@ def test_it_judges_as_one_that_was_started_late() -> None:
     late = bench._trials.run(trial)
     assert len(device.ahead) == 1  # the second was not
     assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
+
+
+@pytest.mark.usefixtures("free_device")
+def test_a_candidate_finds_nothing_of_what_was_done_before_it_was_there() -> None:
+    """Inputs and results of cases to come lay in the memory that it shares with the judge."""
+    card = small_card("relu")
+    bench = Workbench(card, Precision.FP32, PlainCpuDevice(), seed=SEED, modelled=False)
+    code = (Path(__file__).parent / "late" / "relu_that_looks_on.cu").read_text().replace("WORDS", "8192")
+    build = bench._builder.build(Candidate(card.name, Precision.FP32, code, bench.baseline.command))
+    assert build.worker is not None, build.detail
+    trial = bench._trials.verifying([str(build.worker), "--in-place"], SEED)
+    with bench._trials.ahead() as start:
+        start(trial)
+        until(lambda: all_is_prepared(programs("--ahead") + programs("--channel")))
+        told = bench._trials.run(trial)
+    assert told.status is Status.CORRECT, told.detail
 
 
 @pytest.mark.usefixtures("free_device")
@@ -230,6 +247,23 @@ def test_a_killed_command_leaves_nothing(tmp_path: Path) -> None:
                     break
                 time.sleep(0.05)
             assert not alive(number)
+
+
+def all_is_prepared(numbers: list[int]) -> bool:
+    """Whether those of these processes that come of this one have begun, and done nothing for a second."""
+    ours = [number for number in numbers if os.getpid() in (parent(number), parent(parent(number) or 0))]
+    before = [ticks(number) for number in ours]
+    time.sleep(1.0)
+    return len(ours) > 1 and before == [ticks(number) for number in ours]
+
+
+def ticks(number: int) -> tuple[str, str] | None:
+    """The processor time that a process has taken: its own, and the system's for it."""
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[11], fields[12]
 
 
 def parent(number: int) -> int | None:

@@ -79,13 +79,15 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
             Oracle::make_room(run.host, task().buffers(row.sizes));
     }
     std::deque<CaseRun> prepared;
-    size_t bytes = 0;
+    size_t bytes = 0, used = 0;
     while (prepared.size() < rows.size() && bytes < kPreparedBytes && run.workers.awaited()) {
         int index = static_cast<int>(prepared.size());
         prepared.emplace_back(run, index, rows[index]);
         prepared.back().prepare();
         bytes += prepared.back().prepared_bytes();
+        used = std::max(used, Layout(task().buffers(rows[index].sizes)).bytes);
     }
+    run.memory.clear(std::min(used, run.memory.bytes())); // of inputs and results of cases to come
     bool ok = true;
     for (size_t i = 0; i < rows.size() && (ok || !run.options.first_failure); ++i) {
         if (prepared.empty())
@@ -152,10 +154,8 @@ inline int run(int argc, char** argv) {
             helpers.settle(); // where workers come up
             workers.start(options);
             run_on(first.core);
-            if (memory) { // the candidate before is gone, and so is what it left there
-                MSKB_CUDA(cudaMemset(memory->base(), 0, memory->bytes()));
-                MSKB_CUDA(cudaDeviceSynchronize());
-            }
+            if (memory)
+                memory->clear(memory->bytes()); // of what the candidate before, which is gone, left there
         }
         report_begin(*report, options, task().name(), task().precision());
         if (!memory)

@@ -34,6 +34,11 @@ class SharedMemory {
     static SharedMemory create(size_t bytes);
     static SharedMemory map(int descriptor, size_t bytes); // takes the descriptor over
 
+    // Overwrites the first so many bytes with zeros.
+    void clear(size_t bytes) const {
+        MSKB_CUDA(cudaMemset(base_, 0, bytes));
+        MSKB_CUDA(cudaDeviceSynchronize());
+    }
     unsigned char* base() const { return base_; }
     size_t bytes() const { return bytes_; }
     int descriptor() const { return descriptor_; }
