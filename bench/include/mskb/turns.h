@@ -95,7 +95,8 @@ struct Turns {
         ++retaken;
     }
 
-    // Whether the typical ratio of a turn is known well enough: its standard error, from the quartiles of the logarithms.
+    // Whether the typical ratio of a turn is known well enough: its standard error, from the largest and the smallest of the
+    // logarithms that the mean is made of. So a call that was held up is seen here if it is seen in the mean.
     // `part` of the error that P may have is what the case adds to it for each of its own; where `brief` is asked for, long
     // calls may be known as little as short ones.
     bool precise(double part = 1, bool brief = false) const {
@@ -103,14 +104,15 @@ struct Turns {
         if (logs.empty())
             return false;
         size_t n = logs.size();
-        double error = (logs[3 * n / 4] - logs[n / 4]) / 1.35 / std::sqrt(static_cast<double>(n));
+        size_t cut = cut_of(n);
+        double error = (logs[n - 1 - cut] - logs[cut]) / kMiddleReach / std::sqrt(static_cast<double>(n));
         bool rough = brief || std::min(middle(baseline_us), middle(candidate_us)) <= kShortUs;
         double wanted = rough ? kRough : kPrecise;
         return error < std::clamp(wanted / part, wanted, kRoughest);
     }
 
-    // Whether the mean times say no worse of the candidate than the typical turn does. Quartiles do not see that it is slow in
-    // one call of five, and how slow it is on average takes more turns to say. A single call that something else held up says
+    // Whether the mean times say no worse of the candidate than the typical turn does, which does not see that it is slow in
+    // one call of five; how slow it is on average takes more turns to say. A single call that something else held up says
     // nothing, so the turn in which the candidate is slowest is left out.
     bool even() const {
         double baseline = 0, candidate = 0;
@@ -149,6 +151,8 @@ struct Turns {
     // What a call of a few microseconds takes differs by more than that between two processes.
     static constexpr double kPrecise = 0.002, kRough = 0.005, kShortUs = 18;
     static constexpr double kRoughest = 0.01; // of a case that hardly counts
+    static constexpr double kMiddleReach =
+        1.68; // standard deviations from end to end of the middle three fifths
     static constexpr double kUneven = 0.01;
     static constexpr double kMessageUs = 3,
                             kMessagePart = 0.02; // so long, and part of a call, messages may be apart
@@ -182,10 +186,12 @@ struct Turns {
         return std::copysign(std::log1p(std::fabs(apart) / said(other, i)), other ? -apart : apart);
     }
 
-    // The mean of the middle three fifths.
+    // How many of so many values the mean of the middle three fifths leaves out at either end.
+    static size_t cut_of(size_t count) { return count >= kFewestToTrim ? count / 5 : 0; }
+
     static double typical(std::vector<double> values) {
         std::sort(values.begin(), values.end());
-        size_t cut = values.size() >= kFewestToTrim ? values.size() / 5 : 0;
+        size_t cut = cut_of(values.size());
         double sum = 0;
         for (size_t i = cut; i < values.size() - cut; ++i)
             sum += values[i];

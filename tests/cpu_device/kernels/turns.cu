@@ -92,6 +92,13 @@ int main() {
     hold(turns(24, 5, 0.5).even(), "calls that are fast now and then do no harm");
     hold(turns(24, 24, 5).even(), "nor does a single one that is slow, however slow");
     hold(!turns(24, 12, 1.3).even(), "but two of them do");
+    for (size_t count : {12, 13, 14, 17, 24, 29})
+        for (bool candidate : {false, true}) {
+            mskb::Turns held_up = turns(count, count, 1);
+            for (size_t k = 0; k <= count / 5; ++k)
+                (candidate ? held_up.candidate_us : held_up.baseline_us)[k] *= 2;
+            hold(!held_up.precise(), "what moves the typical turn makes it imprecise");
+        }
     mskb::Turns noisy = turns(24, 24, 1);
     for (size_t k = 0; k < 24; ++k)
         noisy.candidate_us[k] *= k % 2 ? 1.01 : 0.99;
@@ -99,7 +106,7 @@ int main() {
     hold(noisy.precise(1, true), "unless its calls take long, ...");
     hold(noisy.precise(0.4), "one of many may be known less well, ...");
     for (size_t k = 0; k < 24; ++k)
-        noisy.candidate_us[k] *= k % 2 ? 1.03 : 0.97;
+        noisy.candidate_us[k] *= k % 2 ? 1.04 : 0.96;
     hold(!noisy.precise(0), "... but not as little as one likes");
     hold(turns(24, 5, 2).precise() && !turns(24, 5, 2).even(),
          "calls of which a fifth are slow look precise");
