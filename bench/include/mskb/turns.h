@@ -113,7 +113,8 @@ struct Turns {
 
     // Whether the mean times say no worse of the candidate than the typical turn does, which does not see that it is slow in
     // one call of five; how slow it is on average takes more turns to say. A single call that something else held up says
-    // nothing, so the turn in which the candidate is slowest is left out.
+    // nothing, so of many turns the one in which the candidate is slowest is left out. Of few it is not: a candidate that is
+    // slow in one call of eight often has a single such call among twelve.
     bool even() const {
         double baseline = 0, candidate = 0;
         size_t slowest = 0;
@@ -123,8 +124,10 @@ struct Turns {
             if (candidate_us[i] * baseline_us[slowest] > candidate_us[slowest] * baseline_us[i])
                 slowest = i;
         }
-        baseline -= baseline_us[slowest];
-        candidate -= candidate_us[slowest];
+        if (baseline_us.size() >= kFewestToLeaveOut) {
+            baseline -= baseline_us[slowest];
+            candidate -= candidate_us[slowest];
+        }
         return std::log(baseline / candidate) > middle(logarithms()) - kUneven;
     }
 
@@ -154,6 +157,7 @@ struct Turns {
     static constexpr double kMiddleReach =
         1.68; // standard deviations from end to end of the middle three fifths
     static constexpr double kUneven = 0.01;
+    static constexpr size_t kFewestToLeaveOut = 24;
     static constexpr double kMessageUs = 3,
                             kMessagePart = 0.02; // so long, and part of a call, messages may be apart
     static constexpr double kMostRoom = 0.5;     // that part of a call, however short

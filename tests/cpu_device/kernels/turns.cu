@@ -92,6 +92,7 @@ int main() {
     hold(turns(24, 5, 0.5).even(), "calls that are fast now and then do no harm");
     hold(turns(24, 24, 5).even(), "nor does a single one that is slow, however slow");
     hold(!turns(24, 12, 1.3).even(), "but two of them do");
+    hold(!turns(12, 12, 1.3).even(), "and of few turns a single one");
     for (size_t count : {12, 13, 14, 17, 24, 29})
         for (bool candidate : {false, true}) {
             mskb::Turns held_up = turns(count, count, 1);
