@@ -21,7 +21,8 @@
 
 namespace mskb {
 
-constexpr size_t kPreparedBytes = size_t{512} << 20; // that cases may hold before their turn
+constexpr size_t kPreparedBytes = size_t{512} << 20; // that cases may hold before their turn, ...
+constexpr size_t kPreparedPart = 16;              // ... and that part of what a case may take on the device
 constexpr size_t kContextBytes = size_t{2} << 30; // of device memory, about what the workers' contexts take
 
 inline void report_begin(const Report& report, const Options& options, const char* task,
@@ -79,8 +80,8 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
             Oracle::make_room(run.host, task().buffers(row.sizes));
     }
     std::deque<CaseRun> prepared;
-    size_t bytes = 0, used = 0;
-    while (prepared.size() < rows.size() && bytes < kPreparedBytes && run.workers.awaited()) {
+    size_t bytes = 0, most = std::min(kPreparedBytes, run.most_bytes / kPreparedPart), used = 0;
+    while (prepared.size() < rows.size() && bytes < most && run.workers.awaited()) {
         int index = static_cast<int>(prepared.size());
         prepared.emplace_back(run, index, rows[index]);
         prepared.back().prepare();
