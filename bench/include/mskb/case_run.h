@@ -105,8 +105,10 @@ class CaseRun {
                 return true;
             double extra_seconds =
                 std::min(kMostExtra, options.extra_seconds / std::max(run_.timed_cases, 1));
-            // P is the mean of the cases by their weights: with these errors it is as exact as a single case would be.
-            double part = std::sqrt(run_.timed_cases) * row_.weight / std::max(run_.weights, 1e-300);
+            // P is the mean of the cases by their weights. With these errors it is as exact as a single case would be, if
+            // their speedups are alike. Cases that are repeated are so many runs of them.
+            double runs_of_all = static_cast<double>(run_.timed_cases) * options.repeat;
+            double part = std::sqrt(runs_of_all) * row_.weight / std::max(run_.weights, 1e-300);
             ok = CaseTime(options, calls_, check_, oracle_, run_.gpu, rng_, run_.most_bytes, part,
                           extra_seconds, run_.retakes)
                      .run(sets_.back().inputs.structure_seconds());
