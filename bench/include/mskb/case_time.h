@@ -88,6 +88,11 @@ class CaseTime {
             size_t count = 1 + rng_.below(more ? slots : longest);
             if (!more)
                 count = std::min(count, begin + wanted - first);
+            if (!more) { // what inputs take to make is not what turns take
+                Clock::time_point making = Clock::now();
+                inputs.turn(first + count - 1);
+                start += Clock::now() - making;
+            }
             std::vector<Inputs> made;
             made.reserve(count + led);
             std::vector<const Inputs*> series;
