@@ -205,6 +205,21 @@ def test_what_is_no_longer_wanted_is_stopped() -> None:
     assert [one.signal for one in ran] == [signal.SIGKILL] * 2
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_program_ends_at_its_limit_or_by_itself(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system does not tell when a process ends."""
+
+    def refused(*_: object) -> int:
+        raise OSError
+
+    if not told:
+        monkeypatch.setattr(os, "pidfd_open", refused)
+    late, soon = run_limited(["sleep", "50"], 0.3), run_limited(["false"], 50)
+    assert (late.expired, late.signal) == (True, None)
+    assert late.seconds < 40
+    assert (soon.expired, soon.exit_code) == (False, 1)
+
+
 def test_the_limit_counts_from_when_the_candidate_is_there() -> None:
     def later() -> bool:
         time.sleep(1.0)
