@@ -20,6 +20,7 @@ from plain_device import PlainCpuDevice
 from small_cards import small_card
 
 from cudamaster.core import resources
+from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Candidate, Precision, Status, Verdict
 from cudamaster.devices import cuda
 from cudamaster.devices.cpu.device import CpuDevice
@@ -28,6 +29,7 @@ from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import Stop, run_limited
 from cudamaster.devices.protocol import Ran
+from cudamaster.judging import verdicts
 from cudamaster.workbench.evaluation import Workbench
 
 CARD = small_card("spmv_csr")
@@ -156,6 +158,32 @@ def test_a_candidate_that_the_guards_refuse_starts_none() -> None:
     verdict = bench.evaluate(candidate(bench, lambda code: "#include <cublas_v2.h>\n" + code))
     assert verdict.status is Status.REJECTED
     assert device.ahead == []
+
+
+@pytest.mark.usefixtures("free_device")
+def test_a_wrong_baseline_is_no_candidates_fault(tmp_path: Path) -> None:
+    """Before the candidate is there, the judge sees in a later case what it would otherwise see after calls of it."""
+
+    class OpensLater(Gate):
+        def wait(self) -> bool:
+            time.sleep(2)
+            self.open()
+            return super().wait()
+
+    bench = Workbench(small_card("dot_product"), Precision.FP32, CpuDevice(), seed=SEED, modelled=False)
+    bench.build_shared()
+    code = bench.baseline.code
+    end = code.rindex("}")
+    spoilt = f"{code[:end]}if (N == 257) cudaMemset(out, 1, sizeof(float));\n{code[end:]}"
+    baseline, right = (
+        bench._builder.build(replace(bench.baseline, code=text)).worker for text in (spoilt, code + "// as it was")
+    )
+    trial = bench._trials.verifying([str(right)], SEED)
+    request = bench._trials.request(replace(trial, request=replace(trial.request, baseline=(str(baseline),))))
+    report = tmp_path / "report"
+    ran = CpuDevice().run(request, report, 60, gate=OpensLater())
+    with pytest.raises(BaselineError, match="case N=257: wrong result"):
+        verdicts.judge(verdicts.parse(report.read_text()), ran, trial.cases)
 
 
 def test_a_device_that_others_hold_keeps_no_failed_build_waiting() -> None:

@@ -58,11 +58,14 @@ class CaseRun {
         return "";
     }
 
-    // Does what needs no candidate, before the turn of the case comes. Throws RunOver.
+    // Does what needs no candidate, before the turn of the case comes. Throws RunOver, also where the baseline is wrong: no
+    // candidate is to blame for that.
     void prepare() {
         calls_.hold();
         try {
             begin();
+            if (!baseline_ok_)
+                throw RunOver{kWrongExit, "baseline"};
         } catch (const RunOver&) {
             calls_.release();
             throw;

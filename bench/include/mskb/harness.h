@@ -170,7 +170,7 @@ inline int run(int argc, char** argv) {
             if (last)
                 workers.leave();
             report->write(Line("end").add("ok", ok));
-            code = ok ? 0 : 1;
+            code = ok ? 0 : kWrongExit;
         } catch (const RunOver& over) {
             code = over.code;
             if (last || over.who == "baseline")

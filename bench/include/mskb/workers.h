@@ -24,6 +24,7 @@
 
 namespace mskb {
 
+constexpr int kWrongExit = 1;  // not all cases are right
 constexpr int kFaultExit = 70; // a worker's fault ended the run
 constexpr int kTimeoutExit = 75;
 
@@ -42,7 +43,7 @@ class Queues {
 };
 constexpr int kUntimedQueues = 2; // where nothing is timed: enough for two streams to run side by side
 
-// Thrown where a worker ends a run; its report says why.
+// Thrown where a worker ends a run, or a baseline that is wrong; its report says why.
 struct RunOver {
     int code;        // the judge's exit code for it
     std::string who; // whose worker it was
