@@ -34,7 +34,8 @@ constexpr size_t kFewestLong = 12;        // ... or no more than these if they .
 constexpr double kLongSeconds = 0.25;     // ... take longer than this
 constexpr double kLongCall = 0.005;       // seconds: of baselines that take longer fewer calls are made:
 constexpr size_t kLongWarmups = 1;        // of each pair of processes, ...
-constexpr size_t kLongDeviceCalls = 2;    // ... and timed on the device
+constexpr size_t kLongDeviceCalls = 2;    // ... timed on the device, ...
+constexpr size_t kLongSeries = 5;         // ... and in a series at most
 constexpr int kMostTurns = 64;            // times as many turns as asked for are taken at most, ...
 constexpr double kMostExtra = 0.6;        // ... and for no longer than so many seconds in a case
 constexpr double kTimedPart = 0.25;       // of the work of the reference for a check is done for a timed call
@@ -85,7 +86,9 @@ class CaseTime {
             bool more = first - begin >= wanted;
             // Of few turns each pair of processes is to have some.
             size_t longest = std::min(slots, std::max<size_t>(wanted / (2 * workers_.pairs()), 1));
-            size_t count = 1 + rng_.below(more ? slots : longest);
+            if (long_calls()) // of which there may be few, and the reference is asked about no more than one of a series
+                longest = std::min(longest, kLongSeries);
+            size_t count = 1 + rng_.below(more && !long_calls() ? slots : longest);
             if (!more)
                 count = std::min(count, begin + wanted - first);
             if (!more) { // what inputs take to make is not what turns take
@@ -167,9 +170,9 @@ class CaseTime {
 #else
         if (!workers_.judged())
             return all;
-        if (all)
-            return taken.precise(part_) || seconds_since(start) > extra_seconds_;
         const bool is_long = seconds_since(start) > kLongSeconds;
+        if (all)
+            return taken.precise(part_, is_long) || seconds_since(start) > extra_seconds_;
         size_t fewest = is_long ? kFewestLong : kFewestTurns;
         return taken.baseline_us.size() >= fewest && taken.precise(part_, is_long) && taken.even();
 #endif
