@@ -17,8 +17,8 @@ unless it is so large that the means show it.
 
 One process makes the calls of a series in a row, and what disturbs one of them disturbs its neighbours: a driver that
 another program keeps busy delays each call that allocates. So the error is also estimated from the means of series, and
-the larger estimate counts. On an H200 it is 1.2 times the other on quiet cases, and 2 times where a driver is busy. Where
-turns are too few to compare series, the other is multiplied by 1.2.
+the larger estimate counts. On an H200 it is 1.2 times the other on quiet cases, and 2 times where a driver is busy.
+Where turns are too few to compare series, the other is multiplied by 1.2.
 """
 
 from __future__ import annotations
