@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.ready
 	$(BIN)/cudamaster optimize spmv_csr --precision bf16 -R 3 -D 3
 
-# At least one test of every kind, in about five minutes on two cores; and all of them, in half an hour and more.
+# At least one test of every kind, in about five minutes on two cores; and all of them, in half an hour to an hour.
 test: setup
 	$(BIN)/pytest --quick $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 

@@ -123,6 +123,7 @@ def test_it_judges_as_one_that_was_started_late() -> None:
     assert [replace(case, timing=None) for case in early.cases] == list(late.cases)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_device")
 def test_a_candidate_finds_nothing_of_what_was_done_before_it_was_there() -> None:
     """Inputs and results of cases to come lay in the memory that it shares with the judge."""
@@ -160,6 +161,7 @@ def test_a_candidate_that_the_guards_refuse_starts_none() -> None:
     assert device.ahead == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_device")
 def test_a_wrong_baseline_is_no_candidates_fault(tmp_path: Path) -> None:
     """Before the candidate is there, the judge sees in a later case what it would otherwise see after calls of it."""
