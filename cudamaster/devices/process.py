@@ -162,7 +162,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> None:
     """Wait for a process to end. Popen.wait with a limit sleeps in between, for up to 50 ms too long."""
     try:
         ended = os.pidfd_open(process.pid)
-    except OSError:  # an old kernel, or no descriptor is left
+    except (AttributeError, OSError):  # an old kernel, now or when Python was built, or no descriptor is left
         process.wait(limit_s)
         return
     try:
