@@ -21,7 +21,7 @@ constexpr double kSlowest = 1000;      // a candidate is stopped at so many time
 constexpr double kBaselineLimit = 600; // seconds that a call of the baseline may take
 constexpr size_t kSlotBytes = size_t{256}
                               << 20; // calls are prepared together as far as they take no more memory, ...
-constexpr size_t kFewestSlots = 2;   // ... and so many in any case, if an eighth of the device has room
+constexpr size_t kFewestSlots = 4;   // ... and so many in any case, if an eighth of the device has room
 
 inline uint64_t label_stream(const std::string& label) {
     uint64_t hash = 0xcbf29ce484222325ull;

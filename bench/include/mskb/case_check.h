@@ -92,7 +92,8 @@ class CaseCheck {
                 continue;
             double worst = worst_error(seen.outputs[i], specs_[i], expected[i]);
             worst_[i] = std::max(worst_[i], worst);
-            scales_[i].add(expected[i]);
+            if (!specs_[i].exact)
+                scales_[i].add(expected[i]);
             ok = ok && worst <= (specs_[i].exact ? 0.0 : kBaselineError);
         }
         return ok;
@@ -106,9 +107,9 @@ class CaseCheck {
     }
 
     // Whether a call of the candidate was right; `line` takes what was found. Where the reference does not cover an output,
-    // every element of `got` is compared with that of `baseline`. The inputs of the call are in the working buffers.
-    bool candidate(const Observation& seen, const std::vector<Expected>& expected, const Outputs& got,
-                   const Outputs& baseline, Line& line) {
+    // every element of `got` is compared with that of `baseline`. `inputs` of the call are in the working buffers.
+    bool candidate(const Inputs& inputs, const Observation& seen, const std::vector<Expected>& expected,
+                   const Outputs& got, const Outputs& baseline, Line& line) {
         bool ok = seen.damage.empty();
         std::string outputs;
         for (size_t i = 0; i < specs_.size(); ++i) {
@@ -117,7 +118,7 @@ class CaseCheck {
             Comparison comparison = compare(seen.outputs[i], specs_[i], expected[i], worst_[i]);
             if (expected[i].sampled()) {
                 auto ask = [&](const std::vector<size_t>& places) {
-                    std::vector<Expected> asked = oracle_.expect_at(i, places);
+                    std::vector<Expected> asked = oracle_.expect_at(inputs, i, places);
                     scales_[i].add(asked[i]);
                     return compare(gather(got[i], specs_[i], asked[i].wanted), specs_[i], asked[i],
                                    worst_[i]);

@@ -31,7 +31,7 @@ struct Run {
     const GpuState& gpu;
     const SharedMemory& memory;
     size_t for_slots; // bytes of it
-    std::vector<HostBuffer>& host;
+    HostInputs& host;
     const Helpers& helpers;
     size_t most_bytes; // what a case may take on the device
     int timed_cases;   // share the time for extra turns ...
@@ -160,7 +160,7 @@ class CaseRun {
         for (int k = 0; k < kSets; ++k) {
             Inputs inputs = calls_.make_inputs(k);
             calls_.place(inputs);
-            std::vector<Expected> expected = oracle_.expect(1);
+            std::vector<Expected> expected = oracle_.expect(inputs, 1);
             sets_.push_back({std::move(inputs), std::move(expected)});
             double seconds = 0;
             ok = right_baseline(sets_[k].inputs, sets_[k].expected, &seconds) && ok;
@@ -196,7 +196,7 @@ class CaseRun {
         for (size_t calls = kSets; calls * fewest < kErrorSamples; ++calls) {
             Inputs inputs = calls_.make_inputs(kErrorStream + calls);
             calls_.place(inputs);
-            ok = right_baseline(inputs, oracle_.expect(kTimedPart)) && ok;
+            ok = right_baseline(inputs, oracle_.expect(inputs, kTimedPart)) && ok;
             if (seconds_since(start) > kErrorSeconds)
                 break;
         }
@@ -214,8 +214,8 @@ class CaseRun {
         }
         Outcome outcome = calls_.call(run_.workers.candidate(), Ask::kCall, set.inputs);
         Line found = calls_.line("check").add("stage", "check");
-        bool ok = check_.candidate(check_.observe(set.inputs, set.expected, outcome.unsettled), set.expected,
-                                   check_.working_outputs(), baseline_.outputs(), found);
+        bool ok = check_.candidate(set.inputs, check_.observe(set.inputs, set.expected, outcome.unsettled),
+                                   set.expected, check_.working_outputs(), baseline_.outputs(), found);
         calls_.write(found);
         return ok;
     }

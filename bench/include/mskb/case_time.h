@@ -18,6 +18,7 @@
 #include "mskb/case_check.h"
 #include "mskb/gpu_state.h"
 #include "mskb/oracle.h"
+#include "mskb/stopping.h"
 #include "mskb/turn_inputs.h"
 #include "mskb/turns.h"
 
@@ -29,15 +30,9 @@ constexpr double kCheckedCalls =
     3;                       // of the first turns, and as many as the logarithm of their number grows by 1
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
 constexpr double kMostWidened = 4;        // ... each doubles what outputs may be apart by, up to so much
-constexpr size_t kFewestTurns = 24;       // where turns agree, no more than these are taken, ...
-constexpr size_t kFewestLong = 12;        // ... or no more than these if they ...
-constexpr double kLongSeconds = 0.25;     // ... take longer than this
-constexpr double kLongCall = 0.005;       // seconds: of baselines that take longer fewer calls are made:
-constexpr size_t kLongWarmups = 1;        // of each pair of processes, ...
-constexpr size_t kLongDeviceCalls = 2;    // ... timed on the device, ...
-constexpr size_t kLongSeries = 5;         // ... and in a series at most
-constexpr int kMostTurns = 64;            // times as many turns as asked for are taken at most, ...
-constexpr double kMostExtra = 0.6;        // ... and for no longer than so many seconds in a case
+constexpr size_t kLongWarmups = 1;        // of each pair of processes, where calls are long, ...
+constexpr size_t kLongDeviceCalls = 2;    // ... and those that are timed on the device
+constexpr double kMostExtra = 0.6;        // seconds for turns beyond those asked for, in a case
 constexpr double kTimedPart = 0.25;       // of the work of the reference for a check is done for a timed call
 constexpr size_t kEmptyCalls = 8;         // empty launches
 constexpr size_t kDeviceCalls = 3;        // of each, timed on the device
@@ -79,18 +74,13 @@ class CaseTime {
             }
         Turns turns;
         Clock::time_point start = Clock::now();
-        size_t slots = calls_.slots(), most = kMostTurns * wanted;
+        const size_t slots = calls_.slots();
         const bool led = options_.lead && slots > 1 && warmups > 0;
-        slots -= led;
+        const Stopping stopping{wanted,         slots - led, workers_.pairs(), long_calls(),
+                                by_precision(), part_,       extra_seconds_};
         for (size_t first = 0, begin = 0, number = 0; ok && !last; ++number) {
-            bool more = first - begin >= wanted;
-            // Of few turns each pair of processes is to have some.
-            size_t longest = std::min(slots, std::max<size_t>(wanted / (2 * workers_.pairs()), 1));
-            if (long_calls()) // of which there may be few, and the reference is asked about no more than one of a series
-                longest = std::min(longest, kLongSeries);
-            size_t count = 1 + rng_.below(more && !long_calls() ? slots : longest);
-            if (!more)
-                count = std::min(count, begin + wanted - first);
+            const bool more = first - begin >= wanted;
+            const size_t count = stopping.next_series(first - begin, rng_);
             if (!more) { // what inputs take to make is not what turns take
                 Clock::time_point making = Clock::now();
                 inputs.turn(first + count - 1);
@@ -109,7 +99,7 @@ class CaseTime {
                 series.push_back(more ? &made.back() : &inputs.turn(turn));
             }
             first += count;
-            last = first - begin >= most || enough(turns, first - begin >= wanted, start);
+            last = stopping.is_last(turns, first - begin, seconds_since(start));
             // Which call it is nobody knows, and how many there will be neither: early ones are likelier.
             double likely = kCheckedCalls * count / static_cast<double>(std::max(first - begin, kFewestLong));
             std::optional<size_t> checked;
@@ -160,21 +150,12 @@ class CaseTime {
         return static_cast<size_t>(std::clamp(affordable, 1.0, static_cast<double>(turns)));
     }
 
-    // Whether the turns will do: their speedup is known well, and the candidate is not slow now and then. Calls of up to
-    // 100 µs vary by a tenth from one to the next, so more are made than were asked for (`all` were), for as long as that
-    // may take. Of longer ones it is known before.
-    bool enough([[maybe_unused]] const Turns& taken, bool all,
-                [[maybe_unused]] Clock::time_point start) const {
+    // On the CPU device times say nothing, and without a candidate there is no speedup.
+    bool by_precision() const {
 #ifdef MSKB_CPU_DEVICE
-        return all;
+        return false;
 #else
-        if (!workers_.judged())
-            return all;
-        const bool is_long = seconds_since(start) > kLongSeconds;
-        if (all)
-            return taken.precise(part_, is_long) || seconds_since(start) > extra_seconds_;
-        size_t fewest = is_long ? kFewestLong : kFewestTurns;
-        return taken.baseline_us.size() >= fewest && taken.precise(part_, is_long) && taken.even();
+        return workers_.judged();
 #endif
     }
 
@@ -297,7 +278,7 @@ class CaseTime {
         if (workers_.judged())
             second.keep(calls_.specs(), calls_.working());
         calls_.place(inputs);
-        std::vector<Expected> expected = oracle_.expect(kTimedPart);
+        std::vector<Expected> expected = oracle_.expect(inputs, kTimedPart);
         Outputs candidate = (candidate_first ? first : second).outputs(),
                 baseline = (candidate_first ? second : first).outputs();
         if (!workers_.judged())
@@ -313,7 +294,7 @@ class CaseTime {
         if (!workers_.judged())
             return true;
         Line found = calls_.line("check").add("stage", "timed");
-        bool ok = check_.candidate(check_.observed(damage, candidate, expected), expected, candidate,
+        bool ok = check_.candidate(inputs, check_.observed(damage, candidate, expected), expected, candidate,
                                    baseline, found);
         if (!ok) // reported only then
             calls_.write(found);

@@ -77,7 +77,7 @@ inline bool run_cases(Run& run, const std::vector<Row>& rows) {
         run.timed_cases += row.sweep;
         run.weights += row.sweep ? row.weight : 0;
         if (run.options.ahead) // there is time for what takes long
-            Oracle::make_room(run.host, task().buffers(row.sizes));
+            run.host.make_room(task().buffers(row.sizes));
     }
     std::deque<CaseRun> prepared;
     size_t bytes = 0, most = std::min(kPreparedBytes, run.most_bytes / kPreparedPart), used = 0;
@@ -142,7 +142,7 @@ inline int run(int argc, char** argv) {
     for_slots = std::max(largest, std::min({kMostSlots * largest, for_slots, free_bytes / 8}));
     for_slots = (for_slots + kAlignment - 1) / kAlignment * kAlignment;
     GpuState gpu;
-    std::vector<HostBuffer> host;
+    HostInputs host;
     std::optional<SharedMemory> memory;
     int code = 0;
     for (size_t k = 0; k < runs.size(); ++k) {

@@ -28,6 +28,8 @@ class Inputs {
     const BufferSpec& spec(int buffer) const { return specs_.at(buffer); }
     Rng& rng() { return rng_; }
     double structure_seconds() const { return structure_seconds_; }
+    // No other inputs of this process have this number.
+    uint64_t serial() const { return serial_; }
     size_t structure_bytes() const {
         size_t bytes = 0;
         for (const auto& [buffer, made] : owned_)
@@ -92,6 +94,8 @@ class Inputs {
     std::map<int, ReusedBuffer> owned_;
     std::map<int, const ReusedBuffer*> made_; // own or the donor's, which lives longer
     double structure_seconds_ = 0;
+    inline static uint64_t made_so_far_ = 0;
+    uint64_t serial_ = ++made_so_far_;
 };
 
 } // namespace mskb
