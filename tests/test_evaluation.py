@@ -112,7 +112,7 @@ def verdict(task: str, code: str, command: str | None = None, *, call_limit_s: f
     return where.evaluate(Candidate(task, Precision.FP32, code, command or where.baseline.command))
 
 
-@pytest.mark.slow(but=["spmv_csr-code0"])
+@pytest.mark.slow(but=["spmv_csr"])
 @pytest.mark.parametrize(
     ("task", "code"),
     [
@@ -120,6 +120,7 @@ def verdict(task: str, code: str, command: str | None = None, *, call_limit_s: f
         ("dot_product", dot()),
         ("sorting", SORT.format(tie="from[j] == from[i] && j < i")),
     ],
+    ids=["spmv_csr", "dot_product", "sorting"],
 )
 def test_an_honest_kernel_passes_and_is_scored(task: str, code: str) -> None:
     """Correct on every case, timed, marked as emulated where no model is asked (test_modelled_runs.py has one)."""
