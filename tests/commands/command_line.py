@@ -18,6 +18,6 @@ def run(*arguments: str, cwd: Path | None = None, **environment: str) -> subproc
     )
 
 
-KERNEL = Path(__file__).parents[2] / "cudamaster/playbook/dot_product/fp32/1_shuffle_reduction.cu"
+KERNEL = Path(__file__).parents[2] / "cudamaster/playbook/relu/fp32/1_wide_loads.cu"
 RESULTS = Path(__file__).parents[2] / "results" / "h200"
 BF16, FP32 = (RESULTS / f"spmv_csr_{kind}" / "best.cu" for kind in ("bf16", "fp32"))

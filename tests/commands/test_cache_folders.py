@@ -73,7 +73,7 @@ def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str,
     """The judge of many candidates reads its file line by line, and nvcc hands paths to a shell."""
     place = tmp_path / f"two{sign}parts"
     place.mkdir()
-    done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", TMPDIR=str(place))
+    done = run("evaluate", "relu", str(KERNEL), "--device", "cpu", TMPDIR=str(place))
     assert done.returncode == 4, done.stderr
     assert "error: The folder for temporary files, " in done.stderr
     assert "Set TMPDIR to another folder." in done.stderr
@@ -83,11 +83,11 @@ def test_a_folder_for_temporary_files_that_cannot_be_named_is_refused(sign: str,
 @pytest.mark.parametrize(
     "words",
     [
-        ["evaluate", "dot_product", str(KERNEL)],
+        ["evaluate", "relu", str(KERNEL)],
         ["suite", "--tasks", "relu"],
         ["baselines", "relu"],
-        ["compare", str(KERNEL), str(KERNEL), "--task", "dot_product"],
-        ["sanitize", "dot_product", str(KERNEL)],
+        ["compare", str(KERNEL), str(KERNEL), "--task", "relu"],
+        ["sanitize", "relu", str(KERNEL)],
         ["profile", "dot_product"],
         ["audit", "relu"],
     ],
@@ -127,7 +127,7 @@ def test_a_home_without_room_for_a_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     environment = {key: value for key, value in os.environ.items() if key not in ("CUDAMASTER_CACHE", "XDG_CACHE_HOME")}
     done = subprocess.run(
-        [sys.executable, "-m", "cudamaster", "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        [sys.executable, "-m", "cudamaster", "evaluate", "relu", str(KERNEL), "--device", "cpu"],
         capture_output=True, text=True, env={**environment, "HOME": str(tmp_path / "home")}, check=False,
     )  # fmt: skip
     assert done.returncode == 4
@@ -141,7 +141,7 @@ def test_a_cache_without_room_is_named(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nsys.argv[0] = 'cudamaster'\nmain()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        [sys.executable, "-c", code, "evaluate", "relu", str(KERNEL), "--device", "cpu"],
         capture_output=True, text=True, env={**os.environ, "CUDAMASTER_CACHE": str(tmp_path)}, check=False,
     )  # fmt: skip
     assert done.returncode == 4

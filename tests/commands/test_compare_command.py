@@ -16,7 +16,7 @@ from cudamaster.workbench.evaluation import Workbench
 @pytest.mark.slow
 def test_a_kernel_compared_with_itself_is_the_same() -> None:
     """On a device with modelled times, only these exist, and the help says so."""
-    done = run("compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu")
+    done = run("compare", str(KERNEL), str(KERNEL), "--task", "relu", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert "only a kernel compared with its own text is the same" in " ".join(run("compare", "--help").stdout.split())
 
@@ -58,7 +58,7 @@ def test_compare_is_unsure_where_nothing_was_timed(monkeypatch: pytest.MonkeyPat
     """Both are right, and no case has a time: a GPU that is too hot, a kernel that cannot be modelled."""
     untimed = Verdict("c0ffee", "cpu", True, Status.CORRECT, "11 cases right")
     monkeypatch.setattr(Workbench, "compare", lambda *_: (untimed, untimed))
-    words = ["compare", str(KERNEL), str(KERNEL), "--task", "dot_product", "--device", "cpu"]
+    words = ["compare", str(KERNEL), str(KERNEL), "--task", "relu", "--device", "cpu"]
     for more in ([], ["--json"]):
         done = CliRunner().invoke(compare, [*words[1:], *more])
         assert done.exit_code == 12, done.output

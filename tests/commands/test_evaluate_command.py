@@ -69,7 +69,7 @@ def test_a_wrong_kernel_is_wrong_for_programs_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_right_kernel_timed_once_on_a_poor_terminal() -> None:
     """One call has no spread, and a terminal without µ still gets its table."""
-    done = run("evaluate", "dot_product", str(KERNEL), "--device", "cpu", "--calls", "1",
+    done = run("evaluate", "relu", str(KERNEL), "--device", "cpu", "--calls", "1",
                LC_ALL="C", PYTHONIOENCODING="ascii")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "?s:" in done.stdout

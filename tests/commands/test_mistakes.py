@@ -28,13 +28,13 @@ ERRORS: dict[str, tuple[list[str], int, str, dict[str, str]]] = {
     "no run to resume": (["optimize", "--resume", "nowhere"], 6, "nowhere", {}),
     "no compiler": (["baselines", "dot_product", "--device", "cpu"], 4, "g++-of-nobody", {"CXX": "g++-of-nobody"}),
     "no compiler for a kernel": (
-        ["evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        ["evaluate", "relu", str(KERNEL), "--device", "cpu"],
         4,
         "g++-of-nobody",
         {"CXX": "g++-of-nobody"},
     ),
     "a compiler that does not run": (
-        ["evaluate", "dot_product", str(KERNEL), "--device", "cpu"],
+        ["evaluate", "relu", str(KERNEL), "--device", "cpu"],
         4,
         "does not run",
         {"CXX": "/bin/false"},
