@@ -1,7 +1,7 @@
 """All fifty tasks on the CPU device: baselines and references against NumPy, playbook steps against the references.
 
 Everything runs at the verification sizes: the baselines of one precision under AddressSanitizer, playbook steps of
-every task in all builds of a candidate.
+every task in the builds that test_playbook_steps_are_right names.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
         every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
         light = LightTrials(card, builder, device, device.protocol, calls=0, seed=None)
         light.also = ALONE.get((task, number), ())
-        assert set(light.also) <= {case.label for case in card.cases}
+        assert set(light.also) <= {case.label for case in card.cases if not case.sweep}
         seed = every.draw_seed()
         judged = [every.run(every.verifying([str(build.worker)], seed))]
         if checked:
