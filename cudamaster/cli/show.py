@@ -102,7 +102,7 @@ def show(
 
 
 def _show_suite(path: Path, number: int | None, html: Path | None, *, as_json: bool) -> None:
-    from cudamaster.cli.suite import print_suite
+    from cudamaster.cli.suite_output import print_suite
     from cudamaster.core.errors import UsageError
     from cudamaster.suites import folder
 

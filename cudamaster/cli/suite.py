@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cudamaster.cli import options
+from cudamaster.cli import options, suite_output
 from cudamaster.cli.model_options import (
     ModelOptions,
     RecordOptions,
@@ -18,7 +17,7 @@ from cudamaster.cli.model_options import (
     must_leave_to_resume,
     record_options,
 )
-from cudamaster.cli.output import about_times, console, ourselves, print_json, print_to_copy, score_column, speed, table
+from cudamaster.cli.output import console, ourselves, print_json
 from cudamaster.cli.search_options import (
     BudgetOptions,
     SearchCommand,
@@ -27,19 +26,14 @@ from cudamaster.cli.search_options import (
     must_be_priced,
     search_options,
 )
-from cudamaster.runs.budget import Budget, Limits
+from cudamaster.runs.budget import Budget
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from cudamaster.runs.record import Settings
     from cudamaster.strategies.protocol import Observer
     from cudamaster.strategies.result import Result
-    from cudamaster.suites.folder import Entry, Suite, UnitUse
-    from cudamaster.suites.progress import Board
+    from cudamaster.suites.folder import Entry, Suite
 
-_STYLES = {"done": "green", "failed": "red", "stopped": "yellow", "waiting": "yellow", "running": "cyan"}
 _JOBS_PER_GPU = 4  # so one measures while others wait for a model or a compiler
 _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
@@ -86,35 +80,20 @@ def suite(
     Exits with 1 if a task failed; a spent budget is not a failure. Ctrl-C, SIGTERM and a closed terminal end it with
     130 and the line to resume.
     """
-    from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
     from cudamaster.devices.choose import units
     from cudamaster.models.choose import left_out
     from cudamaster.runs import backends
-    from cudamaster.runs.carrying import More
-    from cudamaster.suites import planning
     from cudamaster.suites import scheduler as suites
-    from cudamaster.suites.folder import State, SuiteFolder, fresh_path, read
+    from cudamaster.suites.folder import State, SuiteFolder, fresh_path
     from cudamaster.tasks import cards
 
     if resumed is not None:
-        if records.source is not None:
-            raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
-        must_leave_to_resume("suite")
         path = resumed
-        plan = planning.carried_on(read(path), path, More(search.rounds, search.debug_tries))
+        plan = _carried_on(path, search, records)
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
-        if any(entry.state is not State.DONE for entry in plan.entries):
-            backends.models_must_be_usable(plan.settings)
     else:
-        path = records.record or fresh_path(out)
-        limits = budget.limits()
-        one = precision or ("both" if records.source is not None else Precision.FP32.value)
-        precisions = list(Precision) if one == "both" else [Precision(one)]
-        if records.source is None:
-            plan = planning.fresh(search.settings(models), patterns, precisions)
-        else:
-            plan = planning.replayed(records.wanted, patterns, precisions, device=search.device, seed=search.seed)
+        path, limits = records.record or fresh_path(out), budget.limits()
+        plan = _planned(patterns, precision, search, models, records)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
@@ -131,12 +110,12 @@ def suite(
     spending = Budget(limits, suites.spent_before(path, plan) if resumed is not None else None)
     shown = console()
     if not as_json:
-        _introduce(shown, plan, path, places, at_once, limits)
+        suite_output.introduce(shown, plan, path, places, at_once, limits)
     kept = f"Everything so far is kept; to continue: {ourselves('suite', '--resume', str(path))}"
     opened = SuiteFolder.open(path) if resumed is not None else SuiteFolder.create(path, plan)
     with opened as folder:
         try:
-            with _shown(shown, hidden=as_json) as show:
+            with suite_output.shown_while_running(shown, hidden=as_json) as show:
                 ended = suites.run(folder, plan, _search_by(settings), spending, places, at_once, show)
         except BaseException:
             click.echo(kept, err=True)
@@ -144,8 +123,43 @@ def suite(
     if as_json:
         print_json({"suite": str(path), "spent": spending.spent, "result": ended})
     else:
-        _conclude(shown, ended, path, spending, all(entry.state is State.DONE for entry in plan.entries))
+        suite_output.conclude(shown, ended, path, spending, all(entry.state is State.DONE for entry in plan.entries))
     click.get_current_context().exit(1 if any(entry.state is State.FAILED for entry in ended.entries) else 0)
+
+
+def _planned(
+    patterns: Sequence[str],
+    precision: str | None,
+    search: SearchOptions,
+    models: ModelOptions,
+    records: RecordOptions,
+) -> Suite:
+    """A new suite, or one that replays a record."""
+    from cudamaster.core.values import Precision
+    from cudamaster.suites import planning
+
+    one = precision or ("both" if records.source is not None else Precision.FP32.value)
+    precisions = list(Precision) if one == "both" else [Precision(one)]
+    if records.source is None:
+        return planning.fresh(search.settings(models), patterns, precisions)
+    return planning.replayed(records.wanted, patterns, precisions, device=search.device, seed=search.seed)
+
+
+def _carried_on(path: Path, search: SearchOptions, records: RecordOptions) -> Suite:
+    """The suite in this folder, with what is left of it to do."""
+    from cudamaster.core.errors import UsageError
+    from cudamaster.runs import backends
+    from cudamaster.runs.carrying import More
+    from cudamaster.suites import planning
+    from cudamaster.suites.folder import State, read
+
+    if records.source is not None:
+        raise UsageError("A suite is resumed or replayed, not both.", "Leave --replay out.")
+    must_leave_to_resume("suite")
+    plan = planning.carried_on(read(path), path, More(search.rounds, search.debug_tries))
+    if any(entry.state is not State.DONE for entry in plan.entries):
+        backends.models_must_be_usable(plan.settings)
+    return plan
 
 
 def _default_jobs(places: int) -> int:
@@ -162,182 +176,3 @@ def _search_by(settings: Settings) -> Callable[[Entry, Path, str, Observer, Budg
         return result
 
     return search
-
-
-@contextmanager
-def _shown(out: Console, *, hidden: bool) -> Iterator[Callable[[Board], None]]:
-    """Shows how far a suite is: all the time on a terminal, elsewhere by a line for each task that ends."""
-    if hidden:
-        yield lambda board: None
-    elif out.is_terminal:
-        from rich.live import Live
-
-        with Live(console=out, refresh_per_second=4, transient=True) as live:
-            yield _AsTheyEnd(out, lambda board: live.update(_standing(board)))
-    else:
-        yield _AsTheyEnd(out, lambda board: None)
-
-
-class _AsTheyEnd:
-    """Prints a line for each retry of a call and each task that ended since the last time, then shows the rest."""
-
-    def __init__(self, out: Console, then: Callable[[Board], None]) -> None:
-        self._out = out
-        self._then = then
-        self._shown_before: set[str] | None = None
-        self._again = 0
-
-    def __call__(self, board: Board) -> None:
-        ended = {entry.name: entry for entry in board.entries if entry.state.value in ("done", "stopped", "failed")}
-        if self._shown_before is None:
-            self._shown_before = set(ended)  # in earlier sessions
-        for line in board.again[self._again :]:
-            self._out.print(line)
-        self._again = len(board.again)
-        for name in ended.keys() - self._shown_before:
-            entry = ended[name]
-            why = f": {entry.error or entry.note}" if entry.error or entry.note else ""
-            rounds = f"{entry.rounds} round{'s' * (entry.rounds != 1)}"
-            self._out.print(_state(entry), f" {name}, P = {speed(entry.score, mark=entry.mark)}, "
-                            f"{rounds}, {_minutes(entry.seconds)}{why} [{_counted(board)}]",
-                            sep="")  # fmt: skip
-        self._shown_before |= ended.keys()
-        self._then(board)
-
-
-def _standing(board: Board) -> Any:
-    """The state of a running suite: what is done, what each task waits for, what is spent and left."""
-    from rich.console import Group
-
-    scores = [(entry.score, entry.name, entry.mark) for entry in board.entries if entry.score is not None]
-    scores += [(view.score, view.entry.name, view.mark) for view in board.running if view.score is not None]
-    best = max(scores, default=None)
-    rows: list[list[str | Text]] = [
-        [view.entry.name, f"{view.round}/{view.rounds}" if view.rounds else "-", view.doing,
-         speed(view.score, mark=view.mark), view.entry.unit or ""]
-        for view in board.running
-    ]  # fmt: skip
-    spent = board.spent
-    lines = [
-        _counted(board) + (f", best P = {speed(best[0], mark=best[2])} ({best[1]})" if best else ""),
-        f"{_money(board.spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
-        f"{_minutes(board.session_s)} so far, "
-        + (f"about {_minutes(board.left_s)} left" if board.left_s is not None else "time left not known yet"),
-        *_used(board.use, board.session_s),
-    ]
-    return Group(table(["task", "round", "doing", "best P", "on"], rows, right=["round", "best P"]), *lines)
-
-
-def _score(entry: Entry) -> float:
-    return entry.score or 0.0
-
-
-def _counted(board: Board) -> str:
-    from cudamaster.suites.folder import State
-
-    failed = f", {board.count(State.FAILED)} failed" if board.count(State.FAILED) else ""
-    return f"{board.count(State.DONE)} of {len(board.entries)} done, {len(board.running)} running{failed}"
-
-
-def _money(dollars: float, unpriced: int) -> str:
-    return f"${dollars:.4f}" + (f" and {unpriced} calls of unknown price" if unpriced else "")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min"
-
-
-def _used(use: Sequence[UnitUse], session_s: float) -> list[str]:
-    """The share of the time in which each device was held and was measuring."""
-    return [
-        f"{one.unit}: measuring {one.measuring_s / session_s:.0%} of the time, held {one.held_s / session_s:.0%}"
-        for one in use
-        if session_s > 0 and one.unit != "record"
-    ]
-
-
-def _state(entry: Entry) -> Text:
-    from rich.text import Text
-
-    return Text(entry.state.value, style=_STYLES[entry.state.value])
-
-
-def _introduce(out: Console, plan: Suite, path: Path, places: Sequence[str], jobs: int, limits: Limits) -> None:
-    from cudamaster.strategies import registry
-
-    settings = plan.settings
-    tasks = f"{len(plan.entries)} task{'s' * (len(plan.entries) != 1)}"
-    what = f"{tasks}, {registry.described(settings)}, {jobs} at once"
-    if settings.replay is not None:
-        what = f"{tasks} from the records in {settings.replay.record}, {jobs} at once"
-    out.print(what, style="bold")
-    out.print(f"Models: {', '.join(sorted(set(settings.models.values())))}. Devices: {', '.join(places)}.")
-    if places == ("cpu",):
-        out.print("This is the CPU device: results are checked, times are modelled, and no GPU measures them.")
-    given = {"dollars": limits.dollars, "tokens": limits.tokens, "minutes": limits.minutes,
-             "GPU seconds": limits.gpu_seconds}  # fmt: skip
-    if any(given.values()):
-        out.print("Budget: " + ", ".join(f"{limit:g} {unit}" for unit, limit in given.items() if limit is not None))
-    print_to_copy(out, f"Suite folder: {path}\n")
-
-
-def _conclude(out: Console, ended: Suite, path: Path, budget: Budget, nothing_to_do: bool) -> None:
-    spent = budget.spent
-    out.print()
-    print_suite(
-        out,
-        ended,
-        path,
-        spent=f"Spent in all: {_money(spent.dollars, spent.unpriced)}, {spent.tokens:,} tokens in {spent.calls} calls, "
-        f"{_minutes(spent.seconds)}, device held {spent.gpu_seconds:.0f} s",
-        why_stopped=budget.why_stopped,
-        nothing_to_do=nothing_to_do,
-    )
-
-
-def print_suite(
-    out: Console,
-    suite: Suite,
-    path: Path,
-    *,
-    spent: str = "",
-    why_stopped: str | None = None,
-    nothing_to_do: bool = False,
-) -> None:
-    """Each task's result so far, and what to do next."""
-    from cudamaster.suites.folder import State
-
-    marks = sorted({entry.mark for entry in suite.entries if entry.mark})
-    p = score_column(" or ".join(marks))
-    rows: list[list[str | Text]] = []
-    for entry in suite.entries:
-        score = "-" if entry.score is None else f"{entry.score:.2f}"
-        rows.append([entry.task, entry.precision.value, _state(entry), score, str(entry.rounds),
-                     f"{entry.seconds / 60:.1f}"])  # fmt: skip
-    out.print(table(["task", "precision", "status", p, "rounds", "minutes"], rows, right=[p, "rounds", "minutes"]))
-    failed = [entry for entry in suite.entries if entry.state is State.FAILED]
-    for entry in failed:
-        out.print(f"{entry.name} failed: {entry.error}", style="red")
-        if entry.trace:
-            out.print(f"  This is a fault of the program; its traceback is in {path / 'suite.json'}.")
-    for line in [spent] * bool(spent) + _used(suite.use, sum(session.seconds for session in suite.sessions)):
-        out.print(line)
-    if any(entry.emulated for entry in suite.entries):
-        for about in dict.fromkeys(about_times(entry.modelled) for entry in suite.entries if entry.score is not None):
-            out.print(about)
-    left = [entry for entry in suite.entries if entry.state in (State.WAITING, State.STOPPED)]
-    if left:
-        # The end can also be that of the record that a task replays.
-        why = why_stopped or next((entry.note for entry in left if entry.note), "")
-        rest = "1 task is not finished." if len(left) == 1 else f"{len(left)} tasks are not finished."
-        out.print(f"Stopped: {why} {rest}" if why else rest)
-    if left or failed:
-        print_to_copy(out, f"Next: {ourselves('suite', '--resume', str(path))}")
-    else:
-        best = max(suite.entries, key=_score)
-        if nothing_to_do:
-            more = ourselves("suite", "--resume", str(path), "-R", str(suite.settings.rounds + 2))
-            print_to_copy(out, "This suite is finished; nothing was asked or measured now."
-                               + (f" To continue it: {more}" if suite.settings.replay is None else ""))  # fmt: skip
-        shown = ourselves("show", str(path / best.name))
-        print_to_copy(out, f"Next: {ourselves('report', str(path))}, or {shown}")

@@ -8,7 +8,7 @@ import pytest
 from search_stand_ins import COMMAND, ESCAPES, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 from show_runs import DONE, MENDED, SCRIPT, SECRET, SETTINGS, Page, page, run_of, show
 
-from cudamaster.cli.optimize import _conclude as conclude
+from cudamaster.cli.optimize_output import conclude
 from cudamaster.cli.output import console, report_error
 from cudamaster.cli.search_progress import Progress
 from cudamaster.core.errors import ModelError
