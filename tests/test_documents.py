@@ -1,6 +1,7 @@
-"""README and docs match the program: commands and options exist, examples run, and their output is as shown.
+"""README and docs match the program: commands and options exist, and the examples in docs/ run.
 
-A block of commands in docs/ is run, unless a comment before it says why it is only shown:
+The README's own lines are tried in test_readme.py. A block of commands in docs/ is run, unless a comment before it says
+why it is only shown:
 
     <!-- shown only: needs a GPU -->
 """
@@ -18,7 +19,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from cudamaster.cli import main
 
@@ -64,22 +64,6 @@ def test_the_walk_sees_the_commands() -> None:
     found = [line for document in DOCUMENTS for line in lines_of(document)]
     assert len(found) > 60
     assert words_of("$ cudamaster tasks relu --skeleton > my.cu") == ["tasks", "relu", "--skeleton"]
-
-
-def test_the_way_for_a_kernel_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The three lines of the README, one after the other: the skeleton compiles, and zeros are wrong."""
-    monkeypatch.chdir(tmp_path)
-    part = (ROOT / "README.md").read_text(encoding="utf-8").partition("### 2.")[2].partition("###")[0]
-    block = [line.strip() for line in part.splitlines() if line.startswith("    cudamaster ")]
-    assert len(block) == 3
-    codes = []
-    for line in block:
-        done = CliRunner().invoke(main, words_of(line), env={"CUDA_VISIBLE_DEVICES": ""})
-        codes.append(done.exit_code)
-        if "> my.cu" in line:
-            Path("my.cu").write_text(done.stdout)
-    assert codes == [0, 0, 1], done.output
-    assert "wrong" in done.output
 
 
 @dataclass(frozen=True)
@@ -150,17 +134,6 @@ def test_the_walk_sees_the_blocks() -> None:
     assert len([block for block in found if block.shown_only]) == len(
         [line for line in lines if _SHOWN_ONLY.match(line)]
     )
-
-
-def test_the_readme_shows_what_comes_out(tmp_path: Path) -> None:
-    """The search that is read back, as far as the README quotes it."""
-    quoted = re.search(
-        r"    \$ (cudamaster show .+)\n((?:    .*\n|\n)+?)    \.\.\.\n", (ROOT / "README.md").read_text()
-    )
-    assert quoted is not None
-    done = run(quoted[1], pasted(tmp_path))
-    wanted = [line.removeprefix("    ").rstrip() for line in quoted[2].splitlines()]
-    assert [line.rstrip() for line in done.stdout.splitlines()[: len(wanted)]] == wanted
 
 
 def test_every_page_is_in_the_menu() -> None:

@@ -1,4 +1,4 @@
-"""What commands print: to a reader that has gone, to a full disk, to terminals of all widths and into the README."""
+"""What commands print: to a reader that has gone, to a full disk, and to terminals of all widths."""
 
 import contextlib
 import os
@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from command_line import RESULTS, run
+from command_line import run
 
-from cudamaster.cli import main
 from cudamaster.core import resources
 
 
@@ -88,16 +86,3 @@ def test_the_next_command_works_when_pasted() -> None:
         command, capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin"}, check=False
     )
     assert "sorting" in again.stdout, again.stderr
-
-
-def test_the_readme_shows_the_committed_run() -> None:
-    """Its example is what `show` says today of a run that lies in results/, as far as the dots."""
-    text = (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
-    example = [line.strip() for line in text.partition("## What it looks like")[2].partition("## ")[0].splitlines()]
-    first = next(at for at, line in enumerate(example) if line.startswith("$ cudamaster "))
-    shown = [line for line in example[first + 1 : example.index("...")] if line]
-    assert len(shown) > 20
-    words = shlex.split(example[first])[2:]
-    done = CliRunner().invoke(main, words, env={"COLUMNS": "100"})
-    said = [line.strip() for line in done.stdout.splitlines()]
-    assert shown == [line for line in said if line][: len(shown)]

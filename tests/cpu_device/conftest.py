@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+import ptx_results
 import pytest
 from made_once import made_once
 
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.protocol import Ran
 from cudamaster.faults.cpu_checker import MARK
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import ptx_results
 
 KERNELS = Path(__file__).parent / "kernels"
 

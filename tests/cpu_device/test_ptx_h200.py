@@ -6,17 +6,14 @@ allows, and are NaN or infinite where the GPU's are.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import ptx_cases
 import ptx_results
+import pytest
 
 H200 = Path(__file__).with_name("h200_ptx.npz")
 

@@ -1,19 +1,15 @@
 """mma.sync in all shapes and types, held against the product of the matrices that the manual's layouts make."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
+import ptx_cases
 import pytest
+from ptx_cases import ELEMENT_BITS, TILES, parts_of
 
 from cudamaster.devices.cpu.device import CpuDevice
 from tests.cpu_device import tensor_oracle
 from tests.cpu_device.ptx_oracle import sizes
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import ptx_cases
-from ptx_cases import ELEMENT_BITS, TILES, parts_of
 
 LANES = np.arange(32)
 GROUP, IN_GROUP = LANES // 4, LANES % 4  # groupID and threadID_in_group of the manual

@@ -2,16 +2,12 @@
 
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
+import ptx_cases
 import pytest
 
 from tests.cpu_device.ptx_oracle import agrees, expected
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import ptx_cases
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "p": 1}
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
+import ptx_warpgroups
 import pytest
+from ptx_warpgroups import COLUMNS, ROWS, STEPS, Case
 
 from cudamaster.devices.cpu.device import CpuDevice
 from tests.cpu_device import tensor_oracle
 from tests.cpu_device.ptx_oracle import sizes
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import ptx_warpgroups
-from ptx_warpgroups import COLUMNS, ROWS, STEPS, Case
 
 ENDS = [
     ("product", 0, ""),

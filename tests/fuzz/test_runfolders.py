@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.cli import main
 from cudamaster.core.errors import RunFolderError
@@ -26,9 +26,6 @@ from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
-from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from .support import examples, within
 

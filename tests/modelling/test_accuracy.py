@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from gpu_model_accuracy import Compared, accuracy, pairs, rank_correlation
 
 from cudamaster.core.errors import UsageError
 from cudamaster.modelling import measured
 from cudamaster.modelling.measured import Time
 from cudamaster.tasks import cards
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from gpu_model_accuracy import Compared, accuracy, pairs, rank_correlation
 
 
 def calls(times: Sequence[tuple[str, float, float]], task: str = "softmax") -> list[Compared]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_model_fitting import Fit
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Candidate, CaseVerdict, Hardware, Precision, Status, Timing, Verdict
@@ -22,9 +23,6 @@ from cudamaster.runs.folder import RunFolder
 from cudamaster.runs.record import FORMAT, Manifest, Settings
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from gpu_model_fitting import Fit
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GPU = Hardware("NVIDIA H200", {}, emulated=False)

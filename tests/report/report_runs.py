@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
 
 from search_stand_ins import (
     COMMAND,

@@ -1,11 +1,8 @@
 """benchmarks/torch_operators.py: the table of what was timed, and that what is kept is whole. PyTorch is not needed."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import torch_operators
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from show_runs import SCRIPT, run_of
 
 from cudamaster.runs.reading import read
 from cudamaster.runs.summary import RunSummary
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "search"))
-
-from show_runs import SCRIPT, run_of
 
 
 @pytest.fixture(scope="session")
