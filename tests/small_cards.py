@@ -1,5 +1,6 @@
-"""Real task cards cut down to one small timed case, for tests that judge many candidates."""
+"""What tests of many tasks take of each: a card with one small timed case, one of the two precisions."""
 
+from cudamaster.core.values import Precision
 from cudamaster.tasks import cards
 
 SWEEPS = {
@@ -9,6 +10,11 @@ SWEEPS = {
     "sorting": {"N": [1024]},
     "softmax_attention": {"q_seq_len": [64], "kv_seq_len": [512], "dim_qk": [128], "dim_v": [64]},
 }
+
+
+def precision_tried(task: str) -> Precision:
+    """The precision in which a test of all tasks tries one of them: from task to task the other one."""
+    return list(Precision)[cards.names().index(task) % 2]
 
 
 def small_card(task: str) -> cards.TaskCard:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from plain_device import PlainCpuDevice
+from small_cards import precision_tried
 
 from cudamaster.audit import corpus, running, table
 from cudamaster.audit.corpus import Expect, Kind
@@ -142,9 +143,10 @@ def tasks_of(kind: str) -> list[running.Subject]:
 
 
 def is_checked(kind: Kind, *, quick: bool) -> bool:
-    """Whether the memory checker and the checker of threads look at a kind: for what they find, and for false alarms.
+    """Whether the memory checker and the checker of threads run on a kind.
 
-    They leave out other cheats, as on a GPU, so that other checks have to do.
+    They run on the kinds that only they refuse, and on honest ones, which they must not accuse. Other cheats go without
+    them, as on a GPU, so that another check has to refuse those.
     """
     return kind.name in CHECKED or (not quick and (kind.group == "memory" or kind.expect is Expect.RIGHT))
 
@@ -167,14 +169,9 @@ def test_the_whole_corpus_on_varied_tasks(
         where_tried = fresh(task.card.name, task.precision, plain=plain)
     found = outcome(kind, where_tried)
     if kind in LATE and found.result is Result.PASSED:
-        # In the few calls that this device makes, such a kernel finds no occasion once in forty evaluations.
+        # This device makes few calls. In one evaluation of forty, such a kernel gets no chance to cheat in them.
         found = outcome(kind, where_tried)
     assert found.as_expected(kind.expect), table.describe(found)
-
-
-def precision_tried(task: str) -> Precision:
-    """The precision in which a test of all tasks builds one: they take turns."""
-    return list(Precision)[cards.names().index(task) % 2]
 
 
 def kinds_tried(task: str) -> list[str]:
@@ -214,8 +211,8 @@ def test_every_task_has_its_share_of_the_kinds() -> None:
 def test_late_kinds_are_built_for_every_task(task: str) -> None:
     """They pass the guards and the compiler everywhere: it is for the checks of timed calls to refuse them.
 
-    They are made for both precisions, whose texts differ in their types alone. One of them is built in one precision:
-    which, goes in turn.
+    Their texts are made in both precisions, which differ in their types alone. One kind is built, in one precision;
+    both change from task to task.
     """
     built_in = precision_tried(task)
     built = BUILT_EVERYWHERE[cards.names().index(task) // 2 % len(BUILT_EVERYWHERE)]

@@ -7,14 +7,15 @@ every task in the builds that test_playbook_steps_are_right names.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from plain_device import PlainCpuDevice
+from small_cards import precision_tried
 
 from cudamaster.build.building import Builder
 from cudamaster.core.values import Candidate, Precision, Status
@@ -73,14 +74,18 @@ def oracles() -> Mapping[str, Oracle]:
     return ORACLES
 
 
-def in_turn(task: str, precision: Precision) -> bool:
-    """Whether it is this precision's turn to be looked at more closely."""
-    return list(Precision)[cards.names().index(task) % 2] is precision
-
-
 def test_of_each_category_a_task_is_tried_in_the_short_tests_too() -> None:
     named = {one.rpartition("-")[0] for one in OF_EACH_CATEGORY}
     assert {cards.load(name).category for name in named} == {cards.load(name).category for name in cards.names()}
+
+
+def test_heavy_cases_that_are_named_exist() -> None:
+    """Each is a verification case that LIGHT leaves out, of a step that there is."""
+    assert {task for task, _ in ALONE} <= set(LIGHT) <= set(cards.names())
+    for (task, number), labels in ALONE.items():
+        heavy = {case.label for case in cards.load(task).cases if not case.sweep and case.weight > LIGHT[task]}
+        assert set(labels) <= heavy, task
+        assert any(len(PlaybookModel().steps(task, precision.value)) >= number for precision in Precision), task
 
 
 def test_the_suite_is_whole() -> None:
@@ -102,7 +107,7 @@ def test_baseline_reference_and_numpy_agree(task: str, precision: Precision, tmp
     builder = Builder(card, precision, device)
     request = JudgeRequest(
         judge=(str(builder.judge()),),
-        baseline=(str(builder.baseline_worker(debug=in_turn(task, precision))), "--exact"),
+        baseline=(str(builder.baseline_worker(debug=precision is precision_tried(task))), "--exact"),
         cases="verify",
         calls=0,
         baseline_only=True,
@@ -165,9 +170,11 @@ class LightTrials(Trials):
         cases = (case for case in super().verification(seed) if case.weight <= light or case.label in self.also)
         return [case.model_copy(update={"held_out": True}) for case in cases]
 
-    def verifying(self, *words: Any, **options: Any) -> Trial:
+    def verifying(
+        self, candidate: Sequence[str], seed: int, *, first_failure: bool = False, reversed_threads: bool = False
+    ) -> Trial:
         """The trial on them."""
-        trial = super().verifying(*words, **options)
+        trial = super().verifying(candidate, seed, first_failure=first_failure, reversed_threads=reversed_threads)
         return replace(trial, request=replace(trial.request, cases="none"))
 
 
@@ -181,13 +188,12 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     kernel. An idea that both precisions have is looked at so in one of them, in turn.
     """
     card = cards.load(task)
-    turn = in_turn(task, precision)
     (other,) = set(Precision) - {precision}
     steps = PlaybookModel().steps(task, precision.value)
     twins = {step.idea for step in PlaybookModel().steps(task, other.value)}
     assert steps
     for number, step in enumerate(steps, 1):
-        checked = turn or step.idea not in twins
+        checked = precision is precision_tried(task) or step.idea not in twins
         device = CpuDevice() if checked else PlainCpuDevice()
         builder = Builder(card, precision, device)
         candidate = Candidate(task, precision, step.code, merged(device.default_command, step.flags))
@@ -196,7 +202,6 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
         every = Trials(card, builder, device, device.protocol, calls=0, seed=None)
         light = LightTrials(card, builder, device, device.protocol, calls=0, seed=None)
         light.also = ALONE.get((task, number), ())
-        assert set(light.also) <= {case.label for case in card.cases if not case.sweep}
         seed = every.draw_seed()
         judged = [every.run(every.verifying([str(build.worker)], seed))]
         if checked:

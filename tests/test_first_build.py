@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def hurried(folder: Path) -> str:
     """The compiler without optimisation, which builds all parts sooner."""
     path = folder / "hurried"
-    path.write_text(f'#!/bin/sh\nexec {toolchain.compiler()} "$@" -O0\n')
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(toolchain.compiler())} "$@" -O0\n')
     path.chmod(0o755)
     return str(path)
 

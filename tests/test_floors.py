@@ -19,11 +19,11 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc
 from cudamaster.tasks import cards
 from cudamaster.workbench import floors
-from cudamaster.workbench.floors import Floor, Limits, Term, floor
+from cudamaster.workbench.floors import Floor, GpuLimits, Term, floor
 
 ABSENT = LocalGpu(0, "No GPU", "GPU-of-a-test", "9.0", "580", "143771", "1980", "3201", "700")
 # Invented round figures of a GPU that does not exist.
-LIMITS = Limits(
+LIMITS = GpuLimits(
     date="2026-01-02T03:04:05+00:00",
     uuid="GPU-of-a-test",
     driver="580",
@@ -51,7 +51,7 @@ LIMITS = Limits(
 )
 
 
-def of_task(task: str, precision: Precision = Precision.FP32, limits: Limits = LIMITS) -> Floor:
+def of_task(task: str, precision: Precision = Precision.FP32, limits: GpuLimits = LIMITS) -> Floor:
     """The floor of the timed case of the largest weight."""
     card = cards.load(task)
     return floor(card, max((c for c in card.cases if c.sweep), key=lambda case: case.weight), precision, limits)

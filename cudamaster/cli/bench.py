@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cudamaster.tasks.cards import TaskCard
     from cudamaster.workbench.baselines import BaselineRecord
     from cudamaster.workbench.evaluation import Workbench
-    from cudamaster.workbench.floors import Limits
+    from cudamaster.workbench.floors import GpuLimits
 
 _ANOTHER = "Give another place with --save."
 _ENDINGS = (".json", ".md")
@@ -132,7 +132,7 @@ def _line(record: BaselineRecord) -> str:
 def _save(
     stem: Path,
     about: Mapping[str, str],
-    limits: Limits | None,
+    limits: GpuLimits | None,
     records: Sequence[BaselineRecord],
     cards: Mapping[str, TaskCard],
 ) -> None:

@@ -14,7 +14,7 @@ from cudamaster.cli.output import console, print_json, table
 if TYPE_CHECKING:
     from cudamaster.devices.cuda import CudaDevice
     from cudamaster.profiling.calibration import Point, Table
-    from cudamaster.profiling.thresholds import Calibration, Limits, Thresholds
+    from cudamaster.profiling.thresholds import Calibration, Cutoffs, Thresholds
 
 
 @click.command()
@@ -177,7 +177,7 @@ def _beside(data: Path) -> Calibration | None:
 
 
 def _show(
-    points: Sequence[Point], found: Limits, default: Thresholds, calibrated: Thresholds, failed: Sequence[str]
+    points: Sequence[Point], found: Cutoffs, default: Thresholds, calibrated: Thresholds, failed: Sequence[str]
 ) -> None:
     from cudamaster.profiling import calibration
 

@@ -75,7 +75,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
     """Look for everything. Nothing changes but the cache folder, which is made, and the record of a self-test."""
     from cudamaster.core.errors import DeviceError
     from cudamaster.devices.cpu import toolchain
-    from cudamaster.devices.cuda import find_gpu
+    from cudamaster.devices.cuda import INSTALL_NVCC, find_gpu
     from cudamaster.devices.ncu import find_ncu
     from cudamaster.devices.nvcc import find_nvcc
     from cudamaster.faults import compute_sanitizer
@@ -102,7 +102,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
         Check("GPU", gpu is not None, f"{gpu.name}, driver {gpu.driver}" if gpu else "", "measuring",
                 "nvidia-smi lists none. Without a GPU, kernels run on the CPU device and times are modelled."),
         Check("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
-                "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`."),
+                f"{INSTALL_NVCC}."),
         Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it agents see only what needs no counters."),
         Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",

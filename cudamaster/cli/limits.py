@@ -10,7 +10,7 @@ from cudamaster.cli import options
 from cudamaster.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
-    from cudamaster.workbench.floors import Limits
+    from cudamaster.workbench.floors import GpuLimits
 
 
 @click.command()
@@ -49,7 +49,7 @@ def limits(device: str, again: bool, as_json: bool) -> None:
     out.print(f"Kept in {place}")
 
 
-def rows(found: Limits) -> list[list[str]]:
+def rows(found: GpuLimits) -> list[list[str]]:
     """The figures for a person: name, value, unit, and how it was measured."""
     clock = f"{found.sm_clock_before_mhz:.0f} before, {found.sm_clock_after_mhz:.0f} after"
     made = [

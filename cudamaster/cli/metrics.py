@@ -120,7 +120,7 @@ def _write(out: Path, found: Selection, files: Sequence[Path]) -> None:
 
 
 def _print(found: Selection) -> None:
-    from cudamaster.profiling.selection import FASTEST, Outcome
+    from cudamaster.profiling.selection import FASTEST, MetricOutcome
 
     out = console()
     for choice in found.tasks:
@@ -142,11 +142,11 @@ def _print(found: Selection) -> None:
     of = f"in the top {found.top} of at least {found.tasks_at_least} of {len(found.tasks)} tasks"
     out.print(f"Chosen: {len(found.chosen) or 'none'}, {of} with one sign; r is Pearson's, with the run time.")
     for each in found.others:
-        if each.outcome is Outcome.SIGNS_DIFFER:
+        if each.outcome is MetricOutcome.SIGNS_DIFFER:
             out.print(f"Signs differ: {each.metric} ({_by_task(each)})")
     # Near copies: what one task keeps another may have dropped for its twin.
     for each in found.others:
-        if each.outcome is Outcome.TOO_FEW and len(each.r) + len(each.twins) >= found.tasks_at_least:
+        if each.outcome is MetricOutcome.TOO_FEW and len(each.r) + len(each.twins) >= found.tasks_at_least:
             twins = ", ".join(f"{twin} in {task}" for task, twin in each.twins.items())
             out.print(f"In too few: {each.metric} ({_by_task(each)}); dropped for {twins}")
 

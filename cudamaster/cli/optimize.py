@@ -69,7 +69,7 @@ def optimize(
     measured. One in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it
     with 130 and the line to resume.
     """
-    from cudamaster.cli.search_progress import Progress
+    from cudamaster.cli.search_progress import SearchProgress
     from cudamaster.core.errors import RunFolderError
     from cudamaster.models import choose
     from cudamaster.runs import backends, optimization
@@ -90,7 +90,7 @@ def optimize(
     before = path.exists()
     spending = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
-    observer: Observer = Observer() if as_json else Progress(shown)
+    observer: Observer = Observer() if as_json else SearchProgress(shown)
     if not as_json:
         what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
         optimize_output.introduce(shown, what, hardware, settings, path)
@@ -105,7 +105,7 @@ def optimize(
             )
         raise
     finally:
-        if isinstance(observer, Progress):
+        if isinstance(observer, SearchProgress):
             observer.close()
     if not as_json:
         optimize_output.conclude(shown, result, path, settings)

@@ -105,9 +105,9 @@ def _write_files(
 
     best_kernels = None
     if kernels is not None:
-        from cudamaster.report import kernels as reading
+        from cudamaster.report import kernels as kernel_page
 
-        best_kernels = reading.page(loaded)  # refuses results without a figure, before anything is written
+        best_kernels = kernel_page.page(loaded)  # refuses results without a figure, before anything is written
     if csv_file is not None:
         from cudamaster.report.export import as_csv
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PLAN_LINES = 4
 
 
-class Progress(Observer):
+class SearchProgress(Observer):
     """Prints each step of a search as it happens; a spinner says what is being waited for."""
 
     def __init__(self, out: Console) -> None:

@@ -48,7 +48,8 @@ _LEAST_CORES = 4
 _TENSOR_MAP = b"cuTensorMap"  # how a symbol's name begins
 # One folder for all users and jobs of a machine, each of which may have a $TMPDIR of its own.
 _LOCKS = Path("/tmp")
-_NVCC_FIX = "Install the CUDA toolkit, or `pip install 'cudamaster[nvcc]'`; or use --device cpu."
+INSTALL_NVCC = "Install the CUDA toolkit, or run `.venv/bin/uv pip install -e '.[nvcc]'` in the checkout"
+_NVCC_FIX = f"{INSTALL_NVCC}; or use --device cpu."
 
 
 @dataclass(frozen=True)

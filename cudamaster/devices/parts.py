@@ -1,7 +1,7 @@
 """Builds what is needed once and kept in the cache, and reports progress: the first build takes a while.
 
-Callers pass the parts that they need. Missing ones are built side by side. Progress says which, how many of how many
-are done, and how long it has taken so far.
+Callers pass the parts that they need. Missing ones are built side by side. `progress` says which, how many of how
+many are done, and how long it has taken so far.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Progress:
+class BuildProgress:
     """How far this process's builds of parts are.
 
     `now` names the parts being built here, `elsewhere` those that another run builds and we wait for. These may not be
@@ -78,14 +78,14 @@ class _Board:
     shown: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> BuildProgress | None:
         with self.lock:
             if not self.builds:
                 return None
             elsewhere = dict.fromkeys(self.elsewhere)
             now = [name for name in dict.fromkeys(self.now) if name not in elsewhere]
             seconds = time.monotonic() - self.began
-            return Progress(len(self.done), len(self.wanted), tuple(now), tuple(elsewhere), seconds)
+            return BuildProgress(len(self.done), len(self.wanted), tuple(now), tuple(elsewhere), seconds)
 
 
 _board = _Board()
@@ -95,7 +95,7 @@ _locks: dict[Path, threading.Lock] = defaultdict(threading.Lock)
 report: Callable[[str], None] | None = None
 
 
-def progress() -> Progress | None:
+def progress() -> BuildProgress | None:
     """How far the builds of this process are; None where nothing is being built."""
     return _board.progress()
 

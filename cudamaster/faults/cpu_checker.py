@@ -1,8 +1,8 @@
-"""What the checker of the CPU device (devices/cpu/runtime/check) found in a run, as findings at lines of the region.
+"""Turns what the CPU device's checker (devices/cpu/runtime/check) prints into findings at lines of the kernel region.
 
-It prints a line of JSON for each fault, with offsets in the program where others have lines: addr2line, which comes
-with g++'s linker, tells those; where it is not there a finding has no line. The findings are told as those of
-compute-sanitizer's tools, each by the tool that finds such things on a GPU.
+The checker prints one line of JSON for each fault, with an offset in the program instead of a line number. addr2line,
+which comes with g++'s linker, finds the line; without it, a finding has none. Each finding is named after the
+compute-sanitizer tool that would report it on a GPU.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudamaster.core.values import GpuModel, Profile
-from cudamaster.modelling import constants as fitting
 from cudamaster.modelling import launch_time, metrics
-from cudamaster.modelling.constants import Constants
+from cudamaster.modelling.constants import Constants, shipped
 from cudamaster.modelling.counts import CallCounts, Launch, Other
 from cudamaster.modelling.gpu import Gpu
 from cudamaster.modelling.launch_time import LaunchTime, Part
@@ -65,7 +64,7 @@ class ModelledCall:
 
 def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> ModelledCall:
     """The times of a call on a GPU; the constants are those that ship unless others are given."""
-    constants = fitting.shipped().constants if constants is None else constants
+    constants = shipped().constants if constants is None else constants
     clocks = _Clocks(gpu)
     l2 = L2(gpu.figures.l2_bytes)
     priced = []
@@ -83,7 +82,7 @@ def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -
         launches=tuple(priced),
         other_us=clocks.other_us,
         gpu=gpu.key,
-        version=fitting.shipped().version,
+        version=shipped().version,
         note=counts.note,
     )
 

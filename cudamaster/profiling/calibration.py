@@ -23,7 +23,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Bottleneck, Profile
 from cudamaster.core.writing import whole, write_text
 from cudamaster.profiling.filter import classify
-from cudamaster.profiling.thresholds import Limits, Thresholds
+from cudamaster.profiling.thresholds import Cutoffs, Thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def otsu(values: Iterable[float]) -> float:
     return float((data[low][-1] + data[~low][0]) / 2)
 
 
-def limits(points: Sequence[Point]) -> Limits:
+def limits(points: Sequence[Point]) -> Cutoffs:
     """Otsu's threshold of each axis, to a tenth of a percent. Raises UsageError for too few points."""
     found = {}
     for axis in AXES:
@@ -99,7 +99,7 @@ def limits(points: Sequence[Point]) -> Limits:
         found[axis] = round(otsu(values), 1)
         if found[axis] > 100:  # counters of several passes may add up to a little more than all
             raise UsageError(f"The {axis} throughputs are no percentages: they divide at {found[axis]:g} %.", _WRITTEN)
-    return Limits(**found)
+    return Cutoffs(**found)
 
 
 def classes(points: Sequence[Point], thresholds: Thresholds) -> Mapping[str, Bottleneck | None]:
@@ -119,7 +119,7 @@ def moves(
     return Counter((old, after[name]) for name, old in before.items() if after[name] is not old)
 
 
-def write(place: Path, gpu: str, found: Limits, about: Mapping[str, object], data: Path) -> None:
+def write(place: Path, gpu: str, found: Cutoffs, about: Mapping[str, object], data: Path) -> None:
     """Write the limits as a file that `thresholds.calibrated` reads, with what they were measured on."""
     content = {"gpu": gpu, **about, "data": data.name, "thresholds": found.model_dump()}
     head = "# Thresholds of the profile filter by Otsu's method, from `cudamaster calibrate`.\n"
@@ -202,7 +202,7 @@ def _point(row: Mapping[str, str]) -> Point:
     )
 
 
-def draw(points: Sequence[Point], found: Limits, default: Limits, title: str, path: Path) -> None:
+def draw(points: Sequence[Point], found: Cutoffs, default: Cutoffs, title: str, path: Path) -> None:
     """Draw the paper's figure 6: the three throughputs of every kernel, with both thresholds; the suffix says how."""
     import matplotlib
     from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
-"""What a call launches, and how much of it an SM can hold: asked of the runtime and calculated, without counters.
+"""What a call launches, and the occupancy of each launch, without hardware counters.
 
 A candidate's worker makes one call at one case and prints its launches (bench/include/mskb/launches.h). Occupancy is
-calculated from them as NVIDIA's own calculator does it for compute capability 7.0 and later, and held against what the
-runtime says. It leaves out what the launches do not show: clusters, which can leave SMs unused, and named barriers.
+calculated as NVIDIA's own calculator does it for compute capability 7.0 and later, and compared with what the runtime
+says. Launches do not show clusters, which can leave SMs unused, or named barriers, so these are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Three = tuple[_Positive, _Positive, _Positive]
 
 @dataclass(frozen=True)
 class NoLaunches:
-    """Why the launches of a call are not known, a clause."""
+    """Why the launches of a call are not known, as a clause."""
 
     reason: str
 
@@ -62,7 +62,7 @@ class SmLimits:
 
 @dataclass(frozen=True)
 class Launch:
-    """Launches of one kernel in one shape, `count` of them in a call. None is what the runtime does not say.
+    """Launches of one kernel in one shape, `count` of them in a call. None where the runtime does not say.
 
     `symbol` is the kernel's mangled name. Registers and local memory are per thread, shared memory is per block,
     `active_blocks` is how many of them the runtime says an SM holds.
@@ -143,7 +143,7 @@ def record(
     if ran.expired:
         return NoLaunches(f"the call was stopped after {limit_s:g} s")
     if ran.exit_code != 0:
-        return NoLaunches("the call that was to tell its launches failed")
+        return NoLaunches("the call whose launches were to be listed failed")
     return parse(ran.stderr)
 
 

@@ -115,7 +115,7 @@ class TaskChoice:
         return Counter(judged.fate for judged in self.metrics)
 
 
-class Outcome(StrEnum):
+class MetricOutcome(StrEnum):
     """What happened to a metric across tasks."""
 
     CHOSEN = "chosen"
@@ -131,7 +131,7 @@ class Recurrence:
     """
 
     metric: str
-    outcome: Outcome
+    outcome: MetricOutcome
     r: Mapping[str, float]
     mean_abs_r: float
     twins: Mapping[str, str]
@@ -139,7 +139,7 @@ class Recurrence:
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen metrics in falling order of mean |r|, those of some top that were not chosen, and why each."""
+    """The chosen metrics, highest mean |r| first, and the others that were at the top in some task, with the reason."""
 
     tasks_at_least: int
     top: int
@@ -152,7 +152,7 @@ class Selection:
 def select(
     tasks: Sequence[Task], tasks_at_least: int | None = None, collinear_above: float = COLLINEAR_ABOVE
 ) -> Selection:
-    """The metrics that go with the run time in at least so many tasks, by default in more than half of them.
+    """The metrics that correlate with the run time in at least this many tasks, by default in more than half of them.
 
     Raises UsageError for tasks that do not suffice, and for more tasks asked for than there are.
     """
@@ -186,8 +186,8 @@ def select(
         tasks_at_least=needed,
         top=TOP,
         collinear_above=collinear_above,
-        chosen=tuple(each for each in all_of if each.outcome is Outcome.CHOSEN),
-        others=tuple(each for each in all_of if each.outcome is not Outcome.CHOSEN),
+        chosen=tuple(each for each in all_of if each.outcome is MetricOutcome.CHOSEN),
+        others=tuple(each for each in all_of if each.outcome is not MetricOutcome.CHOSEN),
         tasks=choices,
     )
 
@@ -380,11 +380,11 @@ def _recurrence(metric: str, choices: Sequence[TaskChoice], needed: int) -> Recu
     seen = {choice.task: judged for choice in choices for judged in choice.metrics if judged.metric == metric}
     r = {task: judged.r for task, judged in seen.items() if judged.fate is Fate.TOP and judged.r is not None}
     if len(r) < needed:
-        outcome = Outcome.TOO_FEW
+        outcome = MetricOutcome.TOO_FEW
     elif len({value > 0 for value in r.values()}) > 1:
-        outcome = Outcome.SIGNS_DIFFER
+        outcome = MetricOutcome.SIGNS_DIFFER
     else:
-        outcome = Outcome.CHOSEN
+        outcome = MetricOutcome.CHOSEN
     return Recurrence(
         metric=metric,
         outcome=outcome,

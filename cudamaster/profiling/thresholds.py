@@ -23,7 +23,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Limits(_Strict):
+class Cutoffs(_Strict):
     """Above which percentage of peak a throughput counts as high."""
 
     compute: Percent
@@ -51,7 +51,7 @@ class Metric(_Strict):
 class Thresholds(_Strict):
     """Everything that the filter uses. Metrics are keyed by their names in the paper."""
 
-    thresholds: Limits
+    thresholds: Cutoffs
     axes: Axes
     kept: Mapping[Bottleneck, tuple[str, ...]]
     metrics: Mapping[str, Metric]
@@ -125,7 +125,7 @@ class Calibration(_Strict):
     toolkit: str
     kernels: int
     data: str
-    thresholds: Limits
+    thresholds: Cutoffs
 
 
 def folder_name(gpu: str) -> str:

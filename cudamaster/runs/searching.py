@@ -54,7 +54,7 @@ class Search:
         return backends.workbench(self.settings, cards.load(self.task), self.precision, unit)
 
     def models(self, limits: Limits) -> dict[Role, Model]:
-        """Who is asked, by role."""
+        """The model of each role."""
         return backends.models(self.settings, self.path, limits)
 
     def run(

@@ -12,7 +12,7 @@ from cudamaster.core.errors import BaselineError
 from cudamaster.core.values import Precision, Status
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.workbench.evaluation import Workbench
-from cudamaster.workbench.floors import Limits, floor, least_empty_us
+from cudamaster.workbench.floors import GpuLimits, floor, least_empty_us
 
 SLOW = 50  # times the floor, above which the table gives a reason
 
@@ -56,7 +56,7 @@ class BaselineRecord:
         return sum(case.weight * case.over_floor for case in self.timed) / weight if weight else None
 
 
-def check(bench: Workbench, calls: int, limits: Limits | None) -> BaselineRecord:
+def check(bench: Workbench, calls: int, limits: GpuLimits | None) -> BaselineRecord:
     """Check a baseline against its reference, and time `calls` calls per case if `limits` are known."""
     card, started = bench.card, monotonic()
     try:

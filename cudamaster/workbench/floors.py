@@ -26,7 +26,7 @@ from cudamaster.core.values import CaseVerdict, Precision, Status, Verdict
 from cudamaster.devices.protocol import Device, Limited, Unit
 from cudamaster.tasks.cards import Case, TaskCard
 
-# Limits are measured, and another kernel may be a few percent faster than the best of ours.
+# GpuLimits are measured, and another kernel may be a few percent faster than the best of ours.
 TOLERANCE = 0.95
 _MEASURING_LIMIT_S = 120.0
 # Tensor cores, dense, bf16 with fp32 sums: operations per multiprocessor and clock (NVIDIA's architecture papers).
@@ -42,7 +42,7 @@ _Count = Annotated[int, Field(gt=0)]
 
 
 @dataclass(frozen=True)
-class Limits:
+class GpuLimits:
     """What a GPU can do at best, when that was measured (ISO date and time, UTC), and by which source of limits.cu.
 
     Bandwidths are in bytes per second; a copy counts what it reads and what it writes. Rates are in operations per
@@ -124,7 +124,7 @@ class Limits:
         return max([*rates, tensor] if products else rates)
 
 
-_LIMITS = TypeAdapter(Limits)
+_LIMITS = TypeAdapter(GpuLimits)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Floor:
         return "; ".join([*sums, f"the floor is {self.hardware_us:.3g} µs"])
 
 
-def floor(card: TaskCard, case: Case, precision: Precision, limits: Limits) -> Floor:
+def floor(card: TaskCard, case: Case, precision: Precision, limits: GpuLimits) -> Floor:
     """The floor of a case: the longest of reading, writing, both together, and arithmetic.
 
     Bytes that fit in L2 need not be written when the call is over. Memory's pins carry either reads or writes, so both
@@ -206,7 +206,9 @@ def least_empty_us(cases: Sequence[CaseVerdict]) -> float | None:
     return min((case.empty_us for case in cases if case.empty_us is not None), default=None)
 
 
-def hold(verdict: Verdict, card: TaskCard, precision: Precision, limits: Limits, *, rivalled: bool = False) -> Verdict:
+def hold(
+    verdict: Verdict, card: TaskCard, precision: Precision, limits: GpuLimits, *, rivalled: bool = False
+) -> Verdict:
     """The verdict with the floor of each timed case; a candidate whose typical call is below one is refused.
 
     `rivalled` says that a rival, trusted no more than a candidate, was timed in the baseline's place.
@@ -255,7 +257,7 @@ def hold_on(
     return replace(again, notes=(*again.notes, f"the GPU's limits were measured again: by the old ones {held.detail}"))
 
 
-def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> Limits | None:
+def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> GpuLimits | None:
     """The saved limits of a device's GPU; measured and saved if there are no valid ones, or with `again`.
 
     None for a device that has none: its times are emulated. `say` gets the reason if something kept is measured again.
@@ -266,7 +268,7 @@ def limits(device: Device, *, again: bool = False, say: Callable[[str], None] = 
     path = place(device.gpu)
     if not again and path.is_file():
         found = read(path, device.gpu)
-        if isinstance(found, Limits):
+        if isinstance(found, GpuLimits):
             return found
         say(f"The limits kept in {path} are measured again: {found}.")
     measured = measure(device)
@@ -279,7 +281,7 @@ def place(gpu: Unit) -> Path:
     return resources.cache() / "limits" / f"{gpu.uuid}.json"
 
 
-def read(path: Path, gpu: Unit) -> Limits | str:
+def read(path: Path, gpu: Unit) -> GpuLimits | str:
     """The limits in a file, or why they do not count for this GPU, its driver and the present source of limits.cu."""
     try:
         kept = _LIMITS.validate_json(path.read_bytes())
@@ -300,7 +302,7 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def measure(device: Device) -> Limits:
+def measure(device: Device) -> GpuLimits:
     """Build and run bench/harness/limits.cu, which takes seconds. Raises DeviceError when that fails."""
     assert isinstance(device, Limited)  # others have no limits
     source = (resources.bench() / "harness" / "limits.cu").read_text(encoding="utf-8")
@@ -332,7 +334,7 @@ def measure(device: Device) -> Limits:
         raise DeviceError(f"The measurement of the GPU's limits gave unusable figures: {why}.", fix) from error
 
 
-def _write(path: Path, measured: Limits) -> None:
+def _write(path: Path, measured: GpuLimits) -> None:
     """Save limits; a reader meanwhile sees the complete old file or the complete new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:

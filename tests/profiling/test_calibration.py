@@ -131,7 +131,7 @@ def test_what_a_calibration_changes() -> None:
     """Classes before and after, and which kernels change theirs."""
     points = [one(1, compute=35.0), one(2, compute=60.0), one(3, dram=35.0), one(4, compute=None)]
     before = calibration.classes(points, PAPER)
-    found = thresholds.Limits(compute=50, dram=30, memory=30)
+    found = thresholds.Cutoffs(compute=50, dram=30, memory=30)
     after = calibration.classes(points, PAPER.model_copy(update={"thresholds": found}))
     assert before == {
         "task1-fp32": Bottleneck.COMPUTE,
@@ -147,7 +147,7 @@ def test_written_limits_can_be_chosen(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("CUDAMASTER_CONFIG", str(tmp_path))
     place = resources.calibrations() / "some_gpu_5"
     place.mkdir(parents=True)
-    found = thresholds.Limits(compute=41.5, dram=22, memory=33)
+    found = thresholds.Cutoffs(compute=41.5, dram=22, memory=33)
     about = {"date": "2026-11-22", "driver": "580", "toolkit": "13.0", "kernels": 100}
     calibration.write(place / "thresholds.yaml", "Some GPU-5", found, about, place / "throughputs.csv")
     for wanted in ("calibrated", str(place / "thresholds.yaml")):
@@ -169,7 +169,7 @@ def test_written_limits_can_be_chosen(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_plot_is_drawn(suffix: str, tmp_path: Path) -> None:
     """Three panels with a dot a kernel and both lines; the same data give the same file."""
     points = [one(i, 2.0 * i, 3.0 * i, 1.5 * i) for i in range(20)]
-    found = thresholds.Limits(compute=20, dram=30, memory=15)
+    found = thresholds.Cutoffs(compute=20, dram=30, memory=15)
     drawn = []
     for name in ("first", "second"):
         path = tmp_path / f"{name}.{suffix}"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cudamaster.cli import main
 from cudamaster.core.errors import UsageError
 from cudamaster.profiling import metric_sets, selection
-from cudamaster.profiling.selection import Fate, Judged, Kernel, Outcome, Selection, Task
+from cudamaster.profiling.selection import Fate, Judged, Kernel, MetricOutcome, Selection, Task
 
 TIMES = (1.0, 2.0, 4.0, 5.0, 7.0, 20.0, 23.0, 30.0, 31.0, 40.0)
 # With exact sums: no r with TIMES in any table below is left to rounding.
@@ -211,7 +211,7 @@ def test_known_answer() -> None:
     assert set(most.r) == {"conv_2d", "matrix_mul", "softmax"}
     assert most.mean_abs_r == pytest.approx(-sum(most.r.values()) / 3)
     others = {each.metric: each.outcome for each in found.others}
-    assert others == {"l1tex__flips.pct": Outcome.SIGNS_DIFFER, "lts__half.pct": Outcome.TOO_FEW}
+    assert others == {"l1tex__flips.pct": MetricOutcome.SIGNS_DIFFER, "lts__half.pct": MetricOutcome.TOO_FEW}
 
     two = selection.select(four(columns), tasks_at_least=2)
     assert set(chosen(two)) == {"sm__cycles_active.avg", "dram__most.sum", "lts__half.pct"}
@@ -250,7 +250,7 @@ def test_twins_across_tasks_are_told(tmp_path: Path) -> None:
     found = selection.select(tasks)
     assert chosen(found) == ["sm__a.avg"]
     (other,) = found.others
-    assert (other.metric, other.outcome, set(other.r)) == ("sm__b.avg", Outcome.TOO_FEW, {"conv_2d"})
+    assert (other.metric, other.outcome, set(other.r)) == ("sm__b.avg", MetricOutcome.TOO_FEW, {"conv_2d"})
     assert other.twins == dict.fromkeys(("matrix_mul", "softmax", "spmm_csr"), "sm__a.avg")
     paths = [tmp_path / f"{task.name}.csv" for task in tasks]
     for path, task in zip(paths, tasks, strict=True):

@@ -297,7 +297,7 @@ def test_looking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capability: st
         compute_capability=capability,
     )
     told = findings(VERDICT, CASE, FORBIDDEN, sources)
-    assert "No launches: the call that was to tell its launches failed." in told.note
+    assert "No launches: the call whose launches were to be listed failed." in told.note
     spilled = {name: value for name, value in told.metrics.items() if name.endswith("spill stores (bytes)")}
     if capability == "9.0":
         assert spilled["spill_kernel_optimized: spill stores (bytes)"] == 512

@@ -15,13 +15,13 @@ from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
 from cudamaster.workbench import floors
-from cudamaster.workbench.floors import Limits
+from cudamaster.workbench.floors import GpuLimits
 
 ROOT = Path(__file__).parent.parent.parent
 PROFILES = ROOT / "tests" / "profiling" / "data"
 COMMAND = "nvcc -O3 -std=c++17 -arch=sm_90 -c candidate.cu -o candidate.o"
 # Of the GPU that the verdicts are of, as far as they can be read off its data sheet; for floors alone.
-LIMITS = Limits(
+LIMITS = GpuLimits(
     date="2026-11-21T18:00:00+00:00", uuid="GPU-of-a-test", driver="580", source="0123456789abcdef",
     name="NVIDIA H200", compute_capability="9.0", multiprocessors=132, l2_bytes=62914560,
     threads_per_sm=2048, registers_per_sm=65536, shared_bytes_per_sm=233472, shared_bytes_per_block=232448,

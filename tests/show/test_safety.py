@@ -10,7 +10,7 @@ from show_runs import DONE, MENDED, SCRIPT, SECRET, SETTINGS, Page, page, run_of
 
 from cudamaster.cli.optimize_output import conclude
 from cudamaster.cli.output import console, report_error
-from cudamaster.cli.search_progress import Progress
+from cudamaster.cli.search_progress import SearchProgress
 from cudamaster.core.errors import ModelError
 from cudamaster.runs.digest import without_secrets
 from cudamaster.runs.optimization import optimize
@@ -88,7 +88,7 @@ def test_a_search_shows_no_reply_as_it_is(tmp_path: Path, capsys: pytest.Capture
         *DONE,
     ]  # fmt: skip
     path = tmp_path / "run"
-    observer = Progress(console())
+    observer = SearchProgress(console())
     result = optimize(path, ScriptedWorkbench(), ScriptedModel(script).for_all(), SETTINGS, observer)
     observer.close()
     conclude(console(), result, path, SETTINGS)
