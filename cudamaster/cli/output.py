@@ -21,6 +21,7 @@ from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from cudamaster.core.speed import Comparison
@@ -168,7 +169,7 @@ def print_error(reason: str, fix: str, exit_code: int) -> None:
     print_json({"error": {"reason": reason, "fix": fix, "exit_code": exit_code}})
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Any:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Table:
     """A plain rich table; the columns in `right` are aligned to the right."""
     from rich import box
     from rich.table import Table
@@ -229,44 +230,43 @@ def why_incomplete(modelled: GpuModel | None) -> str:
     return "were skipped or have no time" if modelled is None else "have no modelled time"
 
 
-def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
-    """Timed cases of a verdict: times in microseconds, medians or the model's, the speedup and how sure it is.
+def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
+    """Timed cases of a verdict, and others that failed or were skipped: times, the speedup and how sure it is.
 
-    Measured times also have the time on the device and the multiple of the floor. The last column is the worst error,
-    as a fraction of what is allowed.
+    Times are in microseconds: medians, or the model's. Measured times also have the time on the device and the multiple
+    of the floor. The last column is the worst error, as a fraction of what is allowed.
     """
-    sweep = [case for case in verdict.cases if case.sweep]
+    shown = [case for case in verdict.cases if case.sweep or case.skipped or case.status != "correct"]
     modelled = verdict.mark == "modelled"
-    on_device = any(case.timing and case.timing.candidate_device_us for case in sweep) or modelled
-    floors = any(case.floor_us for case in sweep)
+    on_device = any(case.timing and case.timing.candidate_device_us for case in shown) or modelled
+    floors = any(case.floor_us for case in shown)
     of = f"{verdict.mark} µs:\n" if verdict.mark else "µs: "
     columns = ["case", f"{of}{against} → candidate", "speedup", "change"]
     columns += ["on the device"] if on_device else []
     columns += ["bound by"] if modelled else []
     columns += ["of the floor"] if floors else []
     rows: list[list[str | Text]] = []
-    for case in sweep:
+    for case in shown:
         times, comparison = case.times_us, case.speed
         label = case.label.replace(",", ", ")  # a narrow table breaks it there, not inside a name
+        error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
         if times is None or comparison is None:
-            left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status or "not checked")
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
-            rows.append([label, why, *["-"] * (len(columns) - 1)])
+            rows.append([label, why, *["-"] * (len(columns) - 2), error if case.status else "-"])
             continue
         row: list[str | Text] = [label, _pair(*times)]
         # The model's error is the same for all cases; the line on P gives it.
         reach = "" if modelled else f" ({_interval(comparison)})"
-        row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]
+        refused = case.status if case.status not in (None, "correct") else None
+        row += [f"{comparison.speedup:.2f}{reach}", styled(refused or comparison.change)]
         if case.modelled is not None:
             row += [_pair(case.modelled.baseline_device_us, case.modelled.candidate_device_us), case.modelled.bound]
         elif case.timing is not None and on_device:
             row.append(_both(case.timing.baseline_device_us, case.timing.candidate_device_us))
         if floors:
-            over = case.floor_us and times[1] / case.floor_us
-            row.append(f"{over:.1f} x" if over else "-")
-        parts = [o.worst_error / o.bound for o in case.outputs if o.bound]
-        checked = f"{max(parts):.1%}" if parts else "exact"
-        rows.append([*row, "not run" if case.skipped else checked])
+            row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
+        rows.append([*row, "not run" if case.skipped else error])
     columns.append("error/allowed")
     return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
 

@@ -215,6 +215,17 @@ class CaseVerdict:
             return None
         return statistics.median(self.timing.baseline_us), statistics.median(self.timing.candidate_us)
 
+    @property
+    def over_floor(self) -> float | None:
+        """The candidate's time as a multiple of the floor."""
+        return self.times_us[1] / self.floor_us if self.times_us is not None and self.floor_us else None
+
+    @property
+    def of_bound(self) -> float | None:
+        """The worst error as a fraction of its bound, NaN above all; None if every output is compared exactly."""
+        parts = (output.worst_error / output.bound for output in self.outputs if output.bound)
+        return max(parts, key=lambda part: math.inf if math.isnan(part) else part, default=None)
+
 
 def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
     """The word beside every score that no GPU measured; empty for a measured one."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.speed import Comparison
-from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
+from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Status, Verdict, mark
 from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
 from cudamaster.runs.record import Settings
@@ -42,59 +42,11 @@ class CallSummary:
 
 
 @dataclass(frozen=True)
-class CaseSummary:
-    """One case of a verdict: median times of whole calls in microseconds, and the speedup with its interval.
-
-    `of_floor` is the candidate's time as a multiple of the least possible, `of_bound` the worst error as a part of
-    what is allowed. Where times are modelled, `bound` says what bounds the candidate's, and `not_modelled` why there is
-    none.
-    """
-
-    label: str
-    sweep: bool
-    weight: float
-    status: Status | None
-    skipped: str | None
-    detail: str
-    baseline_us: float | None
-    candidate_us: float | None
-    speed: Comparison | None
-    of_floor: float | None
-    of_bound: float | None
-    bound: str | None = None
-    not_modelled: str = ""
-
-
-@dataclass(frozen=True)
-class VerdictSummary:
-    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the most informative part of it."""
-
-    status: Status
-    detail: str
-    score: float | None
-    speed: Comparison | None
-    emulated: bool
-    complete: bool
-    log: str
-    telling: str
-    notes: tuple[str, ...]
-    sanitizers: Mapping[str, str]
-    cases: tuple[CaseSummary, ...]
-    seconds: Seconds
-    modelled: GpuModel | None = None
-
-    @property
-    def mark(self) -> str:
-        """As of a verdict: "modelled", "emulated" or empty."""
-        return mark(emulated=self.emulated, modelled=self.modelled)
-
-
-@dataclass(frozen=True)
 class AttemptSummary:
     """One candidate: what it was written from and what changed, and what became of it.
 
     `diff` is a unified diff, empty where the code stayed; `judged_before` says that the very same candidate had its
-    verdict from an earlier attempt. `judgement` is None where the run stopped before it.
+    verdict from an earlier attempt. `verdict` is None where the run stopped before it.
     """
 
     debug_try: int
@@ -108,7 +60,7 @@ class AttemptSummary:
     flags_added: tuple[str, ...]
     flags_removed: tuple[str, ...]
     judged_before: bool
-    judgement: VerdictSummary | None
+    verdict: Verdict | None
 
 
 def change(relative: float | None, unknown: str = "–") -> str:
@@ -210,7 +162,7 @@ class RunSummary:
     started: str
     versions: Mapping[str, str]
     baseline: str
-    baseline_judgement: VerdictSummary | None
+    baseline_verdict: Verdict | None
     baseline_profile: ProfileSummary | None
     rounds: tuple[RoundSummary, ...]
     best: BestSummary | None
@@ -222,13 +174,13 @@ class RunSummary:
         if self.best is None:
             return None
         attempts = [attempt for done in self.rounds for attempt in done.attempts]
-        judged = [one.judgement for one in attempts if one.candidate == self.best.candidate and one.judgement]
+        judged = [one.verdict for one in attempts if one.candidate == self.best.candidate and one.verdict]
         return next((one.speed for one in reversed(judged) if one.score == self.best.score), None)
 
     @property
     def modelled(self) -> GpuModel | None:
         """The model that its scores are by; None where they are measured, or the baseline has no modelled time."""
-        judged = self.baseline_judgement
+        judged = self.baseline_verdict
         return self.hardware.modelled if judged is None else judged.modelled
 
     @property
