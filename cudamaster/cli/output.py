@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, rich tables for people, errors as one line with the fix."""
+"""What commands print: JSON for programs, tables for people, errors as one line with the fix."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def console() -> Console:
     from rich.console import Console
 
     class Quiet(Console):
-        """Leaves a reader that is gone to the command line module, which knows the exit code."""
+        """Raises BrokenPipeError if nobody reads any more; cudamaster.cli knows the exit code for that."""
 
         def print(self, *objects: Any, **options: Any) -> None:
             super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
@@ -146,7 +146,7 @@ def print_json(value: object) -> None:
 
 
 def ourselves(*arguments: str) -> str:
-    """A command line of ours that works when pasted, even if `cudamaster` is not on the PATH."""
+    """A command of CUDAMaster that works when pasted, even if `cudamaster` is not on the PATH."""
     if shutil.which("cudamaster"):
         program = ["cudamaster"]
     elif Path(sys.argv[0]).name == "__main__.py":
@@ -209,14 +209,14 @@ def score_column(mark: str) -> str:
 
 
 def about_times(model: GpuModel | None) -> str:
-    """What times of the CPU device are, in two sentences."""
+    """What the times of the CPU device mean."""
     if model is None:
         return "CPU device: results are checked, times are emulated and say nothing about a GPU."
     return f"CPU device: results are checked, P (modelled) is an estimate: {model.described}. No GPU measured it."
 
 
 def only_a_gpu() -> str:
-    """What to do about a kernel that is right and has no P, since a case has no modelled time."""
+    """What to do about a correct kernel without P, if the reason is a case without a modelled time."""
     return "CPU device: results are checked; only a GPU can time this kernel. docs/gpu_model.md says why."
 
 
@@ -226,7 +226,7 @@ def _interval(comparison: Comparison) -> str:
 
 
 def why_incomplete(modelled: GpuModel | None) -> str:
-    """Why an incomplete score lacks cases; `modelled` is the model that gave its times."""
+    """What is wrong with the cases that a score lacks; `modelled` is the model that gave its times."""
     return "were skipped or have no time" if modelled is None else "have no modelled time"
 
 
@@ -282,7 +282,7 @@ def _pair(baseline_us: float, candidate_us: float) -> str:
 
 
 def say_seconds(seconds: Seconds) -> str:
-    """Where the wall time of a verdict went: the fixed parts, and any other that took a tenth of a second."""
+    """What the time of a verdict went into: four parts always, others if they took a tenth of a second."""
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
@@ -291,5 +291,5 @@ def say_seconds(seconds: Seconds) -> str:
 
 
 def seconds_since_start() -> float:
-    """Wall seconds since this process was started, Python and its modules included."""
+    """Seconds by the clock since this process was started, with the loading of Python and its modules."""
     return time.monotonic() - _STARTED

@@ -127,7 +127,7 @@ def _write_page(file: Path, summary: RunSummary, run: Path) -> None:
 
 
 class _Printer:
-    """Prints an summary. `whole` shows each round in full."""
+    """Prints a summary. `whole` shows each round in full."""
 
     def __init__(self, out: Console, *, diff: bool, whole: bool) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""A run folder to the result that a report shows. The folder is read as `cudamaster show` reads it, and not changed."""
+"""Reads from a run folder the result that a report shows. As in `cudamaster show`, the folder does not change."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _IN_NAME = ("thresholds", "jump_factor", "jump_above", "sampling")
 
 
 def result(path: Path, source: str) -> TaskResult | Missing:
-    """The result of a run, finished or not; Missing for one that was stopped before it judged a kernel of its own.
+    """The result of a run, finished or not; Missing if it was stopped before it judged a kernel of its own.
 
-    `source` says how the folder was come by (TaskResult.source). Raises RunFolderError where the folder is damaged.
+    `source` is TaskResult.source. Raises RunFolderError if the folder is damaged.
     """
     summary = read(path)
     if summary.best is None or (summary.state is not RunState.FINISHED and not any(_judged(summary))):
@@ -61,13 +61,13 @@ def result(path: Path, source: str) -> TaskResult | Missing:
 
 
 def category(task: str) -> str:
-    """The category of a task of the benchmark; "unknown" for one that it does not have."""
+    """The category of a task; "unknown" if the benchmark has no such task."""
     return about(task, None).category
 
 
 @dataclass(frozen=True)
 class About:
-    """What the benchmark says about a task. `remarks` name what is unusual about it."""
+    """What the benchmark says about a task. `remarks` say what is unusual about it."""
 
     title: str
     category: str
@@ -75,7 +75,7 @@ class About:
 
 
 def about(task: str, card_hash: str | None) -> About:
-    """What the benchmark says about a task whose card had that hash when it ran."""
+    """What the benchmark says about a task whose card had the hash `card_hash` when it was run."""
     from cudamaster.tasks import cards
 
     try:
@@ -89,7 +89,7 @@ def about(task: str, card_hash: str | None) -> About:
 
 
 def configuration(settings: Settings) -> Configuration:
-    """How a run searched, in words and figures."""
+    """The configuration of a run with these settings."""
     differing: dict[str, str] = {}
     for one in dataclasses.fields(Settings):
         if one.name in _IN_NAME:
@@ -114,7 +114,7 @@ def configuration(settings: Settings) -> Configuration:
 
 
 def case(verdict: CaseVerdict) -> CaseResult:
-    """One timed size."""
+    """A timed case as reports save it."""
     timing, speed = verdict.timing, verdict.speed
     return CaseResult(
         label=verdict.label,
@@ -144,7 +144,7 @@ def sizes(label: str) -> Mapping[str, float]:
 
 
 def _judged(summary: RunSummary) -> Iterator[_Judged]:
-    """The run's own kernels with their verdicts, in order. The baseline, returned as it is, does not count."""
+    """The run's own kernels with their verdicts, in order. An unchanged baseline does not count."""
     for done in summary.rounds:
         for attempt in done.attempts:
             if attempt.verdict is not None and attempt.candidate != summary.baseline:
@@ -198,7 +198,7 @@ class _FromSummary:
         return common if chosen is None else self._with_best(common, *chosen)
 
     def _best(self) -> _Judged | None:
-        """The best correct kernel of the run's own: the one that the run holds for its best, where that is one."""
+        """The best correct kernel of the run's own: the run's result, or the fastest if that is the baseline."""
         correct = [one for one in _judged(self._summary) if one[2].status is Status.CORRECT]
         best = self._summary.best
         if best is not None and best.improved:
@@ -215,7 +215,7 @@ class _FromSummary:
         best, baseline = self._kernel(attempt.candidate), common.baseline
         verdict = self._verdict(attempt.candidate, judged.score)
         authors = dict.fromkeys(call.model for call in done.calls if call.role in (Role.CODER, Role.DEBUG))
-        # Runs from before a P that lacks a case of the candidate's counted for none.
+        # Older runs count a P that lacks a case because of the candidate.
         whole = verdict is None or not verdict.lacking
         added, removed = digest.flags(baseline.command, attempt.command) if baseline else ((), ())
         return changed(
@@ -241,7 +241,7 @@ class _FromSummary:
         )
 
     def _verdict(self, candidate: str, score: float | None) -> Verdict | None:
-        """The verdict that counts: the second one if the check of a jump took its score."""
+        """The verdict that counts: the second one if it gave the score after a jump."""
         verdict, again = self._record.verdict(candidate), self._record.confirmation(candidate)
         return again if again is not None and again.score == score else verdict
 

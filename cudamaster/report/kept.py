@@ -2,9 +2,9 @@
 
     run.json  best.json  best.cu  verdict.json (or verdicts/<id>.json)  findings.json (or findings/<id>.json)
 
-Such files may be of any format, and were edited: paths in them are shortened, so that they carry no hash. What this
-version does not know of them is left aside, what it needs and does not find is None. P and its interval are computed
-anew from the timings, which every format has.
+Such files may be of any format. They have no hashes, since paths in them were shortened by hand. Fields that this
+version does not know are ignored, and missing ones are None. P and its interval are computed anew from the timings,
+which every format has.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Microseconds = tuple[float, ...]
 
 
 class _Lenient(BaseModel):
-    """Fields that other versions have and this one lacks are no fault."""
+    """Ignores fields that only other versions have."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Condenses a record for a reader: differences, the part of a log that matters, medians, sums."""
+"""Condenses a run for a reader: differences, the part of a log that matters, medians, sums."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def _case(case: CaseVerdict) -> dict[str, object]:
 
 
 def seconds(attempt: AttemptSummary) -> float:
-    """Seconds in which an attempt was built and run; 0 if its verdict already existed."""
+    """How long an attempt was built and run; 0 if its verdict already existed."""
     return 0.0 if attempt.verdict is None or attempt.judged_before else attempt.verdict.seconds.total
 
 
 def profile(before: Findings | None, after: Findings) -> ProfileSummary:
-    """Every metric that either side was shown for, from all that was measured."""
+    """The profile of a new best beside that of the best before it, with every metric that either of them shows."""
     names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
     units = {**(before.units if before else {}), **after.units}
     return ProfileSummary(
@@ -112,7 +112,7 @@ def _metric(name: str, before: float | None, after: float | None, unit: str | No
 
 
 def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Words of a command that were added and removed."""
+    """The words that were added to a command, and those that were removed."""
     old, new = _words(before), _words(after)
     return tuple(word for word in new if word not in old), tuple(word for word in old if word not in new)
 
@@ -125,7 +125,7 @@ def _words(command: str) -> list[str]:
 
 
 def usage(calls: Sequence[CallSummary]) -> RoleUsage:
-    """Sum over calls; a sum with an unknown part is None, as everywhere."""
+    """The sum over calls. A sum with an unknown part is None, as everywhere."""
     prompt = [call.usage.prompt_tokens for call in calls]
     completion = [call.usage.completion_tokens for call in calls]
     dollars = [call.usage.dollars for call in calls]

@@ -1,8 +1,8 @@
-"""Reads a run folder for a person: the search runs again on what is stored, and each step is written down.
+"""Reads a run folder for a person: the search runs again on the stored replies and verdicts, and each step is noted.
 
-Nothing is asked, judged or changed. As with resume, strategies do the same given the same replies and verdicts, so
-that a summary cannot say anything else than what happened; where record and program part ways, that is an error.
-Prompts are not compared: a run stays readable when their wording changes.
+No model is asked, nothing is judged, and the folder does not change. As with resume, a strategy takes the same steps
+if it gets the same replies and verdicts, so the summary says what happened. If the record does not fit the steps, that
+is an error. Prompts are not compared: a run stays readable when their wording changes.
 """
 
 from __future__ import annotations
