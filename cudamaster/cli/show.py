@@ -60,7 +60,7 @@ def show(
     folder changes.
     """
     from cudamaster.core.errors import RunFolderError, UsageError
-    from cudamaster.runs.digest import as_json as told
+    from cudamaster.runs.digest import json_of
     from cudamaster.runs.reading import read
 
     run = runs[0]
@@ -90,7 +90,7 @@ def show(
         _write_page(html, summary, run)
     shown = summary if number is None else replace(summary, rounds=(summary.rounds[number - 1],))
     if as_json:
-        print_json(told(shown))
+        print_json(json_of(shown))
     elif html is not None:
         click.echo(f"Wrote {html}; a browser opens it, without a network.")
     else:

@@ -213,18 +213,7 @@ def _view(path: Path, candidate: str) -> HardwareView | None:
     found = _file(_Findings, place)
     if found.candidate != candidate:
         raise RunFolderError(f"{place} is of {found.candidate}, the best is {candidate}.", _FIX)
-    findings = Findings(
-        candidate=found.candidate,
-        note=found.note,
-        bottleneck=found.bottleneck,
-        kernel=found.kernel,
-        time_share=found.time_share,
-        metrics=found.metrics,
-        measured=found.measured,
-        thresholds=found.thresholds,
-        units=found.units,
-    )
-    return hardware_views.view(findings, load_thresholds())
+    return hardware_views.view(Findings(**dict(found)), load_thresholds())
 
 
 def _file(kind: type[T], path: Path) -> T:

@@ -49,7 +49,7 @@ def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
     return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
 
 
-def as_json(run: RunSummary) -> Any:
+def json_of(run: RunSummary) -> Any:
     """A run as `show --json` prints it: verdicts with medians in place of samples."""
     told = to_json(run)
     told["baseline_judgement"] = _verdict(run.baseline_verdict)
