@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, rich tables for people, errors as one line with the fix."""
+"""What commands print: JSON for programs, tables for people, errors as one line with the fix."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from cudamaster.core.speed import Comparison
@@ -65,7 +66,7 @@ def console() -> Console:
     from rich.console import Console
 
     class Quiet(Console):
-        """Leaves a reader that is gone to the command line module, which knows the exit code."""
+        """Raises BrokenPipeError if nobody reads any more; cudamaster.cli knows the exit code for that."""
 
         def print(self, *objects: Any, **options: Any) -> None:
             super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
@@ -145,7 +146,7 @@ def print_json(value: object) -> None:
 
 
 def ourselves(*arguments: str) -> str:
-    """A command line of ours that works when pasted, even if `cudamaster` is not on the PATH."""
+    """A command of CUDAMaster that works when pasted, even if `cudamaster` is not on the PATH."""
     if shutil.which("cudamaster"):
         program = ["cudamaster"]
     elif Path(sys.argv[0]).name == "__main__.py":
@@ -168,7 +169,7 @@ def print_error(reason: str, fix: str, exit_code: int) -> None:
     print_json({"error": {"reason": reason, "fix": fix, "exit_code": exit_code}})
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Any:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Table:
     """A plain rich table; the columns in `right` are aligned to the right."""
     from rich import box
     from rich.table import Table
@@ -208,14 +209,14 @@ def score_column(mark: str) -> str:
 
 
 def about_times(model: GpuModel | None) -> str:
-    """What times of the CPU device are, in two sentences."""
+    """What the times of the CPU device mean."""
     if model is None:
         return "CPU device: results are checked, times are emulated and say nothing about a GPU."
     return f"CPU device: results are checked, P (modelled) is an estimate: {model.described}. No GPU measured it."
 
 
 def only_a_gpu() -> str:
-    """What to do about a kernel that is right and has no P, since a case has no modelled time."""
+    """What to do about a correct kernel without P, if the reason is a case without a modelled time."""
     return "CPU device: results are checked; only a GPU can time this kernel. docs/gpu_model.md says why."
 
 
@@ -225,48 +226,47 @@ def _interval(comparison: Comparison) -> str:
 
 
 def why_incomplete(modelled: GpuModel | None) -> str:
-    """Why an incomplete score lacks cases; `modelled` is the model that gave its times."""
+    """What is wrong with the cases that a score lacks; `modelled` is the model that gave its times."""
     return "were skipped or have no time" if modelled is None else "have no modelled time"
 
 
-def cases_table(verdict: Verdict, against: str = "baseline") -> Any:
-    """Timed cases of a verdict: times in microseconds, medians or the model's, the speedup and how sure it is.
+def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
+    """Timed cases of a verdict, and others that failed or were skipped: times, the speedup and how sure it is.
 
-    Measured times also have the time on the device and the multiple of the floor. The last column is the worst error,
-    as a fraction of what is allowed.
+    Times are in microseconds: medians, or the model's. Measured times also have the time on the device and the multiple
+    of the floor. The last column is the worst error, as a fraction of what is allowed.
     """
-    sweep = [case for case in verdict.cases if case.sweep]
+    shown = [case for case in verdict.cases if case.sweep or case.skipped or case.status != "correct"]
     modelled = verdict.mark == "modelled"
-    on_device = any(case.timing and case.timing.candidate_device_us for case in sweep) or modelled
-    floors = any(case.floor_us for case in sweep)
+    on_device = any(case.timing and case.timing.candidate_device_us for case in shown) or modelled
+    floors = any(case.floor_us for case in shown)
     of = f"{verdict.mark} µs:\n" if verdict.mark else "µs: "
     columns = ["case", f"{of}{against} → candidate", "speedup", "change"]
     columns += ["on the device"] if on_device else []
     columns += ["bound by"] if modelled else []
     columns += ["of the floor"] if floors else []
     rows: list[list[str | Text]] = []
-    for case in sweep:
+    for case in shown:
         times, comparison = case.times_us, case.speed
         label = case.label.replace(",", ", ")  # a narrow table breaks it there, not inside a name
+        error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
         if times is None or comparison is None:
-            left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status)
+            left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status or "not checked")
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
-            rows.append([label, why, *["-"] * (len(columns) - 1)])
+            rows.append([label, why, *["-"] * (len(columns) - 2), error if case.status else "-"])
             continue
         row: list[str | Text] = [label, _pair(*times)]
         # The model's error is the same for all cases; the line on P gives it.
         reach = "" if modelled else f" ({_interval(comparison)})"
-        row += [f"{comparison.speedup:.2f}{reach}", styled(comparison.change.value)]
+        refused = case.status if case.status not in (None, "correct") else None
+        row += [f"{comparison.speedup:.2f}{reach}", styled(refused or comparison.change)]
         if case.modelled is not None:
             row += [_pair(case.modelled.baseline_device_us, case.modelled.candidate_device_us), case.modelled.bound]
         elif case.timing is not None and on_device:
             row.append(_both(case.timing.baseline_device_us, case.timing.candidate_device_us))
         if floors:
-            over = case.floor_us and times[1] / case.floor_us
-            row.append(f"{over:.1f} x" if over else "-")
-        parts = [o.worst_error / o.bound for o in case.outputs if o.bound]
-        checked = f"{max(parts):.1%}" if parts else "exact"
-        rows.append([*row, "not run" if case.skipped else checked])
+            row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
+        rows.append([*row, "not run" if case.skipped else error])
     columns.append("error/allowed")
     return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
 
@@ -282,7 +282,7 @@ def _pair(baseline_us: float, candidate_us: float) -> str:
 
 
 def say_seconds(seconds: Seconds) -> str:
-    """Where the wall time of a verdict went: the fixed parts, and any other that took a tenth of a second."""
+    """What the time of a verdict went into: four parts always, others if they took a tenth of a second."""
     always = ("build", "start", "check", "timing")
     others = (part.name for part in fields(seconds) if part.name not in always)
     named = [*always, *(name for name in others if getattr(seconds, name) >= 0.05)]
@@ -291,5 +291,5 @@ def say_seconds(seconds: Seconds) -> str:
 
 
 def seconds_since_start() -> float:
-    """Wall seconds since this process was started, Python and its modules included."""
+    """Seconds by the clock since this process was started, with the loading of Python and its modules."""
     return time.monotonic() - _STARTED

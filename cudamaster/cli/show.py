@@ -12,6 +12,7 @@ import click
 
 from cudamaster.cli import options
 from cudamaster.cli.output import (
+    cases_table,
     console,
     ourselves,
     print_json,
@@ -29,15 +30,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from cudamaster.core.values import CaseVerdict, Verdict
     from cudamaster.models.metered import RoleUsage
-    from cudamaster.runs.summary import (
-        AttemptSummary,
-        CaseSummary,
-        ProfileSummary,
-        RoundSummary,
-        RunSummary,
-        VerdictSummary,
-    )
+    from cudamaster.runs.summary import AttemptSummary, ProfileSummary, RoundSummary, RunSummary
 
 _DIFF_LINES = 20  # of an attempt; --round shows all
 _WIDEST = 100  # prose; longer lines are hard to read
@@ -65,6 +60,7 @@ def show(
     folder changes.
     """
     from cudamaster.core.errors import RunFolderError, UsageError
+    from cudamaster.runs.digest import json_of
     from cudamaster.runs.reading import read
 
     run = runs[0]
@@ -94,7 +90,7 @@ def show(
         _write_page(html, summary, run)
     shown = summary if number is None else replace(summary, rounds=(summary.rounds[number - 1],))
     if as_json:
-        print_json(shown)
+        print_json(json_of(shown))
     elif html is not None:
         click.echo(f"Wrote {html}; a browser opens it, without a network.")
     else:
@@ -131,7 +127,7 @@ def _write_page(file: Path, summary: RunSummary, run: Path) -> None:
 
 
 class _Printer:
-    """Prints an summary. `whole` shows each round in full."""
+    """Prints a summary. `whole` shows each round in full."""
 
     def __init__(self, out: Console, *, diff: bool, whole: bool) -> None:
         self._out = out
@@ -200,7 +196,7 @@ class _Printer:
                 self._prose(f"{name + ':':<9}{value}", 0, hang=9)
 
     def _overview(self, run: RunSummary) -> None:
-        baseline = run.baseline_judgement
+        baseline = run.baseline_verdict
         rows: list[list[str | Text]] = []
         if baseline is not None:
             one = "1.00" if run.best is not None else "-"
@@ -215,7 +211,7 @@ class _Printer:
         if baseline is not None and run.best is not None:
             self._prose(f"Baseline: {baseline.detail}", 0)
         elif baseline is not None:
-            self._judgement(baseline, 0, judged_before=False)
+            self._verdict(baseline, 0, judged_before=False)
         if run.baseline_profile is not None:
             self._profile(run.baseline_profile, 2)
 
@@ -243,7 +239,7 @@ class _Printer:
         if done.accepted:
             self._prose(f"Accepted: the new best, P = {speed(done.score, mark=run.mark)}.", 2, "green")
         elif done.why is not None:
-            last = done.attempts[-1].judgement if done.attempts else None
+            last = done.attempts[-1].verdict if done.attempts else None
             why = f"it ends with {last.status}" if last is not None and done.why == last.detail else done.why
             self._prose(f"Not kept: {why}", 2, "yellow", 2)
         elif done.number == run.rounds[-1].number and run.stopped_at is not None:
@@ -264,10 +260,10 @@ class _Printer:
             self._prose(f"flags: {_flags(attempt)}", 4, hang=2)
         if self._diff and attempt.diff:
             self._show_diff(attempt.diff, within.number)
-        if attempt.judgement is None:
+        if attempt.verdict is None:
             self._prose("not judged", 4, "yellow")
         else:
-            self._judgement(attempt.judgement, within.number, judged_before=attempt.judged_before)
+            self._verdict(attempt.verdict, within.number, judged_before=attempt.judged_before)
 
     def _show_diff(self, diff: str, number: int) -> None:
         lines = diff.split("\n")
@@ -277,61 +273,44 @@ class _Printer:
         if len(shown) < len(lines):
             self._prose(f"({len(lines) - len(shown)} more lines of difference: --round {number})", 4, "dim")
 
-    def _judgement(self, judgement: VerdictSummary, number: int, *, judged_before: bool) -> None:
+    def _verdict(self, verdict: Verdict, number: int, *, judged_before: bool) -> None:
         from rich.text import Text
+
+        from cudamaster.runs.digest import main_part
 
         again = " (judged in an earlier attempt)" if judged_before else ""
         score = ""
-        if judgement.speed is not None:
-            score = f", P = {say_speed(judgement.speed, mark=judgement.mark)}"
-        elif judgement.score is not None:
-            score = f", P = {speed(judgement.score, mark=judgement.mark)}"
-        line = f"{judgement.status.value}{score}{again}: {visible(judgement.detail)}"
+        if verdict.speed is not None:
+            score = f", P = {say_speed(verdict.speed, mark=verdict.mark)}"
+        elif verdict.score is not None:
+            score = f", P = {speed(verdict.score, mark=verdict.mark)}"
+        line = f"{verdict.status.value}{score}{again}: {visible(verdict.detail)}"
         filled = textwrap.fill(line, self._width, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
         shown = Text(filled)
-        shown.stylize(styled(judgement.status).style, 2, 2 + len(judgement.status.value))
+        shown.stylize(styled(verdict.status).style, 2, 2 + len(verdict.status.value))
         self._out.print(shown)
-        log = judgement.log.strip() if self._whole else judgement.telling
-        if log and log != judgement.detail:
+        log = verdict.log.strip() if self._whole else main_part(verdict.log)
+        if log and log != verdict.detail:
             self._lines(log, 4, "dim")
-            left = len(judgement.log.strip().splitlines()) - len(log.splitlines())
+            left = len(verdict.log.strip().splitlines()) - len(log.splitlines())
             if left > 0:
                 self._prose(f"({left} more lines of the log: --round {number})", 4, "dim")
-        for tool, found in judgement.sanitizers.items():
+        for tool, found in verdict.sanitizers.items():
             self._prose(f"{tool}: {found}", 4, hang=2)
-        for note in judgement.notes:
+        for note in verdict.notes:
             self._prose(f"note: {note}", 4, hang=2)
-        if not judgement.complete:
-            self._prose(f"Incomplete: cases of the sweep {why_incomplete(judgement.modelled)}.", 4, "yellow")
+        if not verdict.complete:
+            self._prose(f"Incomplete: cases of the sweep {why_incomplete(verdict.modelled)}.", 4, "yellow")
         if self._whole:
-            self._cases(judgement.cases)
-        elif line := cases_line(judgement.cases):
+            self._cases(verdict)
+        elif line := cases_line(verdict.cases):
             self._prose(line, 4, hang=2)
 
-    def _cases(self, cases: Sequence[CaseSummary]) -> None:
-        from cudamaster.core.values import Status
-
-        rows: list[list[str | Text]] = []
-        # Untimed cases that are right need no row.
-        shown = [case for case in cases if case.speed or case.skipped or case.status is not Status.CORRECT]
-        modelled = any(case.bound for case in cases)
-        for case in shown:
-            word = str(case.status)
-            if case.skipped:
-                word = f"{'not run' if case.speed else 'skipped'}: {case.skipped}"
-            word += f"; no modelled time: {case.not_modelled}" if case.not_modelled else ""
-            us = f"{case.baseline_us:.1f} → {case.candidate_us:.1f}" if case.baseline_us and case.candidate_us else "-"
-            ratio = "-" if case.speed is None else f"{case.speed.speedup:.2f}"
-            change: str | Text = "-" if case.speed is None else styled(case.speed.change.value)
-            error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
-            bound = [case.bound or "-"] if modelled else []
-            row: list[str | Text] = [visible(case.label), visible(word), us, ratio, change, *bound]
-            rows.append([*row, error if case.status else "-"])
-        if rows:
-            us = "modelled µs" if modelled else "µs"
-            columns = ["case", "status", us, "speedup", "change", *(["bound by"] if modelled else []), "error/allowed"]
-            self._out.print(table(columns, rows, right=[us, "speedup", "error/allowed"]))
-        if more := len(cases) - len(shown):
+    def _cases(self, verdict: Verdict) -> None:
+        shown = cases_table(verdict)
+        if shown.row_count:
+            self._out.print(shown)
+        if more := len(verdict.cases) - shown.row_count:
             self._prose(f"{more} more cases, checked but not timed, are right.", 4)
 
     def _profile(self, profile: ProfileSummary, indent: int) -> None:
@@ -377,11 +356,11 @@ def cost(usage: RoleUsage) -> str:
     return f"{calls}, {tokens}, {dollars}, {usage.seconds:.1f} s"
 
 
-def cases_line(cases: Sequence[CaseSummary]) -> str:
+def cases_line(cases: Sequence[CaseVerdict]) -> str:
     """The timed cases on one line: how many, the smallest and the largest speedup, and what was skipped."""
     timed = [(case.speed.speedup, case.label) for case in cases if case.speed is not None]
     skipped = [case.label for case in cases if case.skipped and case.speed is None]
-    modelled = [case for case in cases if case.bound]
+    modelled = [case for case in cases if case.modelled]
     not_run = sum(bool(case.skipped) for case in modelled)
     parts = []
     if timed:
@@ -420,7 +399,7 @@ def _next(run: RunSummary, *, alone: bool) -> str:
     """The command to try next."""
     if run.stopped_at is not None and run.state.value == "running":
         return ourselves("show", run.path) + " again, later"
-    if run.best is None and run.baseline_judgement is not None and run.baseline_judgement.status.value != "correct":
+    if run.best is None and run.baseline_verdict is not None and run.baseline_verdict.status.value != "correct":
         return ourselves("doctor")
     if run.stopped_at is not None:
         return ourselves("optimize", "--resume", run.path)

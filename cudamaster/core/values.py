@@ -1,9 +1,9 @@
-"""The values that run through the system, each frozen and tied by hash to what it came from.
+"""The values that all packages share. They are frozen, and tied by hash to the candidate that they are about.
 
     TaskCard --> Candidate --> Verdict --> Findings --> Plan --> Candidate ...
 
-A candidate's `id` is the hash of its task, precision, code and command; verdicts, profiles and findings carry
-that id, so a figure can never be shown beside another kernel's code. `TaskCard` lives in `cards`.
+A candidate's `id` is the hash of its task, precision, code and command. Verdicts, profiles and findings carry it, so a
+figure is never shown beside another kernel's code. `TaskCard` is in `tasks.cards`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from cudamaster.core.speed import Comparison
 
-# For a field that was added later: core/records.py leaves it out if it has its default, so older records stay readable.
+# Marks a field that older records lack: core/records.py leaves it out if it has its default.
 LATER: Mapping[str, bool] = {"later": True}
 
 
@@ -34,7 +34,7 @@ def wrapper_name(task: str, precision: Precision, *, optimized: bool = False) ->
 
 
 class Role(StrEnum):
-    """Who is asked. A strategy names those that it needs; a role that is not here cannot be asked."""
+    """The agents that a strategy can ask. Each strategy names those that it needs."""
 
     PLANNER = "planner"
     CODER = "coder"
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 
 class Status(StrEnum):
-    """What became of a candidate. The list is closed."""
+    """The result of judging a candidate. There are no others."""
 
     CORRECT = "correct"
     WRONG = "wrong"  # ran to its end, but an output is wrong
@@ -75,7 +75,7 @@ def content_hash(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The text of the demarcated region, and the compile command that the agent chose for it."""
+    """A kernel: the text between the markers of the harness, and the compile command that its agent chose."""
 
     task: str
     precision: Precision
@@ -84,7 +84,7 @@ class Candidate:
 
     @property
     def id(self) -> str:
-        """Content hash: same task, precision, code and command, same id."""
+        """Hash of the content: two candidates with the same task, precision, code and command have the same id."""
         return content_hash(self.task, self.precision, self.code, self.command)
 
 
@@ -100,11 +100,11 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """What the check of one output buffer of one case found.
+    """The check of one output buffer in one case.
 
     Errors and bound are in units of the element's scale, the sum of the absolute terms that made it;
-    for exactly compared outputs the bound is 0. `pattern` says which elements are wrong and what their values have
-    in common; `width` is the length of a row if the output is a matrix.
+    the bound is 0 for outputs that are compared exactly. `pattern` says which elements are wrong and what their values
+    have in common. `width` is the length of a row if the output is a matrix.
     """
 
     name: str
@@ -123,8 +123,8 @@ class OutputCheck:
 class Timing:
     """Raw samples of whole wrapper calls, in microseconds, baseline and candidate taken in turn.
 
-    `..._device_us` are a few more calls, timed on the device from the start of the first kernel to the end of the last:
-    a call without launching and waiting. They enter no score.
+    `..._device_us` are from a few more calls, timed on the device from the start of the first kernel to the end of the
+    last, so without launching and waiting. They do not count in the score.
     """
 
     baseline_us: tuple[float, ...]
@@ -135,10 +135,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """The model of a GPU that gave the times: its version, the GPU, and the seed of the inputs that were counted.
+    """The model that gave the times: its version, the GPU that it models, and the seed of the inputs that were counted.
 
     Nine of ten modelled speedups of one kernel over another of the same task are within the factor `ratio_error` of
-    the measured ones; None where that was never measured. `order_share` of such pairs it puts in the right order.
+    the measured speedups; None if that was never measured. `order_share` is the share of pairs in the right order.
     """
 
     version: str
@@ -157,9 +157,9 @@ class GpuModel:
 
 @dataclass(frozen=True)
 class Modelled:
-    """Times of one call at one case by the model of a GPU, in microseconds, and what bounds the candidate's there.
+    """Modelled times of one call in one case, in microseconds. `bound` says what limits the candidate.
 
-    They are not measurements, and never appear in a `Timing`. Whole calls include launches and waiting, as in P; device
+    They are no measurements and never appear in a `Timing`. Whole calls include launches and waiting, as in P. Device
     times are those of the kernels and the gaps between them.
     """
 
@@ -170,18 +170,18 @@ class Modelled:
     bound: str
 
 
-# Begins the reason why a case has no modelled time, if the candidate alone is not to blame.
+# Begin the reason why a case has no modelled time, if the candidate alone is not to blame.
 OF_BASELINE, OF_BOTH = "the baseline: ", "both: "
 
 
 @dataclass(frozen=True)
 class CaseVerdict:
-    """One case: the sizes, what the check said, and the timing where the case is part of the sweep.
+    """One case: its sizes, what the check found, and its times if it is part of the sweep.
 
-    `skipped` is a reason (memory, too long on this device), and then nothing was run. `floor_us` is the least time of
-    a call on the GPU found (floors.py), an empty launch included. On a device without times of its own `modelled` has
-    those of the model, also of a case too long to be run; where it has none, `not_modelled` says why, and begins with
-    OF_BASELINE or OF_BOTH where it is not for the candidate alone.
+    `skipped` says why the case was not run: too little memory, or too long for this device. `floor_us` is the shortest
+    possible time of a call on this GPU (workbench/floors.py), with an empty launch. On a device without times of its
+    own, `modelled` has the model's, even if the case was not run. If the model has none, `not_modelled` says why; it
+    begins with OF_BASELINE or OF_BOTH if the candidate alone is not to blame.
     """
 
     label: str
@@ -200,14 +200,14 @@ class CaseVerdict:
 
     @property
     def lacks_model(self) -> bool:
-        """Whether one of the two compared kernels, and not the baseline, is why the case has no modelled time."""
+        """Whether a compared kernel, and not the baseline, is the reason why the case has no modelled time."""
         return self.sweep and bool(self.not_modelled) and not self.not_modelled.startswith((OF_BASELINE, OF_BOTH))
 
     @property
     def times_us(self) -> tuple[float, float] | None:
-        """A whole call of the baseline and one of the candidate: medians of samples, or the model's.
+        """The time of a whole call, of the baseline and of the candidate: the model's, or medians of samples.
 
-        The verdict's `mark` says which. None where the case has neither.
+        The verdict's `mark` says which. None if the case has neither.
         """
         if self.modelled is not None:
             return self.modelled.baseline_us, self.modelled.candidate_us
@@ -215,9 +215,20 @@ class CaseVerdict:
             return None
         return statistics.median(self.timing.baseline_us), statistics.median(self.timing.candidate_us)
 
+    @property
+    def over_floor(self) -> float | None:
+        """The candidate's time as a multiple of the floor."""
+        return self.times_us[1] / self.floor_us if self.times_us is not None and self.floor_us else None
+
+    @property
+    def of_bound(self) -> float | None:
+        """The worst error as a fraction of its bound, NaN above all; None if every output is compared exactly."""
+        parts = (output.worst_error / output.bound for output in self.outputs if output.bound)
+        return max(parts, key=lambda part: math.inf if math.isnan(part) else part, default=None)
+
 
 def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
-    """The word beside every score that no GPU measured; empty for a measured one."""
+    """The word shown beside a score that no GPU measured; empty for a measured score."""
     if modelled is not None:
         return "modelled"
     return "emulated" if emulated else ""
@@ -225,11 +236,11 @@ def mark(*, emulated: bool, modelled: GpuModel | None) -> str:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall seconds from candidate to verdict, split.
+    """Seconds by the clock from candidate to verdict, by what they went into.
 
-    `start` is for processes to start and to end, on a GPU with a context each, except while a build runs. `waiting` is
-    for a device that others hold. `command` is for what a command does before it looks at the candidate (Python, its
-    modules, looking for a GPU), and `rest` for everything else.
+    `start` is the starting and ending of processes (each has a context on a GPU), except while a build runs. `waiting`
+    is the wait for a device that others hold. `command` is what a command does before it looks at the candidate (loads
+    Python and its modules, looks for a GPU). `rest` is everything else.
     """
 
     build: float = 0.0
@@ -242,20 +253,20 @@ class Seconds:
     rest: float = field(default=0.0, metadata=LATER)
 
     def __add__(self, other: Seconds) -> Seconds:
-        """What both took, kind by kind."""
+        """The sum of both, part by part."""
         return Seconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return math.fsum(getattr(self, part.name) for part in fields(self))
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A period in which a device was held: which one (a GPU's UUID), from when in seconds since 1970, for how long.
+    """A period in which a device was held. `unit` is a GPU's UUID, `started` is in seconds since 1970.
 
-    A measurement holds it `alone`; checks may share it.
+    A measurement holds the device `alone`; checks may share it.
     """
 
     unit: str
@@ -266,15 +277,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one candidate on one device.
+    """The result of judging one candidate on one device.
 
     `score` is P = sum(T*S)/sum(T) over the sweep cases that ran (paper eq. 2); None unless correct. `speed` says how
     sure it is. `notes` are what a reader of the times has to know: who else used the GPU, what slowed it down.
-    `sanitizers` holds the result of each of compute-sanitizer's tools that ran, by its name. `complete` is False when a
-    sweep case was skipped or has no time. `log` is what a Debug agent needs: compiler errors with the region's own
-    lines, the fault report, or the mismatch with its pattern. Where the score is of modelled times, `modelled` is the
-    model, and `complete` says whether it has a time for each case; where the candidate alone lacks one there is no
-    score.
+    `sanitizers` has the result of each tool of compute-sanitizer that ran, by name. `complete` is False if a sweep case
+    was skipped or has no time. `log` is for the Debug agent: compiler errors with line numbers of the region, the fault
+    report, or the mismatch with its pattern. If the times are modelled, `modelled` is the model, and `complete` says
+    whether every case has a time; if one lacks it because of the candidate alone, there is no score.
     """
 
     candidate: str
@@ -297,14 +307,14 @@ class Verdict:
 
     @property
     def mark(self) -> str:
-        """Whether its times are "modelled" or "emulated"; empty if a GPU measured them."""
+        """What its times are: "modelled" or "emulated", empty if a GPU measured them."""
         return mark(emulated=self.emulated, modelled=self.modelled)
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Timed cases with a modelled time for the baseline and none for the candidate: it may hide slow calls there.
+        """Timed cases that could be modelled for the baseline and not for the candidate, which may be slow there.
 
-        A P over the other cases does not count. Runs from before this rule have one all the same.
+        P over the other cases does not count. Verdicts from before this rule have one nevertheless.
         """
         return tuple(case.label for case in self.cases if case.lacks_model)
 
@@ -325,7 +335,7 @@ class ProfileMode(StrEnum):
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One kernel of a candidate under the profiler: time per wrapper call and metrics in base units."""
+    """One kernel of a candidate under the profiler, with its time per wrapper call. Metrics are in base units."""
 
     kernel: str
     launches: int
@@ -335,7 +345,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """All kernels of a candidate at one case, the dominant one first. `source` says what measured it.
+    """All kernels of a candidate in one case, the one that takes most time first. `source` says what measured them.
 
     For a modelled profile, `modelled` is the model, and `breakdown` says where the time of a call goes, in
     microseconds.
@@ -351,7 +361,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """Every metric of one kernel at one case, by the paper's names; time and launches are those of a wrapper call."""
+    """Every metric of one kernel in one case, by the paper's names. Time and launches are per wrapper call."""
 
     case: str
     kernel: str
@@ -362,14 +372,13 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the filter kept of a profile, for one candidate (paper table 2).
+    """What the filter kept of a candidate's profile (paper table 2).
 
-    Without a profile `bottleneck` is None and `note` says why; `metrics` then holds what needs no counters, with its
-    units, if anything. A missing metric is absent, never zero. An agent sees `metrics`; `measured` is everything
-    measured about that kernel, by the paper's names, and `thresholds` are those that decided the class. `units` and
-    `meanings` are for metrics whose names do not say them. If the filter is off, agents see `reports` instead: all
-    kernels, at every profiled case. For a modelled profile, `modelled` is the model, and `breakdown` says where the
-    time of a call goes, in microseconds.
+    Agents see `metrics`; or, if the filter is off, `reports`: all kernels, in every profiled case. A missing metric is
+    absent, never zero. `units` and `meanings` are for metrics whose names do not say them. `measured` is everything
+    measured of the kernel, by the paper's names, and `thresholds` are those that decided its class. Without a profile,
+    `bottleneck` is None, `note` says why, and `metrics` has only what needs no counters. For a modelled profile,
+    `modelled` is the model, and `breakdown` says where the time of a call goes, in microseconds.
     """
 
     candidate: str
@@ -418,5 +427,5 @@ class Hardware:
 
     @property
     def mark(self) -> str:
-        """As of a verdict: "modelled", "emulated" or empty."""
+        """What its times are, as in `Verdict.mark`."""
         return mark(emulated=self.emulated, modelled=self.modelled)

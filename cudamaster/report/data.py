@@ -1,9 +1,9 @@
-"""What a report knows: results of tasks as they were read, and what was wrong with what could not be read.
+"""What a report knows: the results of tasks, and what was wrong with those that could not be read.
 
-Numbers made of several results are in `numbers`. What a folder does not hold is None; an unknown cost is never 0.
-Results of the CPU device are `emulated`: they say whether a kernel is correct, and no GPU measured their times, which
-may be `modelled` (then P has its mark and the model's known error beside it) or say nothing about a GPU at all, so they
-stand apart from measured ones in everything that is made of this.
+Numbers made of several results are in `numbers`. What a folder does not have is None; an unknown cost is never 0.
+Results of the CPU device are `emulated`: they say whether a kernel is correct, but no GPU measured their times. These
+are `modelled`, and P has a mark and the model's known error beside it, or they say nothing about a GPU. So every table
+and figure keeps them apart from measured results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudamaster.core.values import LATER, Bottleneck, Hardware, Precision, Profi
 
 
 class Progress(StrEnum):
-    """How far the run of a result was when it was read. The list is closed."""
+    """How far a run had come when it was read. There are no other states."""
 
     FINISHED = "finished"
     RUNNING = "running"  # a process works on it
@@ -26,9 +26,9 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a task was searched. Results with equal ones, by the same models on the same GPU, make one line of a table.
+    """How a run searched. Results of the same configuration, models and GPU make one line of a table.
 
-    `rounds` is R and `debug_tries` D of the paper; `settings` holds all else that is not as it is by default, in the
+    `rounds` is R and `debug_tries` D of the paper. `settings` has whatever else differs from the defaults, in the
     strategy's own terms. `described` is all of it in words.
     """
 
@@ -42,11 +42,11 @@ class Configuration:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One size of the sweep: times of whole calls are medians in microseconds, `floor_us` the least that is possible.
+    """One case of the sweep as reports save it: times of whole calls are medians of measurements, in microseconds.
 
-    `weight` is T, the complexity of the size, and serves as its measure; `sizes` are the numbers in `label`. `speedup`
-    is S of the best kernel with its interval at level speed.CONFIDENCE. `skipped` is a reason, and then nothing ran.
-    `empty_us` is a call of an empty wrapper.
+    `sizes` are the numbers in `label`; `weight` is T, the complexity of the case. `speedup` is S of the best kernel,
+    with its interval at level speed.CONFIDENCE. `skipped` says why the case was not run. `floor_us` is the shortest
+    possible time, `empty_us` that of an empty wrapper.
     """
 
     label: str
@@ -78,7 +78,7 @@ class Throughputs:
 
 @dataclass(frozen=True)
 class ClassLimits:
-    """Above which percentage a throughput counts as high, and where these limits come from."""
+    """The percentages above which a throughput counts as high, and where they come from."""
 
     compute: float
     dram: float
@@ -88,10 +88,10 @@ class ClassLimits:
 
 @dataclass(frozen=True)
 class HardwareView:
-    """What a profile said of one kernel, the baseline or the best: its class and what that follows from.
+    """The profile of one kernel, the baseline or the best: its class, and the figures that decide it.
 
-    `metrics` is everything measured of the dominating CUDA kernel, by the paper's names and in their units; `units` are
-    those. Without a profile `bottleneck` is None and `note` says why. `modelled`: it is a model's, of the CPU device.
+    `metrics` is everything measured of the CUDA kernel that takes most time, by the paper's names, in `units`. Without
+    a profile, `bottleneck` is None and `note` says why. `modelled` says that a model gave it, on the CPU device.
     """
 
     note: str
@@ -107,9 +107,9 @@ class HardwareView:
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One metric of the class before, before and after. `relative` is (after - before) / before, None where that was 0.
+    """One metric of the baseline's class, before and after. Figure 9 is made of these.
 
-    Figure 9 is made of these.
+    `relative` is (after - before) / before; None if `before` is 0.
     """
 
     name: str
@@ -122,8 +122,7 @@ class MetricChange:
 class Cost:
     """What a result cost in all sessions of its run. None is unknown, and an unknown part makes a sum unknown.
 
-    `minutes` are of wall time in which somebody worked on it, `gpu_seconds` those in which its device was held (the
-    CPU device, where that is the device).
+    `minutes` is how long the sessions lasted, `gpu_seconds` how long they held the device, even if that is the CPU.
     """
 
     calls: int | None = None
@@ -165,21 +164,21 @@ class Kernel:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one run made of one task in one precision. `repetition` counts runs of the same task and setting, from 1.
+    """The result of one run: one task in one precision. `repetition` counts runs of the same task and setting, from 1.
 
     `correct` says whether the run made a correct kernel of its own; the baseline is none. `score` is P of the best
-    such kernel, below 1 where none was faster than the baseline, and None where none is correct or its time is not to
-    be trusted. `speed` is P with its interval; `status` is that of the best kernel, of the last one where none was
-    correct, None where none was judged. `complete` is False where a size of the sweep was skipped.
+    such kernel: below 1 if none was faster than the baseline, None if none is correct or its time is not to be trusted.
+    `speed` is P with its interval. `status` is that of the best kernel; of the last one if none was correct; None if
+    none was judged. `complete` is False if a case of the sweep was skipped.
 
-    `best` is that kernel, None where none is correct; `improved` says whether the run took it. `idea`, `round`
-    and `author` (the models that wrote it) are its own. `diff` is from the baseline to it; `flags_added` and
+    `best` is that kernel, None if none is correct; `improved` says whether the run took it. `idea`, `round` and
+    `author` (the models that wrote it) are its own. `diff` is from the baseline to it; `flags_added` and
     `flags_removed` are words of the two commands. `notes` are what a reader of the times has to know.
 
-    `origin` is the folder; `source` says what kind that is ("run", "suite" or "kept"). `stopped_at` says what an
-    unfinished run was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual
-    about how it was read, each a short name and what it means ("older: of format 1 ..."). `card_hash` is that of the
-    task card: P of two cards is not the same measure.
+    `origin` is the folder, and `source` its kind ("run", "suite" or "kept"). `stopped_at` says what an unfinished run
+    was doing, `ended_early` why a search ended before its last round. `remarks` say what is unusual about the record,
+    each a short name and what it means ("older: of format 1 ..."). `card_hash` is that of the task card: P by two cards
+    is not the same measure.
     """
 
     origin: str
@@ -224,12 +223,12 @@ class TaskResult:
 
     @property
     def emulated(self) -> bool:
-        """Whether its times are of the CPU device, and no measurement of a GPU."""
+        """Whether its times are those of the CPU device, not measured on a GPU."""
         return self.hardware.emulated
 
     @property
     def kept_baseline(self) -> bool:
-        """Whether the baseline stayed the best. A run may have been stopped before it took a kernel judged faster."""
+        """Whether the baseline stayed the best; False if a run was stopped before it took a kernel judged faster."""
         before_its_end = self.progress is not Progress.FINISHED and self.score is not None and self.score > 1
         return not self.improved and not before_its_end
 
@@ -240,7 +239,7 @@ class TaskResult:
 
     @property
     def model(self) -> str:
-        """The models in one line: a single name where all roles have the same."""
+        """The models in one line: a single name if all roles have the same."""
         names = list(dict.fromkeys(self.models.values()))
         if len(names) <= 1:
             return "".join(names) or "unknown"
@@ -254,7 +253,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class AuthorityCase:
-    """One size of an authority's measurement: medians of whole calls in microseconds."""
+    """One case of an authority's measurement. Times are medians of whole calls, in microseconds."""
 
     label: str
     weight: float
@@ -269,10 +268,10 @@ class AuthorityCase:
 
 @dataclass(frozen=True)
 class Authority:
-    """What a vendor's library does in place of the kernel (figure 5): measured, skipped or failing, with the reason.
+    """A vendor's library in place of the kernel (figure 5). `note` says why it was skipped or is wrong.
 
-    `score` and `speed` are the library's P, `ours` that of our kernel in the same measurement, each over the baseline;
-    `duel` is our kernel over the library. `status` is None where nothing ran.
+    `score` and `speed` are the library's P over the baseline, `ours` that of our kernel in the same measurement. `duel`
+    is our kernel over the library. `status` is None if nothing ran.
     """
 
     task: str
@@ -291,9 +290,9 @@ class Authority:
 
 @dataclass(frozen=True)
 class Missing:
-    """A task that is expected and has no result: of a suite that did not get to it, or damaged.
+    """A task without its result: the suite did not get to it, or the result is damaged.
 
-    `emulated` says on which kind of device it is expected, None if that is unknown.
+    `emulated` says on which kind of device it is expected; None if that is unknown.
     """
 
     task: str
@@ -310,9 +309,9 @@ class Missing:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be read or has to be known: which path, what is wrong with it, what to do.
+    """What is wrong with a path, and what to do about it.
 
-    `serious` ones left a result out; the others are shown beside the results.
+    If it is `serious`, a result is left out; otherwise the problem is shown beside the results.
     """
 
     path: str
@@ -323,10 +322,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Two times of one kernel, in two tables of one folder, that are further apart than two measurements are.
+    """Two times of one kernel, in two tables of one folder, that differ by more than two measurements do.
 
-    `kernel` is "baseline", the name of a playbook file or an idea. Of all its cases this is where the two are furthest
-    apart; `cases` is at how many there is such a pair.
+    `kernel` is "baseline", the name of a playbook file or an idea. `case` is where the two differ most, and `cases` is
+    the number of cases with such a pair.
     """
 
     task: str
@@ -341,7 +340,7 @@ class Disagreement:
 
     @property
     def ratio(self) -> float:
-        """How far they are apart."""
+        """The second time over the first."""
         return self.other_us / self.us
 
 
@@ -349,7 +348,7 @@ class Disagreement:
 class Report:
     """Everything that was read. `results` are sorted by hardware, model, configuration, precision, task, repetition.
 
-    `benchmark` are the names of all its tasks, with their categories.
+    `benchmark` has the names of all tasks of the benchmark, with their categories.
     """
 
     made: str
@@ -364,10 +363,10 @@ class Report:
 
     @property
     def measured(self) -> tuple[TaskResult, ...]:
-        """Those that were timed on a GPU."""
+        """Results that were timed on a GPU."""
         return tuple(result for result in self.results if not result.emulated)
 
     @property
     def emulated(self) -> tuple[TaskResult, ...]:
-        """Those of the CPU device."""
+        """Results of the CPU device."""
         return tuple(result for result in self.results if result.emulated)

@@ -1,17 +1,18 @@
-"""A run folder to the result that a report shows. The folder is read as `cudamaster show` reads it, and not changed."""
+"""Reads from a run folder the result that a report shows. As in `cudamaster show`, the folder does not change."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
+from typing import TypeAlias
 
 import cudamaster
 from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.speed import median
 from cudamaster.core.values import CaseVerdict, ProfileMode, Role, Status, Verdict
 from cudamaster.profiling.thresholds import Thresholds
 from cudamaster.profiling.thresholds import load as load_thresholds
@@ -32,7 +33,7 @@ from cudamaster.runs import digest
 from cudamaster.runs.reading import read
 from cudamaster.runs.record import RunRecord, Settings, read_manifest
 from cudamaster.runs.spending import spent
-from cudamaster.runs.summary import AttemptSummary, RoundSummary, RunState, RunSummary, VerdictSummary
+from cudamaster.runs.summary import AttemptSummary, RoundSummary, RunState, RunSummary
 from cudamaster.strategies import registry
 
 _PROGRESS = {
@@ -40,14 +41,15 @@ _PROGRESS = {
     RunState.RUNNING: Progress.RUNNING,
     RunState.STOPPED: Progress.STOPPED,
 }
+_Judged: TypeAlias = tuple[RoundSummary, AttemptSummary, Verdict]
 # What makes two runs of a strategy different searches; seeds make them repetitions.
 _IN_NAME = ("thresholds", "jump_factor", "jump_above", "sampling")
 
 
 def result(path: Path, source: str) -> TaskResult | Missing:
-    """The result of a run, finished or not; Missing for one that was stopped before it judged a kernel of its own.
+    """The result of a run, finished or not; Missing if it was stopped before it judged a kernel of its own.
 
-    `source` says how the folder was come by (TaskResult.source). Raises RunFolderError where the folder is damaged.
+    `source` is TaskResult.source. Raises RunFolderError if the folder is damaged.
     """
     summary = read(path)
     if summary.best is None or (summary.state is not RunState.FINISHED and not any(_judged(summary))):
@@ -59,13 +61,13 @@ def result(path: Path, source: str) -> TaskResult | Missing:
 
 
 def category(task: str) -> str:
-    """The category of a task of the benchmark; "unknown" for one that it does not have."""
+    """The category of a task; "unknown" if the benchmark has no such task."""
     return about(task, None).category
 
 
 @dataclass(frozen=True)
 class About:
-    """What the benchmark says about a task. `remarks` name what is unusual about it."""
+    """What the benchmark says about a task. `remarks` say what is unusual about it."""
 
     title: str
     category: str
@@ -73,7 +75,7 @@ class About:
 
 
 def about(task: str, card_hash: str | None) -> About:
-    """What the benchmark says about a task whose card had that hash when it ran."""
+    """What the benchmark says about a task whose card had the hash `card_hash` when it was run."""
     from cudamaster.tasks import cards
 
     try:
@@ -87,7 +89,7 @@ def about(task: str, card_hash: str | None) -> About:
 
 
 def configuration(settings: Settings) -> Configuration:
-    """How a run searched, in words and figures."""
+    """The configuration of a run with these settings."""
     differing: dict[str, str] = {}
     for one in dataclasses.fields(Settings):
         if one.name in _IN_NAME:
@@ -112,7 +114,7 @@ def configuration(settings: Settings) -> Configuration:
 
 
 def case(verdict: CaseVerdict) -> CaseResult:
-    """One timed size."""
+    """A timed case as reports save it."""
     timing, speed = verdict.timing, verdict.speed
     return CaseResult(
         label=verdict.label,
@@ -120,8 +122,8 @@ def case(verdict: CaseVerdict) -> CaseResult:
         weight=verdict.weight,
         status=verdict.status,
         skipped=verdict.skipped,
-        baseline_us=statistics.median(timing.baseline_us) if timing and timing.baseline_us else None,
-        candidate_us=statistics.median(timing.candidate_us) if timing and timing.candidate_us else None,
+        baseline_us=median(timing.baseline_us) if timing else None,
+        candidate_us=median(timing.candidate_us) if timing else None,
         speedup=speed.speedup if speed else None,
         interval=speed.interval if speed else None,
         floor_us=verdict.floor_us,
@@ -141,12 +143,12 @@ def sizes(label: str) -> Mapping[str, float]:
     return found
 
 
-def _judged(summary: RunSummary) -> Iterator[tuple[RoundSummary, AttemptSummary, VerdictSummary]]:
-    """The run's own kernels with their verdicts, in order. The baseline, returned as it is, does not count."""
+def _judged(summary: RunSummary) -> Iterator[_Judged]:
+    """The run's own kernels with their verdicts, in order. An unchanged baseline does not count."""
     for done in summary.rounds:
         for attempt in done.attempts:
-            if attempt.judgement is not None and attempt.candidate != summary.baseline:
-                yield done, attempt, attempt.judgement
+            if attempt.verdict is not None and attempt.candidate != summary.baseline:
+                yield done, attempt, attempt.verdict
 
 
 class _FromSummary:
@@ -162,7 +164,7 @@ class _FromSummary:
         summary = self._summary
         chosen = self._best()
         said = about(summary.task, self._record.manifest.card_hash)
-        last = next(reversed([judgement.status for _, _, judgement in _judged(summary)]), None)
+        last = next(reversed([verdict.status for _, _, verdict in _judged(summary)]), None)
         common = TaskResult(
             origin=str(self._record.path),
             source=self._source,
@@ -182,7 +184,7 @@ class _FromSummary:
             status=last,
             score=None,
             speed=None,
-            complete=summary.baseline_judgement.complete if summary.baseline_judgement else True,
+            complete=summary.baseline_verdict.complete if summary.baseline_verdict else True,
             cases=(),
             cost=self._cost(),
             rounds=tuple(_round(done) for done in summary.rounds),
@@ -195,35 +197,35 @@ class _FromSummary:
         )
         return common if chosen is None else self._with_best(common, *chosen)
 
-    def _best(self) -> tuple[RoundSummary, AttemptSummary, VerdictSummary] | None:
-        """The best correct kernel of the run's own: the one that the run holds for its best, where that is one."""
+    def _best(self) -> _Judged | None:
+        """The best correct kernel of the run's own: the run's result, or the fastest if that is the baseline."""
         correct = [one for one in _judged(self._summary) if one[2].status is Status.CORRECT]
         best = self._summary.best
         if best is not None and best.improved:
             correct = [one for one in correct if one[1].candidate == best.candidate] or correct
 
-        def worth(one: tuple[RoundSummary, AttemptSummary, VerdictSummary]) -> float:
+        def worth(one: _Judged) -> float:
             return -math.inf if one[2].score is None else one[2].score
 
         return max(correct, key=worth, default=None)
 
     def _with_best(
-        self, common: TaskResult, done: RoundSummary, attempt: AttemptSummary, judgement: VerdictSummary
+        self, common: TaskResult, done: RoundSummary, attempt: AttemptSummary, judged: Verdict
     ) -> TaskResult:
         best, baseline = self._kernel(attempt.candidate), common.baseline
-        verdict = self._verdict(attempt.candidate, judgement.score)
+        verdict = self._verdict(attempt.candidate, judged.score)
         authors = dict.fromkeys(call.model for call in done.calls if call.role in (Role.CODER, Role.DEBUG))
-        # Runs from before a P that lacks a case of the candidate's counted for none.
+        # Older runs count a P that lacks a case because of the candidate.
         whole = verdict is None or not verdict.lacking
         added, removed = digest.flags(baseline.command, attempt.command) if baseline else ((), ())
         return changed(
             common,
             correct=True,
             improved=whole and self._summary.best is not None and self._summary.best.candidate == attempt.candidate,
-            status=judgement.status,
-            score=judgement.score if whole else None,
-            speed=judgement.speed if whole else None,
-            complete=judgement.complete,
+            status=judged.status,
+            score=judged.score if whole else None,
+            speed=judged.speed if whole else None,
+            complete=judged.complete,
             cases=tuple(case(one) for one in verdict.cases if one.sweep) if verdict else (),
             idea=done.plan.idea if done.plan else None,
             round=done.number,
@@ -234,12 +236,12 @@ class _FromSummary:
             flags_removed=removed,
             after=self._view(attempt.candidate),
             changes=self._changes(attempt.candidate),
-            notes=judgement.notes,
-            sanitizers=judgement.sanitizers,
+            notes=judged.notes,
+            sanitizers=judged.sanitizers,
         )
 
     def _verdict(self, candidate: str, score: float | None) -> Verdict | None:
-        """The verdict that counts: the second one if the check of a jump took its score."""
+        """The verdict that counts: the second one if it gave the score after a jump."""
         verdict, again = self._record.verdict(candidate), self._record.confirmation(candidate)
         return again if again is not None and again.score == score else verdict
 

@@ -2,14 +2,15 @@
 
     run.json  best.json  best.cu  verdict.json (or verdicts/<id>.json)  findings.json (or findings/<id>.json)
 
-Such files may be of any format, and were edited: paths in them are shortened, so that they carry no hash. What this
-version does not know of them is left aside, what it needs and does not find is None. P and its interval are computed
-anew from the timings, which every format has.
+Such files may be of any format. They have no hashes, since paths in them were shortened by hand. Fields that this
+version does not know are ignored, and missing ones are None. P and its interval are computed anew from the timings,
+which every format has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +20,8 @@ from cudamaster.core import speed
 from cudamaster.core.errors import RunFolderError
 from cudamaster.core.speed import Comparison
 from cudamaster.core.values import (
-    OF_BASELINE,
-    OF_BOTH,
     Bottleneck,
+    CaseVerdict,
     Findings,
     GpuModel,
     Hardware,
@@ -29,11 +29,12 @@ from cudamaster.core.values import (
     ProfileMode,
     Role,
     Status,
+    Timing,
 )
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.report import hardware_views
-from cudamaster.report.data import CaseResult, Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
-from cudamaster.report.from_run import about, sizes
+from cudamaster.report.data import Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
+from cudamaster.report.from_run import about, case
 from cudamaster.runs.record import FORMAT, read_json
 
 T = TypeVar("T", bound="_Lenient")
@@ -42,7 +43,7 @@ _Microseconds = tuple[float, ...]
 
 
 class _Lenient(BaseModel):
-    """Fields that other versions have and this one lacks are no fault."""
+    """Ignores fields that only other versions have."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -51,14 +52,6 @@ class _Hardware(_Lenient):
     name: str
     figures: Mapping[str, str] = {}
     emulated: bool = False
-
-
-class _GpuModel(_Lenient):
-    version: str
-    gpu: str
-    ratio_error: float | None = None
-    order_share: float | None = None
-    seed: int | None = None
 
 
 class _Settings(_Lenient):
@@ -108,7 +101,7 @@ class _Case(_Lenient):
 class _Verdict(_Lenient):
     candidate: str
     emulated: bool = False
-    modelled: _GpuModel | None = None
+    modelled: GpuModel | None = None
     status: Status
     complete: bool = True
     notes: tuple[str, ...] = ()
@@ -137,9 +130,9 @@ def result(path: Path, source: str) -> TaskResult:
         raise RunFolderError(f"The verdict in {path} is of {verdict.candidate}, the best is {best.candidate}.", _FIX)
     said = about(run.task, run.card_hash)
     own = best.candidate != run.baseline and verdict.status is Status.CORRECT
-    sweep = tuple(one for one in verdict.cases if one.sweep)
+    sweep = tuple(_timed(one) for one in verdict.cases if one.sweep)
     overall = _overall(sweep) if own else None
-    whole = not any(one.not_modelled and not one.not_modelled.startswith((OF_BASELINE, OF_BOTH)) for one in sweep)
+    whole = not any(one.lacks_model for one in sweep)
     settings = run.settings
     return TaskResult(
         origin=str(path),
@@ -152,7 +145,7 @@ def result(path: Path, source: str) -> TaskResult:
             run.hardware.name,
             run.hardware.figures,
             run.hardware.emulated or verdict.emulated,
-            None if verdict.modelled is None else GpuModel(**verdict.modelled.model_dump()),
+            verdict.modelled,
         ),
         versions=run.versions,
         started=run.started,
@@ -166,7 +159,7 @@ def result(path: Path, source: str) -> TaskResult:
         score=(overall.speedup if overall else best.score) if own and whole else None,
         speed=overall,
         complete=best.complete and verdict.complete,
-        cases=tuple(_case(one) for one in sweep) if own else (),
+        cases=tuple(map(case, sweep)) if own else (),
         cost=Cost(),
         best=Kernel(best.candidate, _text(path / "best.cu"), best.command) if own else None,
         after=_view(path, best.candidate) if own else None,
@@ -194,7 +187,7 @@ def _configuration(settings: _Settings) -> Configuration:
     )
 
 
-def _overall(sweep: tuple[_Case, ...]) -> Comparison | None:
+def _overall(sweep: tuple[CaseVerdict, ...]) -> Comparison | None:
     timed = [
         (one.weight, one.timing.baseline_us, one.timing.candidate_us)
         for one in sweep
@@ -206,21 +199,10 @@ def _overall(sweep: tuple[_Case, ...]) -> Comparison | None:
         return None
 
 
-def _case(case: _Case) -> CaseResult:
-    timing, compared = case.timing, _overall((case,)) if case.weight else None
-    return CaseResult(
-        label=case.label,
-        sizes=sizes(case.label),
-        weight=case.weight,
-        status=case.status,
-        skipped=case.skipped,
-        baseline_us=speed.median(timing.baseline_us) if timing else None,
-        candidate_us=speed.median(timing.candidate_us) if timing else None,
-        speedup=compared.speedup if compared else None,
-        interval=compared.interval if compared else None,
-        floor_us=case.floor_us,
-        empty_us=case.empty_us,
-    )
+def _timed(stored: _Case) -> CaseVerdict:
+    timing = None if stored.timing is None else Timing(stored.timing.baseline_us, stored.timing.candidate_us)
+    timed = CaseVerdict(**{**dict(stored), "timing": timing})
+    return changed(timed, speed=_overall((timed,))) if timed.weight else timed
 
 
 def _view(path: Path, candidate: str) -> HardwareView | None:
@@ -231,18 +213,7 @@ def _view(path: Path, candidate: str) -> HardwareView | None:
     found = _file(_Findings, place)
     if found.candidate != candidate:
         raise RunFolderError(f"{place} is of {found.candidate}, the best is {candidate}.", _FIX)
-    findings = Findings(
-        candidate=found.candidate,
-        note=found.note,
-        bottleneck=found.bottleneck,
-        kernel=found.kernel,
-        time_share=found.time_share,
-        metrics=found.metrics,
-        measured=found.measured,
-        thresholds=found.thresholds,
-        units=found.units,
-    )
-    return hardware_views.view(findings, load_thresholds())
+    return hardware_views.view(Findings(**dict(found)), load_thresholds())
 
 
 def _file(kind: type[T], path: Path) -> T:

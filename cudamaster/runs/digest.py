@@ -1,25 +1,25 @@
-"""Condenses a record for a reader: differences, the part of a log that matters, medians, sums."""
+"""Condenses a run for a reader: differences, the part of a log that matters, medians, sums."""
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from cudamaster.core.numerals import plain
+from cudamaster.core.records import to_json
 from cudamaster.core.values import CaseVerdict, Findings, Verdict
 from cudamaster.models.metered import RoleUsage
 from cudamaster.runs.record import Settings
 from cudamaster.runs.summary import (
     AttemptSummary,
     CallSummary,
-    CaseSummary,
     MetricSummary,
     ProfileSummary,
-    VerdictSummary,
+    RunSummary,
 )
 
 LOG_LINES = 12
@@ -49,55 +49,45 @@ def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
     return [summed] * bool(whole) + [f"in kernels, each part alone: {parts}"] * bool(parts)
 
 
-def judgement(verdict: Verdict) -> VerdictSummary:
-    """A verdict without its samples."""
-    return VerdictSummary(
-        status=verdict.status,
-        detail=verdict.detail,
-        score=verdict.score,
-        speed=verdict.speed,
-        emulated=verdict.emulated,
-        modelled=verdict.modelled,
-        complete=verdict.complete,
-        log=verdict.log,
-        telling=main_part(verdict.log),
-        notes=verdict.notes,
-        sanitizers=verdict.sanitizers,
-        cases=tuple(_case(case) for case in verdict.cases),
-        seconds=verdict.seconds,
-    )
+def json_of(run: RunSummary) -> Any:
+    """A run as `show --json` prints it: verdicts with medians in place of samples."""
+    told = to_json(run)
+    told["baseline_judgement"] = _verdict(run.baseline_verdict)
+    del told["baseline_verdict"]
+    for done, of_round in zip(run.rounds, told["rounds"], strict=True):
+        for attempt, of_attempt in zip(done.attempts, of_round["attempts"], strict=True):
+            of_attempt["judgement"] = _verdict(attempt.verdict)
+            del of_attempt["verdict"]
+    return told
+
+
+def _verdict(verdict: Verdict | None) -> Any:
+    if verdict is None:
+        return None
+    kept = ("status", "detail", "score", "speed", "emulated", "complete", "log", "notes", "sanitizers", "seconds")
+    same = {name: getattr(verdict, name) for name in (*kept, "modelled")}
+    return to_json({**same, "telling": main_part(verdict.log), "cases": [_case(case) for case in verdict.cases]})
+
+
+def _case(case: CaseVerdict) -> dict[str, object]:
+    kept = ("label", "sweep", "weight", "status", "skipped", "detail", "speed", "of_bound", "not_modelled")
+    baseline_us, candidate_us = case.times_us or (None, None)
+    return {
+        **{name: getattr(case, name) for name in kept},
+        "baseline_us": baseline_us,
+        "candidate_us": candidate_us,
+        "of_floor": case.over_floor,
+        "bound": case.modelled and case.modelled.bound,
+    }
 
 
 def seconds(attempt: AttemptSummary) -> float:
-    """Seconds in which an attempt was built and run; 0 if its verdict already existed."""
-    if attempt.judgement is None or attempt.judged_before:
-        return 0.0
-    spent = attempt.judgement.seconds
-    return spent.total
-
-
-def _case(case: CaseVerdict) -> CaseSummary:
-    baseline_us, candidate_us = case.times_us or (None, None)
-    parts = [output.worst_error / output.bound for output in case.outputs if output.bound]
-    return CaseSummary(
-        label=case.label,
-        sweep=case.sweep,
-        weight=case.weight,
-        status=case.status,
-        skipped=case.skipped,
-        detail=case.detail,
-        baseline_us=baseline_us,
-        candidate_us=candidate_us,
-        speed=case.speed,
-        of_floor=candidate_us / case.floor_us if candidate_us is not None and case.floor_us else None,
-        bound=case.modelled.bound if case.modelled is not None else None,
-        not_modelled=case.not_modelled,
-        of_bound=max(parts, key=lambda part: math.inf if math.isnan(part) else part) if parts else None,
-    )
+    """How long an attempt was built and run; 0 if its verdict already existed."""
+    return 0.0 if attempt.verdict is None or attempt.judged_before else attempt.verdict.seconds.total
 
 
 def profile(before: Findings | None, after: Findings) -> ProfileSummary:
-    """Every metric that either side was shown for, from all that was measured."""
+    """The profile of a new best beside that of the best before it, with every metric that either of them shows."""
     names = dict.fromkeys([*(before.metrics if before else ()), *after.metrics])
     units = {**(before.units if before else {}), **after.units}
     return ProfileSummary(
@@ -122,7 +112,7 @@ def _metric(name: str, before: float | None, after: float | None, unit: str | No
 
 
 def flags(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Words of a command that were added and removed."""
+    """The words that were added to a command, and those that were removed."""
     old, new = _words(before), _words(after)
     return tuple(word for word in new if word not in old), tuple(word for word in old if word not in new)
 
@@ -135,7 +125,7 @@ def _words(command: str) -> list[str]:
 
 
 def usage(calls: Sequence[CallSummary]) -> RoleUsage:
-    """Sum over calls; a sum with an unknown part is None, as everywhere."""
+    """The sum over calls. A sum with an unknown part is None, as everywhere."""
     prompt = [call.usage.prompt_tokens for call in calls]
     completion = [call.usage.completion_tokens for call in calls]
     dollars = [call.usage.dollars for call in calls]

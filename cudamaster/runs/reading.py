@@ -1,8 +1,8 @@
-"""Reads a run folder for a person: the search runs again on what is stored, and each step is written down.
+"""Reads a run folder for a person: the search runs again on the stored replies and verdicts, and each step is noted.
 
-Nothing is asked, judged or changed. As with resume, strategies do the same given the same replies and verdicts, so
-that a summary cannot say anything else than what happened; where record and program part ways, that is an error.
-Prompts are not compared: a run stays readable when their wording changes.
+No model is asked, nothing is judged, and the folder does not change. As with resume, a strategy takes the same steps
+if it gets the same replies and verdicts, so the summary says what happened. If the record does not fit the steps, that
+is an error. Prompts are not compared: a run stays readable when their wording changes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ class _Replay(Observer):
         else:
             self._must_agree(result)
             doing = None if self.record.finished else "writing the summary"
-        judged = self.record.verdict(run.baseline)
         return RunSummary(
             path=str(self.record.path),
             state=RunState.FINISHED if doing is None else RunState.RUNNING if self.record.in_use else RunState.STOPPED,
@@ -118,7 +117,7 @@ class _Replay(Observer):
             started=run.started,
             versions=run.versions,
             baseline=run.baseline,
-            baseline_judgement=None if judged is None else digest.judgement(judged),
+            baseline_verdict=self.record.verdict(run.baseline),
             baseline_profile=self._baseline_profile,
             rounds=tuple(self._summaries()),
             best=self._best_summary(),
@@ -222,13 +221,13 @@ class _Replay(Observer):
                 flags_added=added,
                 flags_removed=removed,
                 judged_before=candidate.id in self._judged,
-                judgement=None,
+                verdict=None,
             )
         )
 
     def judged(self, number: int, debug_try: int, candidate: Candidate, verdict: Verdict) -> None:
         attempts = self._rounds[-1].attempts
-        attempts[-1] = changed(attempts[-1], judgement=digest.judgement(verdict))
+        attempts[-1] = changed(attempts[-1], verdict=verdict)
         self._judged.add(candidate.id)
 
     def improved(self, candidate: Candidate, verdict: Verdict, findings: Findings, score: float) -> None:
@@ -239,7 +238,7 @@ class _Replay(Observer):
     def round_ended(self, finished: Round) -> None:
         current = self._rounds[-1]
         current.ended = finished
-        last = current.attempts[-1].judgement if current.attempts else None
+        last = current.attempts[-1].verdict if current.attempts else None
         misfit = finished.outcome.status is Status.REJECTED and (last is None or finished.outcome.detail != last.detail)
         if misfit:
             reason = finished.outcome.detail.rpartition("in no usable form: ")[2]

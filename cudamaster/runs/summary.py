@@ -1,7 +1,7 @@
-"""Summary of a run: values that `reading` takes from a run folder, and that pages and terminals show.
+"""The summary of a run: what `reading` takes from its folder, and pages and terminals show.
 
-What the folder does not hold is None. Raw samples, prompts and whole logs stay in the folder, where candidate ids and
-numbers of exchanges lead.
+What the folder does not have is None. Prompts, replies and build logs stay in the folder, where they are found by the
+numbers of exchanges and the ids of candidates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from cudamaster.agents.debug import Diagnosis
 from cudamaster.core.speed import Comparison
-from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Seconds, Status, mark
+from cudamaster.core.values import Bottleneck, GpuModel, Hardware, Plan, Precision, Role, Status, Verdict, mark
 from cudamaster.models.metered import RoleUsage
 from cudamaster.models.protocol import Usage
 from cudamaster.runs.record import Settings
@@ -22,7 +22,7 @@ SHOWN_IN_PERCENT = 9.0  # relative changes up to this: tenfold
 
 
 class RunState(StrEnum):
-    """How far a run is. The list is closed."""
+    """How far a run has come. There are no other states."""
 
     FINISHED = "finished"
     RUNNING = "running"  # a process works on it
@@ -31,7 +31,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True)
 class CallSummary:
-    """One call of a model. `refused` says why its reply could not be used; then `reply` is the beginning of it."""
+    """One call of a model. If its reply could not be used, `refused` says why, and `reply` is the beginning of it."""
 
     number: int
     role: Role
@@ -42,59 +42,11 @@ class CallSummary:
 
 
 @dataclass(frozen=True)
-class CaseSummary:
-    """One case of a verdict: median times of whole calls in microseconds, and the speedup with its interval.
-
-    `of_floor` is the candidate's time as a multiple of the least possible, `of_bound` the worst error as a part of
-    what is allowed. Where times are modelled, `bound` says what bounds the candidate's, and `not_modelled` why there is
-    none.
-    """
-
-    label: str
-    sweep: bool
-    weight: float
-    status: Status | None
-    skipped: str | None
-    detail: str
-    baseline_us: float | None
-    candidate_us: float | None
-    speed: Comparison | None
-    of_floor: float | None
-    of_bound: float | None
-    bound: str | None = None
-    not_modelled: str = ""
-
-
-@dataclass(frozen=True)
-class VerdictSummary:
-    """A verdict for a reader. `log` is what the Debug agent was given, `telling` the most informative part of it."""
-
-    status: Status
-    detail: str
-    score: float | None
-    speed: Comparison | None
-    emulated: bool
-    complete: bool
-    log: str
-    telling: str
-    notes: tuple[str, ...]
-    sanitizers: Mapping[str, str]
-    cases: tuple[CaseSummary, ...]
-    seconds: Seconds
-    modelled: GpuModel | None = None
-
-    @property
-    def mark(self) -> str:
-        """As of a verdict: "modelled", "emulated" or empty."""
-        return mark(emulated=self.emulated, modelled=self.modelled)
-
-
-@dataclass(frozen=True)
 class AttemptSummary:
-    """One candidate: what it was written from and what changed, and what became of it.
+    """One candidate: what it was written from, what was changed, and its verdict.
 
-    `diff` is a unified diff, empty where the code stayed; `judged_before` says that the very same candidate had its
-    verdict from an earlier attempt. `judgement` is None where the run stopped before it.
+    `diff` is a unified diff, empty if the code is the same. `judged_before` says that an earlier attempt had the very
+    same candidate, and this is its verdict. `verdict` is None if the run stopped before there was one.
     """
 
     debug_try: int
@@ -108,13 +60,13 @@ class AttemptSummary:
     flags_added: tuple[str, ...]
     flags_removed: tuple[str, ...]
     judged_before: bool
-    judgement: VerdictSummary | None
+    verdict: Verdict | None
 
 
 def change(relative: float | None, unknown: str = "–") -> str:
     """How a metric changed, in percent.
 
-    Beyond tenfold, what was there before was next to nothing, and a percentage of it would be noise.
+    If it is more than tenfold, the metric was close to zero before, and a percentage of that would be noise.
     """
     if relative is None or math.isnan(relative):
         return unknown
@@ -123,7 +75,7 @@ def change(relative: float | None, unknown: str = "–") -> str:
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """One metric before and after. `relative` is (after - before) / before, where that is a number.
+    """One metric before and after. `relative` is (after - before) / before, None if that is no number.
 
     `unit` is None if the metric's name says it.
     """
@@ -137,9 +89,9 @@ class MetricSummary:
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """What the hardware said of a new best, beside what it said of the best before it (of the baseline: nothing).
+    """The profile of a new best, beside that of the best before it; the baseline has none before it.
 
-    Where it was a model that said it, `modelled` is that, and `breakdown` where the time of a call goes (µs).
+    For a modelled profile, `modelled` is the model, and `breakdown` says where the time of a call goes (µs).
     """
 
     note: str
@@ -154,11 +106,10 @@ class ProfileSummary:
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """One round. `accepted` and `why` are None where the run stopped within it or had no further idea.
+    """One round. `accepted` and `why` are None if the run stopped within it, or had no further idea.
 
-    `title` is the idea, or why there is none; `gave_up` says that the Debug agent had no fix to offer; `best_score` and
-    `best` are those after the round.
-    `judging_s` are the seconds in which candidates were built and run.
+    `title` is the idea, or why there is none. `gave_up` says that the Debug agent offered no fix. `best_score` and
+    `best` are those after the round. `judging_s` is how long candidates were built and run.
     """
 
     number: int
@@ -192,10 +143,9 @@ class BestSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run as far as it got. `stopped_at` says what an unfinished one was doing, `note` why one ended early.
+    """A run as far as it got. `stopped_at` says what an unfinished run was doing, `note` why a run ended early.
 
-    `settings` are those of the run, the server's address without what may be a secret in it; `search` is the strategy
-    with its figures in words.
+    The server's address in `settings` is without secrets. `search` is the strategy, with its figures, in words.
     """
 
     path: str
@@ -210,7 +160,7 @@ class RunSummary:
     started: str
     versions: Mapping[str, str]
     baseline: str
-    baseline_judgement: VerdictSummary | None
+    baseline_verdict: Verdict | None
     baseline_profile: ProfileSummary | None
     rounds: tuple[RoundSummary, ...]
     best: BestSummary | None
@@ -218,20 +168,20 @@ class RunSummary:
 
     @property
     def best_speed(self) -> Comparison | None:
-        """P of the best kernel with its interval; None of the baseline, or where it is not known."""
+        """P of the best kernel with its interval; None if that is the baseline, or if it is not known."""
         if self.best is None:
             return None
         attempts = [attempt for done in self.rounds for attempt in done.attempts]
-        judged = [one.judgement for one in attempts if one.candidate == self.best.candidate and one.judgement]
+        judged = [one.verdict for one in attempts if one.candidate == self.best.candidate and one.verdict]
         return next((one.speed for one in reversed(judged) if one.score == self.best.score), None)
 
     @property
     def modelled(self) -> GpuModel | None:
-        """The model that its scores are by; None where they are measured, or the baseline has no modelled time."""
-        judged = self.baseline_judgement
+        """The model that gave its scores; None if they are measured, or the baseline has no modelled time."""
+        judged = self.baseline_verdict
         return self.hardware.modelled if judged is None else judged.modelled
 
     @property
     def mark(self) -> str:
-        """As of a verdict: "modelled", "emulated" or empty."""
+        """What its times are, as in `Verdict.mark`."""
         return mark(emulated=self.hardware.emulated, modelled=self.modelled)

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from command_line import run
 
+from cudamaster.cli.output import cases_table, console
 from cudamaster.core import resources
+from cudamaster.core.speed import compare
+from cudamaster.core.values import CaseVerdict, OutputCheck, Status, Timing, Verdict
 
 
 @pytest.mark.slow(but=["arguments1"])
@@ -75,6 +78,31 @@ def test_the_next_command_is_one_line_on_every_terminal(columns: int) -> None:
     told = on_a_terminal("show", str(resources.root() / kept), "--no-diff", columns=columns)
     command = told.split("Next: ")[1].splitlines()[0]
     assert shlex.split(command)[-1].endswith("candidate.o"), command
+
+
+def test_a_table_of_cases_says_what_each_came_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Untimed cases have no row if they are right. The times of a case that failed are no change."""
+    timing, speed = Timing((2.0, 4.0), (1.0, 2.0)), compare((2.0, 4.0), (1.0, 2.0))
+    cases = (
+        CaseVerdict("N=1", False, 1.0, Status.CORRECT),
+        CaseVerdict("N=2", False, 1.0, Status.WRONG, outputs=(OutputCheck("y", 1, 1, 1, 3.5, 0.0, 1.0, ""),)),
+        CaseVerdict("N=3", False, 1.0, None, skipped="too large"),
+        CaseVerdict("N=4", True, 1.0, None),
+        CaseVerdict("N=5", True, 1.0, Status.REJECTED, timing=timing, speed=speed, floor_us=1.0),
+        CaseVerdict("N=6", True, 1.0, Status.CORRECT, timing=timing, speed=speed),
+    )
+    monkeypatch.setenv("COLUMNS", "160")
+    console().print(cases_table(Verdict("id", "cuda", False, Status.WRONG, "", cases=cases)))
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if "N=" in line]
+    assert rows == [
+        "N=2 wrong - - - 350.0%",
+        "N=3 skipped: too large - - - -",
+        "N=4 not checked - - - -",
+        "N=5 3.0 → 1.5 2.00 (2.00 to 2.00) rejected 1.5 x exact",
+        "N=6 3.0 → 1.5 2.00 (2.00 to 2.00) faster - exact",
+    ]
 
 
 def test_the_next_command_works_when_pasted() -> None:

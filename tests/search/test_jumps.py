@@ -168,10 +168,10 @@ def test_a_confirmed_jump_counts_with_its_lower_score_and_both_are_kept(tmp_path
     assert (first.score, second.score) == (3.0, 2.9)
     best = json.loads((tmp_path / "run" / "best.json").read_text())
     assert (best["score"], best["confirmation"]) == (2.9, f"confirmations/{result.best.id}.json")
-    judgement = read(tmp_path / "run").rounds[0].attempts[0].judgement
-    assert judgement is not None
-    assert judgement.score == 2.9
-    assert "P = 3.000 is more than 2 times the best so far, 1.000" in judgement.notes[-1]
+    verdict = read(tmp_path / "run").rounds[0].attempts[0].verdict
+    assert verdict is not None
+    assert verdict.score == 2.9
+    assert "P = 3.000 is more than 2 times the best so far, 1.000" in verdict.notes[-1]
 
 
 def test_a_jump_that_does_not_come_again_counts_as_little_as_it_had_then(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_a_jump_without_a_score_the_second_time_counts_for_nothing_and_says_so(t
     assert result.score == 1.5, "the best to beat stayed that of the baseline"
     lost = read(tmp_path / "run").rounds[0]
     assert (lost.status, lost.score, lost.accepted) == (Status.CORRECT, None, False)
-    judgement = lost.attempts[-1].judgement
-    assert judgement is not None
-    assert "measured again in fresh processes it has no score: neither counts" in judgement.detail
+    verdict = lost.attempts[-1].verdict
+    assert verdict is not None
+    assert "measured again in fresh processes it has no score: neither counts" in verdict.detail
     assert lost.why == "it has no P, where the best so far has 1.000"
 
 
@@ -325,8 +325,8 @@ def test_a_kernel_called_a_trick_is_not_the_best_and_its_reason_is_shown(tmp_pat
     assert result.score == 1.5
     told = read(tmp_path / "run").rounds[0]
     assert told.why == "The reviewer (scripted) calls it a trick (cache): line 3 keeps the result"
-    assert told.attempts[0].judgement is not None
-    assert told.attempts[0].judgement.status is Status.REJECTED
+    assert told.attempts[0].verdict is not None
+    assert told.attempts[0].verdict.status is Status.REJECTED
     stored = record.verdict(told.attempts[0].candidate)
     assert stored is not None
     assert stored.correct, "what was measured stays as it was"

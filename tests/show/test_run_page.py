@@ -34,12 +34,10 @@ def test_the_headline_has_its_interval(measured: RunSummary) -> None:
 def test_a_modelled_headline_has_the_models_error(measured: RunSummary) -> None:
     """And what the model cannot tell is called unsure."""
     model = GpuModel("v1", "NVIDIA H200", 1.85)
-    judged = measured.baseline_judgement
+    judged = measured.baseline_verdict
     assert judged is not None
     hardware = replace(measured.hardware, emulated=True, modelled=model)
-    told = _words(
-        replace(measured, hardware=hardware, baseline_judgement=replace(judged, emulated=True, modelled=model))
-    )
+    told = _words(replace(measured, hardware=hardware, baseline_verdict=replace(judged, emulated=True, modelled=model)))
     assert "best P = 1.21 (modelled), faster (by the model's known error 1.20 to 1.22)" in told
 
 

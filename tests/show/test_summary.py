@@ -9,8 +9,8 @@ from pathlib import Path
 from search_stand_ins import kernel
 from show_runs import DONE, Page, page, run_of, show
 
-from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Role, Status, Verdict
-from cudamaster.runs.digest import LOG_LINES, breakdown_lines, difference, judgement, main_part
+from cudamaster.core.values import Bottleneck, CaseVerdict, OutputCheck, Role, Status
+from cudamaster.runs.digest import LOG_LINES, breakdown_lines, difference, main_part
 from cudamaster.runs.reading import read
 from cudamaster.runs.summary import RunState, RunSummary
 
@@ -52,14 +52,14 @@ def test_each_attempt_says_what_it_came_from_and_changed(summary: RunSummary) ->
     slow = summary.rounds[1].attempts[0]
     assert slow.written_from == third.candidate
     assert slow.flags_removed == ("--use_fast_math",)
-    statuses = [a.judgement.status for a in (first, second, third) if a.judgement]
+    statuses = [a.verdict.status for a in (first, second, third) if a.verdict]
     assert statuses == [Status.COMPILE_ERROR, Status.WRONG, Status.CORRECT]
 
 
-def test_the_telling_part_of_a_log_starts_at_its_error(summary: RunSummary) -> None:
-    told = summary.rounds[0].attempts[0].judgement
+def test_the_main_part_of_a_log_starts_at_its_error(summary: RunSummary) -> None:
+    told = summary.rounds[0].attempts[0].verdict
     assert told is not None
-    assert told.telling == "candidate.cu(3): error: LOG of a"
+    assert main_part(told.log) == "candidate.cu(3): error: LOG of a"
     assert told.log.startswith("prelude 0")
 
 
@@ -103,9 +103,8 @@ def test_an_error_that_is_no_number_is_the_worst() -> None:
     """A NaN beside an error within its bound does not hide behind that."""
     output = OutputCheck("out", 1, 1, 1, 0.5, 0.0, 1.0, "")
     case = CaseVerdict("N=8", True, 8.0, Status.WRONG, outputs=(output, replace(output, worst_error=math.nan)))
-    told = judgement(Verdict("id", "cpu", True, Status.WRONG, "", cases=(case,)))
-    assert told.cases[0].of_bound is not None
-    assert math.isnan(told.cases[0].of_bound)
+    assert case.of_bound is not None
+    assert math.isnan(case.of_bound)
 
 
 def test_a_log_without_an_error_is_told_from_its_start() -> None:

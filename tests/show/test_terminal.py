@@ -69,7 +69,12 @@ def test_json_is_the_whole_account(kept: Path) -> None:
     told = json.loads(show(kept, "--json").stdout)
     assert told["state"] == "finished"
     assert [r["best_score"] for r in told["rounds"]] == [2.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0]
-    assert told["rounds"][0]["attempts"][2]["judgement"]["speed"]["change"] == "faster"
+    failed, _, right = (attempt["judgement"] for attempt in told["rounds"][0]["attempts"])
+    assert failed["telling"] == "candidate.cu(3): error: LOG of a"
+    assert right["speed"]["change"] == "faster"
+    case = right["cases"][0]
+    assert (case["label"], case["baseline_us"], case["candidate_us"], case["of_floor"]) == ("N=8", 3.0, 1.5, None)
+    assert "timing" not in case
     assert [r["number"] for r in json.loads(show(kept, "--json", "--round", "4").stdout)["rounds"]] == [4]
 
 

@@ -68,11 +68,11 @@ def test_a_run_that_was_killed_over_a_candidate_says_so(tmp_path: Path, when: st
     assert summary.stopped_at is not None
     if when == "baseline":
         assert summary.rounds == ()
-        assert (summary.best, summary.baseline_judgement) == (None, None)
+        assert (summary.best, summary.baseline_verdict) == (None, None)
     else:
         (attempt,) = summary.rounds[0].attempts
         assert attempt.candidate in summary.stopped_at
-        assert (attempt.judgement is None) is (when == "evaluate")
+        assert (attempt.verdict is None) is (when == "evaluate")
         assert summary.best is not None
         assert not summary.best.improved
     assert show(tmp_path / "run").exit_code == 0

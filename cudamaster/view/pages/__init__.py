@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from cudamaster.core.numerals import plain
+from cudamaster.runs.digest import main_part
 from cudamaster.runs.summary import RunSummary, change
 from cudamaster.view.invisible import visible
 
@@ -43,6 +44,7 @@ def environment() -> jinja2.Environment:
     made.filters["plain"] = plain
     made.filters["breaks"] = breaks
     made.filters["change"] = change
+    made.filters["main_part"] = main_part
     return made
 
 
