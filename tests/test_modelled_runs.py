@@ -55,10 +55,10 @@ def test_modelled_times_depend_on_kernel_and_seed_alone(verdicts: list[Verdict],
     code = KERNELS[0].read_text()
     second = again.evaluate(Candidate("spmv_csr", Precision.FP32, code, bench.device.default_command))
 
-    def told(verdict: Verdict) -> list[CaseVerdict]:
+    def values_of(verdict: Verdict) -> list[CaseVerdict]:
         return [case for case in verdict.cases if case.sweep]
 
-    assert [case.modelled for case in told(second)] == [case.modelled for case in told(verdicts[0])]
+    assert [case.modelled for case in values_of(second)] == [case.modelled for case in values_of(verdicts[0])]
     assert (second.score, second.modelled) == (verdicts[0].score, verdicts[0].modelled)
 
 

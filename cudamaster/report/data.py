@@ -16,7 +16,7 @@ from cudamaster.core.speed import Comparison, Interval
 from cudamaster.core.values import LATER, Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 
 
-class Progress(StrEnum):
+class RunProgress(StrEnum):
     """How far a run had come when it was read. There are no other states."""
 
     FINISHED = "finished"
@@ -192,7 +192,7 @@ class TaskResult:
     started: str
     models: Mapping[Role, str]
     configuration: Configuration
-    progress: Progress
+    progress: RunProgress
     correct: bool
     improved: bool
     status: Status | None
@@ -229,7 +229,7 @@ class TaskResult:
     @property
     def kept_baseline(self) -> bool:
         """Whether the baseline stayed the best; False if a run was stopped before it took a kernel judged faster."""
-        before_its_end = self.progress is not Progress.FINISHED and self.score is not None and self.score > 1
+        before_its_end = self.progress is not RunProgress.FINISHED and self.score is not None and self.score > 1
         return not self.improved and not before_its_end
 
     @property

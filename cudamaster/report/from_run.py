@@ -25,8 +25,8 @@ from cudamaster.report.data import (
     Kernel,
     MetricChange,
     Missing,
-    Progress,
     RoundResult,
+    RunProgress,
     TaskResult,
 )
 from cudamaster.runs import digest
@@ -37,9 +37,9 @@ from cudamaster.runs.summary import AttemptSummary, RoundSummary, RunState, RunS
 from cudamaster.strategies import registry
 
 _PROGRESS = {
-    RunState.FINISHED: Progress.FINISHED,
-    RunState.RUNNING: Progress.RUNNING,
-    RunState.STOPPED: Progress.STOPPED,
+    RunState.FINISHED: RunProgress.FINISHED,
+    RunState.RUNNING: RunProgress.RUNNING,
+    RunState.STOPPED: RunProgress.STOPPED,
 }
 _Judged: TypeAlias = tuple[RoundSummary, AttemptSummary, Verdict]
 # What makes two runs of a strategy different searches; seeds make them repetitions.

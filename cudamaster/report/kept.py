@@ -33,7 +33,7 @@ from cudamaster.core.values import (
 )
 from cudamaster.profiling.thresholds import load as load_thresholds
 from cudamaster.report import hardware_views
-from cudamaster.report.data import Configuration, Cost, HardwareView, Kernel, Progress, TaskResult
+from cudamaster.report.data import Configuration, Cost, HardwareView, Kernel, RunProgress, TaskResult
 from cudamaster.report.from_run import about, case
 from cudamaster.runs.record import FORMAT, read_json
 
@@ -152,7 +152,7 @@ def result(path: Path, source: str) -> TaskResult:
         models=settings.models,
         configuration=_configuration(settings),
         # Only finished runs were kept on purpose, and nothing else in a run folder shows that in every format.
-        progress=Progress.FINISHED if source == "kept" or (path / "summary.json").exists() else Progress.STOPPED,
+        progress=RunProgress.FINISHED if source == "kept" or (path / "summary.json").exists() else RunProgress.STOPPED,
         correct=own,
         improved=own and whole,
         status=verdict.status if own else None,

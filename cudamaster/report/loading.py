@@ -20,7 +20,7 @@ from pathlib import Path
 import cudamaster
 from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.report import agreement, authorities, from_run, kept, saved
-from cudamaster.report.data import Authority, Disagreement, Missing, Problem, Progress, Report, TaskResult
+from cudamaster.report.data import Authority, Disagreement, Missing, Problem, Report, RunProgress, TaskResult
 from cudamaster.runs.record import FORMAT, read_json
 from cudamaster.suites import folder as suitefolder
 from cudamaster.suites.folder import Entry, State, Suite
@@ -36,23 +36,23 @@ def load(paths: Sequence[Path]) -> Report:
     for path in paths:
         if not path.exists():
             raise UsageError(f"There is no {path}.", "Name run folders, suites, or folders of those, e.g. runs.")
-    reading = _Reading()
+    loader = _Loader()
     for path in paths:
-        before = reading.found
-        reading.take(path, 0)
-        if reading.found == before:
-            reading.problem(path, f"{path} holds no results.", "Name run folders, suites, or folders of those.")
-    results = _numbered(reading.results)
+        before = loader.found
+        loader.take(path, 0)
+        if loader.found == before:
+            loader.problem(path, f"{path} holds no results.", "Name run folders, suites, or folders of those.")
+    results = _numbered(loader.results)
     return Report(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"cudamaster": cudamaster.__version__, "python": platform.python_version()},
         sources=tuple(str(path) for path in paths),
         results=results,
-        missing=_still_missing(reading.missing, results),
-        problems=(*reading.problems, *_unusual(results), *_mixed(results)),
-        authorities=tuple(reading.authorities),
+        missing=_still_missing(loader.missing, results),
+        problems=(*loader.problems, *_unusual(results), *_mixed(results)),
+        authorities=tuple(loader.authorities),
         benchmark=benchmark(),
-        disagreements=tuple(dict.fromkeys(reading.disagreements)),
+        disagreements=tuple(dict.fromkeys(loader.disagreements)),
     )
 
 
@@ -69,7 +69,7 @@ class _Place:
     live: bool
 
 
-class _Reading:
+class _Loader:
     """What was found so far. A folder that is reached twice is read once."""
 
     def __init__(self) -> None:
@@ -132,13 +132,13 @@ class _Reading:
             self.missing.append(result)
             self.problem(path, f"{result.why}.", f"Wait where it still goes on; else optimize --resume {path}")
             return None
-        if result.progress is not Progress.FINISHED:
+        if result.progress is not RunProgress.FINISHED:
             doing = f" while {result.stopped_at}" if result.stopped_at else ""
-            how = "still goes on" if result.progress is Progress.RUNNING else f"was stopped{doing}"
+            how = "still goes on" if result.progress is RunProgress.RUNNING else f"was stopped{doing}"
             self.problem(
                 path,
                 f"{path} is partial: it {how}; it counts with what it has so far.",
-                "Wait for it." if result.progress is Progress.RUNNING else f"Carry it on: optimize --resume {path}",
+                "Wait for it." if result.progress is RunProgress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
         if result.task not in self._benchmark:

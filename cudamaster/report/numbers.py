@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cudamaster.core.values import Bottleneck, Hardware, Precision
-from cudamaster.report.data import Configuration, MetricChange, Missing, Progress, Report, TaskResult
+from cudamaster.report.data import Configuration, MetricChange, Missing, Report, RunProgress, TaskResult
 
 TAUS = (0.0, 1.0, 2.0, 4.0, 8.0)  # of the paper's tables 3 and 4; all of them strict here, the last one too
 FAST_P = (0.0, 0.5, 1.0, 1.5, 2.0)  # of KernelBench
@@ -316,7 +316,7 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
         of_benchmark=len(tasks) if own else len(report.benchmark) * len(wanted),
         tasks=len(tasks),
         repetitions=max(len(runs) for runs in tasks.values()),
-        partial=sum(any(run.progress is not Progress.FINISHED for run in runs) for runs in tasks.values()),
+        partial=sum(any(run.progress is not RunProgress.FINISHED for run in runs) for runs in tasks.values()),
         incomplete=sum(any(not run.complete for run in runs) for runs in tasks.values()),
         success=tuple(point(results, tau) for tau in (TAUS[:1] if first.emulated else TAUS)),
         curve=() if first.emulated else curve(results),

@@ -12,7 +12,7 @@ from typing import Any
 from made_up import CPU, authority, hundred, report, result
 
 from cudamaster.core.values import Precision
-from cudamaster.report.data import Missing, Problem, Progress, Report
+from cudamaster.report.data import Missing, Problem, Report, RunProgress
 
 HOSTILE = (
     "</pre></script><script>document.title='taken'</script><img src=x onerror=alert(1)> &amp; "
@@ -81,7 +81,7 @@ def full_report() -> Report:
     """A hundred measured results, some on the CPU device, a library, something missing and something damaged."""
     emulated = [result(task, hardware=CPU, model="playbook") for task in ("spmv_csr", "fft")]
     measured = [one for one in hundred() if one.name != "relu_bf16"]
-    measured[0] = replace(measured[0], progress=Progress.STOPPED, stopped_at="round 3", complete=False)
+    measured[0] = replace(measured[0], progress=RunProgress.STOPPED, stopped_at="round 3", complete=False)
     return report(
         [*measured, *emulated],
         missing=[Missing("relu", Precision.BF16, "activation", "the suite did not get to it")],

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from report_runs import H200, runs
+from scored_results import CPU, FULL, SINGLE, report, scored
 from search_stand_ins import HARDWARE
-from told_results import CPU, FULL, SINGLE, report, told
 
 from cudamaster.cli import main
 from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import Change, Interval, overall
 from cudamaster.core.values import Precision, Role, Status
 from cudamaster.report.comparing import Step, compare
-from cudamaster.report.data import CaseResult, Kernel, Progress, Report, TaskResult
+from cudamaster.report.data import CaseResult, Kernel, Report, RunProgress, TaskResult
 
 
 def step(first: TaskResult, second: TaskResult) -> Step:
@@ -30,15 +30,15 @@ def step(first: TaskResult, second: TaskResult) -> Step:
 
 def test_what_got_better_worse_or_stayed() -> None:
     """Sure differences beyond the margin are changes, in both directions alike."""
-    assert step(told("a", 2.0), told("a", 3.0)).change is Change.FASTER
-    assert step(told("a", 3.0), told("a", 2.0)).change is Change.SLOWER
-    assert step(told("a", 2.0), told("a", 2.01)).change is Change.SAME
-    assert step(told("a", 2.0, reach=0.5), told("a", 2.2, reach=0.5)).change is Change.UNSURE
+    assert step(scored("a", 2.0), scored("a", 3.0)).change is Change.FASTER
+    assert step(scored("a", 3.0), scored("a", 2.0)).change is Change.SLOWER
+    assert step(scored("a", 2.0), scored("a", 2.01)).change is Change.SAME
+    assert step(scored("a", 2.0, reach=0.5), scored("a", 2.2, reach=0.5)).change is Change.UNSURE
 
 
 def test_ratio_and_interval() -> None:
     """The ratio's ends are as far off, on the log scale, as both ends that make them, added in squares."""
-    found = step(told("a", 2.0, reach=0.03), told("a", 3.0, reach=0.04))
+    found = step(scored("a", 2.0, reach=0.03), scored("a", 3.0, reach=0.04))
     assert found.ratio == pytest.approx(1.5)
     assert found.interval is not None
     reach = math.hypot(math.log(1.03), math.log(1.04))
@@ -48,8 +48,8 @@ def test_ratio_and_interval() -> None:
 
 def test_a_difference_that_two_processes_may_make_is_none() -> None:
     """Calls of 10 µs: 5 % is within what the host's clock differs by; calls of 1000 µs: it is a change."""
-    short = [replace(told("a", p, reach=0.001), cases=(timed(10.0, p),)) for p in (2.0, 2.1)]
-    long = [replace(told("a", p, reach=0.001), cases=(timed(1000.0, p),)) for p in (2.0, 2.1)]
+    short = [replace(scored("a", p, reach=0.001), cases=(timed(10.0, p),)) for p in (2.0, 2.1)]
+    long = [replace(scored("a", p, reach=0.001), cases=(timed(1000.0, p),)) for p in (2.0, 2.1)]
     assert step(*short).change is Change.SAME
     assert step(*long).change is Change.FASTER
 
@@ -60,7 +60,7 @@ def timed(baseline_us: float, p: float) -> CaseResult:
 
 def test_the_baseline_is_what_one_holds_where_nothing_was_faster() -> None:
     """It is 1 for sure: a first faster kernel is a change, and so is its loss; two kept baselines are the same."""
-    slow, none, fast = told("a", 0.5), told("a", None), told("a", 2.0)
+    slow, none, fast = scored("a", 0.5), scored("a", None), scored("a", 2.0)
     assert step(slow, fast).change is Change.FASTER
     assert step(fast, slow).change is Change.SLOWER
     lost = step(fast, none)
@@ -73,21 +73,21 @@ def test_the_baseline_is_what_one_holds_where_nothing_was_faster() -> None:
 
 def test_a_faster_kernel_counts_before_the_run_took_it() -> None:
     """Where a run was stopped in between: it is what the report has P of."""
-    cut = told("a", 2.0, progress=Progress.STOPPED, improved=False)
-    found = step(cut, told("a", 2.0))
+    cut = scored("a", 2.0, progress=RunProgress.STOPPED, improved=False)
+    found = step(cut, scored("a", 2.0))
     assert (found.change, found.first.score, found.first.kernel) == (Change.SAME, 2.0, "a2.0")
-    assert step(told("a", 1.0), cut).change is Change.FASTER
+    assert step(scored("a", 1.0), cut).change is Change.FASTER
 
 
 def test_a_score_without_an_interval_is_unsure() -> None:
-    assert step(replace(told("a", 2.0), speed=None), told("a", 9.0)).change is Change.UNSURE
+    assert step(replace(scored("a", 2.0), speed=None), scored("a", 9.0)).change is Change.UNSURE
 
 
 def test_an_interval_that_knows_nothing_is_unsure() -> None:
-    wide = told("a", 9.0)
+    wide = scored("a", 9.0)
     assert wide.speed is not None
     wide = replace(wide, speed=replace(wide.speed, interval=Interval(0.0, math.inf)))
-    assert step(told("a", 2.0), wide).change is Change.UNSURE
+    assert step(scored("a", 2.0), wide).change is Change.UNSURE
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,28 @@ def test_an_interval_that_knows_nothing_is_unsure() -> None:
     ],
 )
 def test_what_is_no_measure_of_the_same_is_unsure(changed: dict[str, object], why: str) -> None:
-    found = step(told("a", 2.0, baseline=Kernel("base", "", "")), told("a", 9.0, **changed))
+    found = step(scored("a", 2.0, baseline=Kernel("base", "", "")), scored("a", 9.0, **changed))
     assert (found.change, found.ratio) == (Change.UNSURE, None)
     assert why in found.why
 
 
 def test_another_card_of_the_same_sizes_is_told() -> None:
     """A card's text may change without what is timed."""
-    found = step(told("a", 2.0), told("a", 9.0, card_hash="another"))
+    found = step(scored("a", 2.0), scored("a", 9.0, card_hash="another"))
     assert (found.change, found.why) == (Change.FASTER, "another task card")
 
 
 def test_emulated_times_say_nothing() -> None:
     """But which side has a correct kernel is shown."""
-    found = step(told("a", 2.0, hardware=CPU), told("a", 9.0, hardware=CPU))
+    found = step(scored("a", 2.0, hardware=CPU), scored("a", 9.0, hardware=CPU))
     assert (found.change, found.ratio) == (Change.UNSURE, None)
-    assert "A alone made a correct kernel" in step(told("a", 2.0, hardware=CPU), told("a", None, hardware=CPU)).why
+    assert "A alone made a correct kernel" in step(scored("a", 2.0, hardware=CPU), scored("a", None, hardware=CPU)).why
 
 
 def test_repeated_runs_have_to_differ_by_more_than_between_them() -> None:
     """The middle run stands for a task, within the intervals of all."""
-    first = report(*(told("a", p, repetition=n) for n, p in enumerate((1.8, 2.0, 4.0), 1)))
-    second = report(*(told("a", p, repetition=n, origin=f"b{n}") for n, p in enumerate((2.9, 3.0, 3.1), 1)))
+    first = report(*(scored("a", p, repetition=n) for n, p in enumerate((1.8, 2.0, 4.0), 1)))
+    second = report(*(scored("a", p, repetition=n, origin=f"b{n}") for n, p in enumerate((2.9, 3.0, 3.1), 1)))
     (found,) = compare(first, second).steps
     assert (found.first.runs, found.first.score, found.second.score) == (3, 2.0, 3.0)
     assert found.change is Change.UNSURE
@@ -153,14 +153,14 @@ def measured(draw: random.Random, p: float) -> TaskResult:
         cases.append((weight, *sides))
     speed = overall(cases)
     told_cases = tuple(timed(us, p) for us in (50.0, 200.0))
-    return replace(told("a", p), score=speed.speedup, speed=speed, cases=told_cases)
+    return replace(scored("a", p), score=speed.speedup, speed=speed, cases=told_cases)
 
 
-@pytest.mark.parametrize("changed", [{"started": "2026-02-02"}, {"progress": Progress.STOPPED}])
+@pytest.mark.parametrize("changed", [{"started": "2026-02-02"}, {"progress": RunProgress.STOPPED}])
 def test_a_folder_of_the_same_name_may_hold_another_measurement(changed: dict[str, object]) -> None:
     """Reports outlive their runs: the folder was used again, or its run went on. Else it is the very same run."""
-    first = told("a", 2.0, **changed)
-    (found,) = compare(report(first), report(told("a", 3.0))).steps
+    first = scored("a", 2.0, **changed)
+    (found,) = compare(report(first), report(scored("a", 3.0))).steps
     assert (found.change, found.ratio) == (Change.FASTER, pytest.approx(1.5))
     (same,) = compare(report(first), report(first)).steps
     assert (same.change, same.why) == (Change.SAME, "the very same run")
@@ -170,10 +170,10 @@ def test_a_folder_of_the_same_name_may_hold_another_measurement(changed: dict[st
 
 
 def test_one_task_that_got_slower_makes_the_whole_slower() -> None:
-    first = report(told("a", 2.0), told("b", 2.0), told("c", 2.0))
+    first = report(scored("a", 2.0), scored("b", 2.0), scored("c", 2.0))
 
     def whole(*scores: float, reach: float = 0.01) -> Change:
-        second = (told(name, p, reach, origin="x") for name, p in zip("abc", scores, strict=False))
+        second = (scored(name, p, reach, origin="x") for name, p in zip("abc", scores, strict=False))
         return compare(first, report(*second)).change
 
     assert whole(3.0, 2.0, 1.5) is Change.SLOWER
@@ -186,28 +186,28 @@ def test_one_task_that_got_slower_makes_the_whole_slower() -> None:
 
 
 def test_tasks_of_one_side_alone_are_named() -> None:
-    first, second = report(told("a", 2.0), told("b", 2.0)), report(told("a", 4.0, origin="x"), told("c", 2.0))
+    first, second = report(scored("a", 2.0), scored("b", 2.0)), report(scored("a", 4.0, origin="x"), scored("c", 2.0))
     found = compare(first, second)
     assert (found.only_first, found.only_second) == (("b_fp32",), ("c_fp32",))
     assert found.geometric_mean == pytest.approx(2.0)
 
 
 def test_precisions_are_tasks_of_their_own() -> None:
-    first = report(told("a", 2.0))
+    first = report(scored("a", 2.0))
     with pytest.raises(UsageError, match="no task in common"):
-        compare(first, report(told("a", 2.0, precision=Precision.BF16)))
+        compare(first, report(scored("a", 2.0, precision=Precision.BF16)))
 
 
 def test_a_side_with_two_searches_is_refused() -> None:
     """It is unknown which of them is meant."""
-    mixed = report(told("a", 2.0), told("b", 2.0, configuration=SINGLE))
+    mixed = report(scored("a", 2.0), scored("b", 2.0, configuration=SINGLE))
     with pytest.raises(UsageError, match="results of 2 searches"):
-        compare(report(told("a", 2.0)), mixed)
+        compare(report(scored("a", 2.0)), mixed)
 
 
 def test_another_model_and_configuration_may_be_compared_and_are_told() -> None:
-    second = told("a", 3.0, models={Role.CODER: "another"}, configuration=SINGLE, origin="x")
-    found = compare(report(told("a", 2.0)), report(second))
+    second = scored("a", 3.0, models={Role.CODER: "another"}, configuration=SINGLE, origin="x")
+    found = compare(report(scored("a", 2.0)), report(second))
     assert found.steps[0].change is Change.FASTER
     assert found.notes == (
         "Model: some/model in A, another in B.",
@@ -216,8 +216,8 @@ def test_another_model_and_configuration_may_be_compared_and_are_told() -> None:
 
 
 def test_emulated_results_beside_measured_ones_are_left_out() -> None:
-    first: Report = report(told("a", 2.0), told("a", 50.0, hardware=CPU))
-    assert compare(first, report(told("a", 3.0, origin="x"))).steps[0].change is Change.FASTER
+    first: Report = report(scored("a", 2.0), scored("a", 50.0, hardware=CPU))
+    assert compare(first, report(scored("a", 3.0, origin="x"))).steps[0].change is Change.FASTER
 
 
 # ---- the command

@@ -36,7 +36,7 @@ def folder(pristine: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def told(folder: Path, broken: str) -> str:
+def said_of(folder: Path, broken: str) -> str:
     """What the report says of the one broken folder; the others are in it."""
     report = load([folder])
     left = {"gelu", "relu", "kept"} - {broken}
@@ -75,7 +75,7 @@ def one(path: Path) -> Path:
 )  # fmt: skip
 def test_a_damaged_run_is_named_with_what_is_wrong(folder: Path, file: str, damage: object, words: str) -> None:
     damage(folder / "gelu" / file)  # type: ignore[operator]
-    assert words in told(folder, "gelu")
+    assert words in said_of(folder, "gelu")
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_a_damaged_kept_folder_is_named(folder: Path, file: str, old: str, new: 
     path = folder / "kept" / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    assert words in told(folder, "kept")
+    assert words in said_of(folder, "kept")
 
 
 @pytest.mark.parametrize("file", ["best.cu", "best.json", "verdict.json", "run.json"])
 def test_a_kept_folder_that_lacks_a_file_is_named(folder: Path, file: str) -> None:
     (folder / "kept" / file).unlink()
-    assert file in told(folder, "kept")
+    assert file in said_of(folder, "kept")
 
 
 def test_kept_timings_that_do_not_pair_up_make_no_interval(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_folder_that_may_not_be_read_is_named(folder: Path) -> None:
     if os.geteuid() != 0:
         (folder / "gelu").chmod(0)
         try:
-            assert "cannot be read" in told(folder, "gelu")
+            assert "cannot be read" in said_of(folder, "gelu")
         finally:
             (folder / "gelu").chmod(0o755)
 

@@ -10,7 +10,7 @@ from report_runs import kept_of, only, run
 
 from cudamaster.core import speed
 from cudamaster.core.values import Bottleneck, Candidate
-from cudamaster.report.data import Progress
+from cudamaster.report.data import RunProgress
 from cudamaster.report.loading import load
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,7 +56,7 @@ def test_a_run_folder_of_an_older_format_is_read_too(tmp_path: Path) -> None:
     result = only(path)
     assert result.source == "run"
     assert [remark.partition(":")[0] for remark in result.remarks] == ["older"]
-    assert (result.progress, result.score) == (Progress.FINISHED, pytest.approx(3.0, rel=0.01))
+    assert (result.progress, result.score) == (RunProgress.FINISHED, pytest.approx(3.0, rel=0.01))
 
 
 def test_a_newer_format_is_called_newer(tmp_path: Path) -> None:

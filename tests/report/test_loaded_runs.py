@@ -11,7 +11,7 @@ from report_runs import SIZES, command, kept_of, kernel, only, plan, run, runs, 
 from search_stand_ins import COMMAND, code
 
 from cudamaster.core.values import Bottleneck, GpuModel, Hardware, ProfileMode, Status
-from cudamaster.report.data import Progress
+from cudamaster.report.data import RunProgress
 from cudamaster.report.loading import load
 from cudamaster.report.numbers import groups
 from cudamaster.runs.record import hash_of
@@ -27,7 +27,7 @@ def test_a_finished_run_in_full(tmp_path: Path) -> None:
         "fp32",
     )
     assert (result.progress, result.status, result.correct, result.improved) == (
-        Progress.FINISHED, Status.CORRECT, True, True
+        RunProgress.FINISHED, Status.CORRECT, True, True
     )  # fmt: skip
     assert result.score == pytest.approx(3.0, rel=0.01)
     assert result.speed is not None
@@ -122,7 +122,7 @@ def test_a_killed_run_is_reported_as_far_as_it_got(tmp_path: Path) -> None:
     path = run(tmp_path / "run", outcomes=(2.0, 3.0), replies=script(2.0))
     report = load([path])
     (result,) = report.results
-    assert result.progress is Progress.STOPPED
+    assert result.progress is RunProgress.STOPPED
     assert "asking the planner agent (scripted)" in str(result.stopped_at)
     assert result.score == pytest.approx(2.0, rel=0.01)
     (problem,) = report.problems

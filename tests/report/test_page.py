@@ -18,7 +18,7 @@ from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import Change
 from cudamaster.core.values import GpuModel, Precision
 from cudamaster.report import page
-from cudamaster.report.data import Missing, Progress
+from cudamaster.report.data import Missing, RunProgress
 
 
 def test_a_page_is_one_file_that_points_nowhere(whole: Path, read: Parsed) -> None:
@@ -82,7 +82,7 @@ def test_what_a_stopped_run_had_not_taken_yet_is_no_lost_kernel() -> None:
     assert one.score is not None
     assert one.score > 1
     assert "the baseline stayed the best" in page.page(report([one]))
-    assert "the baseline stayed the best" not in page.page(report([replace(one, progress=Progress.STOPPED)]))
+    assert "the baseline stayed the best" not in page.page(report([replace(one, progress=RunProgress.STOPPED)]))
 
 
 def test_a_modelled_score_stands_within_the_fence_with_its_error() -> None:

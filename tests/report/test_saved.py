@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report_runs import kept_of, run, runs
 
-from cudamaster.report.data import Progress
+from cudamaster.report.data import RunProgress
 from cudamaster.report.export import as_json
 from cudamaster.report.loading import load
 
@@ -46,10 +46,10 @@ def test_a_run_goes_before_what_was_reported_of_it_earlier(tmp_path: Path) -> No
     """A report of a run that was partial then counts no more when the run is there, finished."""
     path = run(tmp_path / "run", outcomes=(2.0, 3.0))
     report = load([path])
-    earlier = replace(report.results[0], score=2.0, progress=Progress.STOPPED)
+    earlier = replace(report.results[0], score=2.0, progress=RunProgress.STOPPED)
     (tmp_path / "report.json").write_text(json.dumps(as_json(replace(report, results=(earlier,)))))
     (result,) = load([tmp_path]).results
-    assert (result.progress, result.score) == (Progress.FINISHED, pytest.approx(3.0, rel=0.01))
+    assert (result.progress, result.score) == (RunProgress.FINISHED, pytest.approx(3.0, rel=0.01))
 
 
 def test_a_saved_report_of_another_format_is_named(tmp_path: Path) -> None:

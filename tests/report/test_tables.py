@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from report_runs import H200, run, runs, script
+from scored_results import CPU, FULL, MODELLED, SINGLE, change, report, scored, view
 from search_stand_ins import HARDWARE
-from told_results import CPU, FULL, MODELLED, SINGLE, change, report, told, view
 
 from cudamaster.cli import main
 from cudamaster.core.values import Bottleneck, Precision, Role
 from cudamaster.report import tables
-from cudamaster.report.data import Cost, Missing, Progress
+from cudamaster.report.data import Cost, Missing, RunProgress
 from cudamaster.report.export import COLUMNS, as_csv, as_json
 from cudamaster.report.headline import headline
 from cudamaster.report.loading import load
@@ -34,18 +34,18 @@ LATENCY, BANDWIDTH, COMPUTE = Bottleneck.LATENCY, Bottleneck.BANDWIDTH, Bottlene
 
 def test_a_threshold_has_to_be_exceeded() -> None:
     """P = tau is none; no correct kernel counts against every tau; a slow correct one counts at 0."""
-    results = [told("a", 2.0), told("b", 1.0), told("c", None), told("d", 0.5)]
+    results = [scored("a", 2.0), scored("b", 1.0), scored("c", None), scored("d", 0.5)]
     shares = {tau: point(results, tau).share for tau in (0.0, 0.5, 0.9, 1.0, 1.9, 2.0, 8.0)}
     assert shares == {0.0: 0.75, 0.5: 0.5, 0.9: 0.5, 1.0: 0.25, 1.9: 0.25, 2.0: 0.0, 8.0: 0.0}
 
 
 def test_a_correct_kernel_without_a_trusted_score_is_correct_and_no_more() -> None:
-    results = [replace(told("a", 2.0), score=None, speed=None)]
+    results = [replace(scored("a", 2.0), score=None, speed=None)]
     assert [point(results, tau).share for tau in TAUS] == [1, 0, 0, 0, 0]
 
 
 def test_a_score_that_is_no_number_exceeds_nothing() -> None:
-    results = [replace(told("a", 2.0), score=float("nan"))]
+    results = [replace(scored("a", 2.0), score=float("nan"))]
     assert [point(results, tau).share for tau in TAUS] == [1, 0, 0, 0, 0]
     assert [one.tau for one in curve(results)] == [0.0]
     assert spread(results) is None
@@ -56,7 +56,7 @@ def test_the_curve_is_the_definition_at_every_tau() -> None:
     draw = random.Random(5)
     for _ in range(50):
         scores = [draw.choice([None, 1.0, 2.0, round(draw.uniform(0.1, 20), 1)]) for _ in range(draw.randint(1, 12))]
-        results = [told(f"t{n}", score) for n, score in enumerate(scores)]
+        results = [scored(f"t{n}", score) for n, score in enumerate(scores)]
         points = curve(results)
         for tau in (0.0, 0.05, 1.0, 2.0, 3.3, 7.9, 8.0, 25.0, *(score for score in scores if score)):
             share = [one.share for one in points if one.tau <= tau][-1]
@@ -67,8 +67,8 @@ def test_the_curve_is_the_definition_at_every_tau() -> None:
 def test_repeated_runs_share_a_tasks_vote_and_give_a_spread() -> None:
     """Two repetitions, of which one exceeds: half a vote, and the shares of both repetitions as the ends."""
     results = [
-        told("a", 3.0), told("a", 0.5, repetition=2),
-        told("b", 3.0), told("b", 4.0, repetition=2),
+        scored("a", 3.0), scored("a", 0.5, repetition=2),
+        scored("b", 3.0), scored("b", 4.0, repetition=2),
     ]  # fmt: skip
     found = point(results, 1.0)
     assert (found.tasks, found.exceeding, found.share, found.low, found.high) == (2, 1.5, 0.75, 0.5, 1.0)
@@ -76,7 +76,7 @@ def test_repeated_runs_share_a_tasks_vote_and_give_a_spread() -> None:
 
 
 def test_a_task_that_was_run_once_is_in_every_repetition() -> None:
-    results = [told("a", 3.0), told("a", 0.5, repetition=2), told("b", 3.0)]
+    results = [scored("a", 3.0), scored("a", 0.5, repetition=2), scored("b", 3.0)]
     found = point(results, 1.0)
     assert (found.share, found.low, found.high) == (0.75, 0.5, 1.0)
 
@@ -84,24 +84,24 @@ def test_a_task_that_was_run_once_is_in_every_repetition() -> None:
 def test_groups_keep_apart_what_is_no_one_search() -> None:
     """Models, configurations, GPUs, precisions and emulation each make a group; pooling takes precisions together."""
     results = [
-        told("a", 2.0),
-        told("a", 2.0, precision=Precision.BF16),
-        told("a", 2.0, models={Role.CODER: "another"}),
-        told("a", 2.0, configuration=SINGLE),
-        told("a", 2.0, hardware=replace(H200, name="A100")),
-        told("a", 2.0, hardware=CPU),
+        scored("a", 2.0),
+        scored("a", 2.0, precision=Precision.BF16),
+        scored("a", 2.0, models={Role.CODER: "another"}),
+        scored("a", 2.0, configuration=SINGLE),
+        scored("a", 2.0, hardware=replace(H200, name="A100")),
+        scored("a", 2.0, hardware=CPU),
     ]
     assert len(groups(report(*results))) == 6
     assert [len(group.results) for group in groups(report(*results), pooled=True)].count(2) == 1
 
 
 def test_what_one_configuration_lacks_is_missing_there() -> None:
-    both = report(told("a", 2.0), told("b", 2.0), told("a", 2.0, configuration=SINGLE))
+    both = report(scored("a", 2.0), scored("b", 2.0), scored("a", 2.0, configuration=SINGLE))
     lacks = {group.configuration.rounds: [one.name for one in group.missing] for group in groups(both)}
     assert lacks == {3: [], 1: ["b_fp32"]}
-    expected = report(told("a", 2.0), missing=(Missing("c", Precision.FP32, "llm", "not reached", False),))
+    expected = report(scored("a", 2.0), missing=(Missing("c", Precision.FP32, "llm", "not reached", False),))
     assert [one.name for one in groups(expected)[0].missing] == ["c_fp32"]
-    of_the_cpu = report(told("a", 2.0), missing=(Missing("c", Precision.FP32, "llm", "not reached", True),))
+    of_the_cpu = report(scored("a", 2.0), missing=(Missing("c", Precision.FP32, "llm", "not reached", True),))
     assert groups(of_the_cpu)[0].missing == ()
 
 
@@ -110,7 +110,7 @@ def test_what_one_configuration_lacks_is_missing_there() -> None:
 
 def test_a_spread_by_hand() -> None:
     """Over the tasks with a P, but shares of all tasks: fast_p at 1 and 2 is cumulative success there."""
-    results = [told("a", 1.005), told("b", 2.0), told("c", 4.0), told("d", 8.0), told("e", None)]
+    results = [scored("a", 1.005), scored("b", 2.0), scored("c", 4.0), scored("d", 8.0), scored("e", None)]
     found = spread(results)
     assert found is not None
     assert (found.tasks, found.scored) == (5, 4)
@@ -120,18 +120,18 @@ def test_a_spread_by_hand() -> None:
     assert (found.lower_quartile, found.upper_quartile) == (pytest.approx(1.75125), 5.0)
     assert found.meaningful == 0.6
     assert found.fast_p == {0.0: 0.8, 0.5: 0.8, 1.0: 0.8, 1.5: 0.6, 2.0: 0.4}
-    results.append(told("a", 1.0, repetition=2))  # whose runs share its vote in both
+    results.append(scored("a", 1.0, repetition=2))  # whose runs share its vote in both
     found = spread(results)
     assert found is not None
     assert [found.fast_p[tau] for tau in (0.0, 1.0, 2.0)] == [point(results, tau).share for tau in (0.0, 1.0, 2.0)]
 
 
 def test_of_repeated_runs_the_middle_one_stands_for_the_task() -> None:
-    results = [told("a", score, repetition=n) for n, score in enumerate((9.0, 2.0, 3.0), 1)]
+    results = [scored("a", score, repetition=n) for n, score in enumerate((9.0, 2.0, 3.0), 1)]
     found = spread(results)
     assert found is not None
     assert (found.scored, found.maximum) == (1, 3.0)
-    assert spread([told("a", None), told("a", 5.0, repetition=2)]) is None  # of two, the lower
+    assert spread([scored("a", None), scored("a", 5.0, repetition=2)]) is None  # of two, the lower
 
 
 def test_quartiles_of_few() -> None:
@@ -140,13 +140,17 @@ def test_quartiles_of_few() -> None:
 
 
 def test_unknown_costs_are_told_and_not_averaged_as_zero() -> None:
-    results = [told("a", 2.0), told("b", 2.0, cost=Cost(2, None, 5, 0, None, 4.0, None)), told("c", 2.0, cost=Cost())]
+    results = [
+        scored("a", 2.0),
+        scored("b", 2.0, cost=Cost(2, None, 5, 0, None, 4.0, None)),
+        scored("c", 2.0, cost=Cost()),
+    ]
     (group,) = groups(report(*results))
     dollars, tokens, minutes = group.costs.dollars, group.costs.tokens, group.costs.minutes
     assert (dollars.mean, dollars.total, dollars.known, dollars.of) == (0.5, 0.5, 1, 3)
     assert (tokens.mean, tokens.known) == (150, 1)
     assert (minutes.mean, minutes.known) == (3.0, 2)
-    (nothing,) = groups(report(told("a", 2.0, cost=Cost())))
+    (nothing,) = groups(report(scored("a", 2.0, cost=Cost())))
     assert nothing.costs.dollars.mean is None
     cost = tables.overview(report(*results))[2]
     assert cost.rows[0][2] == "0.5000 (of 1, unknown of 2)"
@@ -155,12 +159,12 @@ def test_unknown_costs_are_told_and_not_averaged_as_zero() -> None:
 def test_classes_before_and_after() -> None:
     """Migrations count tasks, a kept baseline keeps its class, an unknown class is counted as that."""
     results = [
-        told("a", 2.0, before=view(LATENCY), after=view(BANDWIDTH), changes=(change(10, 30),)),
-        told("b", 2.0, before=view(LATENCY), after=view(BANDWIDTH), changes=(change(10, 20),)),
-        told("c", 2.0, before=view(LATENCY), after=view(LATENCY), category="llm", changes=(change(0, 20),)),
-        told("d", 0.5, before=view(COMPUTE), after=view(BANDWIDTH)),
-        told("e", 2.0, before=view(None), after=view(BANDWIDTH)),
-        told("f", 2.0),
+        scored("a", 2.0, before=view(LATENCY), after=view(BANDWIDTH), changes=(change(10, 30),)),
+        scored("b", 2.0, before=view(LATENCY), after=view(BANDWIDTH), changes=(change(10, 20),)),
+        scored("c", 2.0, before=view(LATENCY), after=view(LATENCY), category="llm", changes=(change(0, 20),)),
+        scored("d", 0.5, before=view(COMPUTE), after=view(BANDWIDTH)),
+        scored("e", 2.0, before=view(None), after=view(BANDWIDTH)),
+        scored("f", 2.0),
     ]
     (group,) = groups(report(*results))
     found = group.classes
@@ -189,7 +193,7 @@ def test_classes_before_and_after() -> None:
 
 
 def test_the_headline_says_what_came_of_it() -> None:
-    results = [told("a", 3.0), told("b", 1.05, reach=0.2), told("c", None), told("d", 0.9)]
+    results = [scored("a", 3.0), scored("b", 1.05, reach=0.2), scored("c", None), scored("d", 0.9)]
     found = report(*results, missing=(Missing("x", Precision.FP32, "llm", "", False),))
     (sentence,) = headline(replace(found, benchmark={**found.benchmark, "x": "llm"}))
     assert sentence.startswith("1 of 4 FP32 tasks got surely faster on NVIDIA H200 (some/model; cudamaster, R = 3, D")
@@ -200,8 +204,8 @@ def test_the_headline_says_what_came_of_it() -> None:
 
 def test_tasks_that_are_none_of_the_benchmark_have_no_part_in_its_numbers() -> None:
     """They are a group of their own, of which nothing of the benchmark is missing, nor the other way round."""
-    own = told("mine", 9.0, configuration=replace(FULL, described=f"{FULL.described}, tasks of one's own"))
-    found = report(told("a", 3.0), own, missing=(Missing("theirs", Precision.FP32, "llm", "", False),))
+    own = scored("mine", 9.0, configuration=replace(FULL, described=f"{FULL.described}, tasks of one's own"))
+    found = report(scored("a", 3.0), own, missing=(Missing("theirs", Precision.FP32, "llm", "", False),))
     of_benchmark, of_ones_own = groups(found)
     assert (of_benchmark.tasks, of_benchmark.of_benchmark, of_benchmark.missing) == (1, 4, ())
     assert (of_ones_own.tasks, of_ones_own.of_benchmark) == (1, 1)
@@ -209,7 +213,7 @@ def test_tasks_that_are_none_of_the_benchmark_have_no_part_in_its_numbers() -> N
 
 
 def test_the_headline_has_no_speedup_of_the_cpu_device() -> None:
-    (sentence,) = headline(report(told("a", 333.0, hardware=CPU)))
+    (sentence,) = headline(report(scored("a", 333.0, hardware=CPU)))
     assert "333" not in sentence
     assert "no speedups" in sentence
 
@@ -221,8 +225,8 @@ def test_no_results_have_a_headline_too() -> None:
 def test_tables_in_the_form_of_the_papers() -> None:
     """One line a configuration and precision, and one for both precisions; thresholds as columns."""
     results = [
-        told("a", 9.0), told("b", 3.0), told("a", None, precision=Precision.BF16),
-        told("a", 1.5, configuration=SINGLE),
+        scored("a", 9.0), scored("b", 3.0), scored("a", None, precision=Precision.BF16),
+        scored("a", 1.5, configuration=SINGLE),
     ]  # fmt: skip
     success = tables.overview(report(*results))[0]
     assert success.note.startswith("some/model. Share")
@@ -234,7 +238,7 @@ def test_tables_in_the_form_of_the_papers() -> None:
 
 
 def test_partial_and_incomplete_results_are_told_in_the_table() -> None:
-    results = [told("a", 2.0, progress=Progress.STOPPED), told("b", 2.0, complete=False)]
+    results = [scored("a", 2.0, progress=RunProgress.STOPPED), scored("b", 2.0, complete=False)]
     assert tables.overview(report(*results))[0].rows[0][-1] == "1 partial, 1 without all sizes"
     (listed,) = tables.tasks(report(*results))
     assert [row[3] for row in listed.rows] == ["correct, stopped", "correct, incomplete"]
@@ -242,8 +246,8 @@ def test_partial_and_incomplete_results_are_told_in_the_table() -> None:
 
 def test_a_faster_kernel_that_a_stopped_run_had_not_taken_yet_is_no_kept_baseline() -> None:
     """Its profile was not finished: the class after is unknown, and not that of the baseline."""
-    cut = {"progress": Progress.STOPPED, "improved": False, "before": view(LATENCY)}
-    results = report(told("a", 53.0, **cut), told("b", 0.9, **cut))
+    cut = {"progress": RunProgress.STOPPED, "improved": False, "before": view(LATENCY)}
+    results = report(scored("a", 53.0, **cut), scored("b", 0.9, **cut))
     (group,) = groups(results)
     assert (dict(group.classes.migrations), group.classes.unknown) == ({(LATENCY, LATENCY): 1}, 1)
     (listed,) = tables.tasks(results)
@@ -255,9 +259,9 @@ def test_a_faster_kernel_that_a_stopped_run_had_not_taken_yet_is_no_kept_baselin
 def test_a_mean_over_next_to_nothing_is_no_percentage() -> None:
     """One task of which a metric was 0.0001 before would make a mean of thousands of percent."""
     results = [
-        told("a", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(0.0001, 30),)),
-        told("b", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 5),)),
-        told("c", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 10),)),
+        scored("a", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(0.0001, 30),)),
+        scored("b", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 5),)),
+        scored("c", 2.0, before=view(LATENCY), after=view(LATENCY), changes=(change(10, 10),)),
     ]
     metrics = tables.classes(report(*results))[-1]
     ((*_, mean, deviation, median, quartiles),) = metrics.rows
@@ -271,7 +275,7 @@ def test_what_is_missing_is_counted_as_it_is_listed() -> None:
     lost = [Missing(task, Precision.FP32, "dense", "not reached") for task in ("c", "d", "e", "f")]
     lost.append(Missing("a", Precision.BF16, "dense", "not reached"))
     benchmark = dict.fromkeys("abcdef", "dense")
-    found = replace(report(told("a", 2.0), told("b", 2.0)), missing=tuple(lost), benchmark=benchmark)
+    found = replace(report(scored("a", 2.0), scored("b", 2.0)), missing=tuple(lost), benchmark=benchmark)
     (pooled,) = groups(found, pooled=True)
     sentences = headline(found)
     assert len(pooled.missing) == 5
@@ -281,7 +285,7 @@ def test_what_is_missing_is_counted_as_it_is_listed() -> None:
 
 
 def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
-    both = report(told("a", 2.0), told("b", 77.0, hardware=CPU))
+    both = report(scored("a", 2.0), scored("b", 77.0, hardware=CPU))
     measured, spreads, _, emulated, cost = tables.overview(both)
     assert (measured.title, emulated.title) == ("Success on NVIDIA H200", "Success on CPU")
     assert emulated.columns == ("precision", "tasks", "correct", "incomplete")
@@ -293,7 +297,7 @@ def test_emulated_tables_stand_apart_and_have_correctness_alone() -> None:
 
 def test_modelled_tables_stand_apart_with_the_models_error() -> None:
     """P is only in its own list, marked; it is in no threshold, mean or class table."""
-    both = report(told("a", 2.0), told("b", 77.0, hardware=MODELLED), told("c", 5.5, hardware=CPU))
+    both = report(scored("a", 2.0), scored("b", 77.0, hardware=MODELLED), scored("c", 5.5, hardware=CPU))
     overview = tables.overview(both)
     assert not any("77" in cell for table in overview for row in table.rows for cell in row)
     assert any("modelled times make no speedup" in table.note for table in overview)
@@ -313,9 +317,9 @@ def test_modelled_tables_stand_apart_with_the_models_error() -> None:
 
 def test_csv_has_a_line_for_each_result_and_each_missing_task() -> None:
     results = report(
-        told("a", 2.0, idea='=HYPERLINK("x"),\n"quoted"'),
-        told("b", 5.0, hardware=CPU),
-        told("c", None),
+        scored("a", 2.0, idea='=HYPERLINK("x"),\n"quoted"'),
+        scored("b", 5.0, hardware=CPU),
+        scored("c", None),
         missing=(Missing("d", Precision.BF16, "llm", "not reached"),),
     )
     lines = list(csv.DictReader(io.StringIO(as_csv(results))))
@@ -331,9 +335,9 @@ def test_csv_has_a_line_for_each_result_and_each_missing_task() -> None:
 def test_json_has_everything() -> None:
     """It survives strict JSON, holds every result, and groups point into them."""
     results = report(
-        told("a", 2.0, before=view(LATENCY), after=view(BANDWIDTH)),
-        told("b", None, speed=None),
-        told("a", float("inf"), precision=Precision.BF16),
+        scored("a", 2.0, before=view(LATENCY), after=view(BANDWIDTH)),
+        scored("b", None, speed=None),
+        scored("a", float("inf"), precision=Precision.BF16),
     )
     text = json.dumps(as_json(results), allow_nan=False)
     read = json.loads(text)

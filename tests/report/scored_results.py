@@ -13,8 +13,8 @@ from cudamaster.report.data import (
     HardwareView,
     Kernel,
     MetricChange,
-    Progress,
     Report,
+    RunProgress,
     TaskResult,
 )
 
@@ -25,7 +25,7 @@ FULL = Configuration("cudamaster", 3, 3, ProfileMode.FILTERED, "cudamaster, R = 
 SINGLE = Configuration("cudamaster", 1, 0, ProfileMode.FILTERED, "cudamaster, R = 1, D = 0, filtered profile")
 
 
-def told(task: str, score: float | None, reach: float = 0.01, **changed: object) -> TaskResult:
+def scored(task: str, score: float | None, reach: float = 0.01, **changed: object) -> TaskResult:
     """A result with P = `score`, None for no correct kernel, whose interval reaches that part to either side."""
     correct = score is not None
     improved = score is not None and score > 1
@@ -50,7 +50,7 @@ def told(task: str, score: float | None, reach: float = 0.01, **changed: object)
         started="2026-01-01",
         models={Role.CODER: "some/model"},
         configuration=FULL,
-        progress=Progress.FINISHED,
+        progress=RunProgress.FINISHED,
         correct=correct,
         improved=improved,
         status=Status.CORRECT if correct else Status.WRONG,
