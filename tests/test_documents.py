@@ -140,3 +140,19 @@ def test_every_page_is_in_the_menu() -> None:
     """Of the site; Sphinx says so too, but takes longer to ask."""
     menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9-]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
     assert {page.stem for page in PAGES} - {"index"} <= set(menu)
+
+
+def test_the_drawings_name_files_that_there_are() -> None:
+    """Modules of the package, and sources of the harness."""
+    named = []
+    for drawing in sorted((ROOT / "docs/images").glob("*.svg")):
+        for text in re.findall(r">([^<>]+)<", drawing.read_text(encoding="utf-8")):
+            for word in re.findall(r"[\w./]+", text):
+                if re.fullmatch(r"[a-z_]+\.[a-z_]+", word) and not word.endswith((".h", ".cu")):
+                    named.append(ROOT / "cudamaster" / f"{word.replace('.', '/')}.py")
+                elif word.endswith(".h"):
+                    named.append(ROOT / "bench/include/mskb" / word)
+                elif word.endswith(".cu"):
+                    named.append(ROOT / word)
+    assert len(named) > 10
+    assert [path for path in named if not path.exists()] == []
