@@ -41,6 +41,22 @@ def test_equal_kernels_are_called_the_same(program: Path, settings: dict[str, fl
     assert found.turns < (50 if "turn_seconds" in settings else 200)
 
 
+def turns(program: Path, settings: dict[str, float]) -> list[int]:
+    return [len(baseline) for baseline, _ in stopping._case(program, {"cases": 100} | settings)]
+
+
+def test_where_turns_agree_one_series_follows_the_fewest(program: Path) -> None:
+    quiet = {"noise": 0.001, "held": 0}
+    assert 24 < min(turns(program, quiet)) <= max(turns(program, quiet)) <= 23 + 12 + 12  # two series of at most twelve
+    assert min(turns(program, quiet | {"turn_seconds": 0.03})) > 12
+
+
+def test_turns_beyond_those_asked_for_begin_in_a_time_that_counts_from_the_first(program: Path) -> None:
+    noisy = {"noise": 0.3, "extra_seconds": 0.2}
+    assert {*turns(program, noisy | {"turn_seconds": 0.01})} == {50}
+    assert all(100 < number <= 100 + 2 * 15 for number in turns(program, noisy | {"turn_seconds": 0.002}))
+
+
 def test_three_percent_are_seen_by_further_turns(program: Path) -> None:
     situation = Situation("3 %", {"noise": 0.05, "speed": 1.03}, speed=1.03)
     early, asked = (stopping.simulate(program, situation, EVALUATIONS, 2, early=early) for early in (True, False))
