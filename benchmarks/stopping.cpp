@@ -16,7 +16,8 @@ struct Setting {
     double noise = 0.02;          // of the logarithm of a turn's ratio, standard deviation
     double shared = 0;            // the same, of all calls of a side in a series
     double held = 0.03;           // part of calls that are held up, for two to five times their time
-    double every = 0, slow = 1;   // in one call of so many, the candidate takes so many times as long
+    double every = 0, slow = 1;   // in one call of so many, the candidate takes so many times as long:
+    double drawn = 0;             // 1: whichever chance makes it, 0: at even distances
     double turn_seconds = 0.0015; // what a turn takes the judge
     double part = 1, extra_seconds = 0.2, long_calls = 0, slots = 15;
     double by_precision = 1; // 0: all turns that are asked for, and no others
@@ -35,6 +36,7 @@ struct Setting {
             {"held", &Setting::held},
             {"every", &Setting::every},
             {"slow", &Setting::slow},
+            {"drawn", &Setting::drawn},
             {"turn_seconds", &Setting::turn_seconds},
             {"part", &Setting::part},
             {"extra_seconds", &Setting::extra_seconds},
@@ -78,7 +80,9 @@ mskb::Turns turns_of(const Setting& setting, std::mt19937_64& random, mskb::Rng&
                candidate_shift = setting.shared * normal(random);
         for (size_t k = 0; k < count; ++k) {
             double& number = calls[series % kPairs];
-            const bool slow = setting.every > 0 && std::fmod(++number, setting.every) == 0;
+            const bool slow =
+                setting.every > 0 && (setting.drawn != 0 ? setting.every * unit(random) < 1
+                                                         : std::fmod(++number, setting.every) == 0);
             const double noise = setting.noise / std::sqrt(2);
             turns.baseline_us.push_back(setting.us * std::exp(baseline_shift + noise * normal(random)) *
                                         held());

@@ -27,12 +27,12 @@ namespace mskb {
 constexpr double kFreshSeconds = 0.5;  // structure is made anew for as many turns as that time allows ...
 constexpr double kFreshMemory = 0.125; // ... and that part of the free device memory
 constexpr double kCheckedCalls =
-    3;                       // of the first turns, and as many as the logarithm of their number grows by 1
+    3; // of the first turns, and as many as the logarithm of their number grows by 1, but one of a series
 constexpr int kPatience = 3; // times that suspects who were right teach no more than their scales; then ...
 constexpr double kMostWidened = 4;        // ... each doubles what outputs may be apart by, up to so much
 constexpr size_t kLongWarmups = 1;        // of each pair of processes, where calls are long, ...
 constexpr size_t kLongDeviceCalls = 2;    // ... and those that are timed on the device
-constexpr double kMostExtra = 0.6;        // seconds for turns beyond those asked for, in a case
+constexpr double kMostExtra = 0.6;        // `extra_seconds` of a case at most (stopping.h)
 constexpr double kTimedPart = 0.25;       // of the work of the reference for a check is done for a timed call
 constexpr size_t kEmptyCalls = 8;         // empty launches
 constexpr size_t kDeviceCalls = 3;        // of each, timed on the device
@@ -45,8 +45,8 @@ constexpr double kLeadSeconds = 0.01; // which a side that takes longer leaves o
 class CaseTime {
   public:
     // `most_bytes`: what a case may take on the device; `part`: of the error that P may have, what the case adds to it for
-    // each of its own; `extra_seconds`: what turns beyond those asked for may take; `retakes`: how often calls may still be
-    // timed anew in the whole run.
+    // each of its own; `extra_seconds`: how long more turns than were asked for may begin (stopping.h); `retakes`: how often
+    // calls may still be timed anew in the whole run.
     CaseTime(const Options& options, CaseCalls& calls, CaseCheck& check, Oracle& oracle, const GpuState& gpu,
              Rng& rng, size_t most_bytes, double part, double extra_seconds, int& retakes)
         : options_(options), calls_(calls), workers_(calls.workers), check_(check), oracle_(oracle),

@@ -8,9 +8,9 @@
 
 namespace mskb {
 
-constexpr size_t kFewestTurns = 24;   // where turns agree, no more than these are taken, ...
-constexpr size_t kFewestLong = 12;    // ... or no more than these if they ...
-constexpr double kLongSeconds = 0.25; // ... take longer than this
+constexpr size_t kFewestTurns = 24;   // where so many turns agree, one series follows and no more, ...
+constexpr size_t kFewestLong = 12;    // ... or where so many do that together ...
+constexpr double kLongSeconds = 0.25; // ... took longer than this
 constexpr double kLongCall = 0.005;   // seconds: of baselines that take longer fewer calls are made, ...
 constexpr size_t kLongSeries = 5;     // ... and in a series at most
 constexpr int kMostTurns = 64;        // times as many turns as asked for are taken at most
@@ -22,7 +22,7 @@ struct Stopping {
     bool long_calls;      // the baseline's take more than kLongCall
     bool by_precision;    // or as many as are asked for, whatever they show
     double part;          // of the error that P may have, what the case adds to it for each of its own
-    double extra_seconds; // what turns beyond those asked for may take
+    double extra_seconds; // since the first turn; once all are taken, a series that begins later is the last
 
     // Draws how many turns the next series has, when so many were taken. Of few turns each pair of processes is to have
     // some, and of long calls, of which there may be few, the reference is asked about no more than one of a series.
