@@ -30,7 +30,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["short", "long", "large"],
 )
 def test_equal_kernels_are_called_the_same(program: Path, settings: dict[str, float]) -> None:
-    """Four in a thousand are allowed to be called different here; of 4000 it was one."""
+    """At most one of these evaluations may be called different; in a run of 4000, one was."""
     found = stopping.simulate(program, Situation("equal", settings), EVALUATIONS, 2, early=True)
     assert found.called["faster"] + found.called["slower"] <= 0.004
     assert abs(found.bias) < 5 * found.bias_error

@@ -35,9 +35,9 @@ struct Stopping {
         return more ? count : std::min(count, wanted - taken);
     }
 
-    // Whether no series follows the next one, with which so many turns are `taken`; `before` are those without it, which took
-    // `seconds`. Calls of up to 100 µs vary by a tenth from one to the next, so more turns are taken than were asked for, for
-    // as long as that may take. Of longer ones the speedup is known before. The candidate is not to be slow now and then.
+    // Whether the next series is the last. `taken` counts its turns too; `before` holds the turns made so far, which took
+    // `seconds`. Calls of up to 100 µs vary by a tenth from one to the next, so more turns than asked for are taken, for as
+    // long as that may take. Of longer calls the speedup is known before. The candidate must not be slow now and then.
     bool is_last(const Turns& before, size_t taken, double seconds) const {
         const bool all = taken >= wanted;
         if (taken >= kMostTurns * wanted || (all && !by_precision))
