@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cudamaster.build.source_guard import expand
 from cudamaster.cli import main
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
@@ -31,9 +32,9 @@ def test_the_guards_let_the_skeleton_of_every_task_through(precision: Precision)
         card = cards.load(name)
         builder = Workbench(card, precision, device)._builder
         code = harness.skeleton(card, precision)
-        expanded = builder._expand(Candidate(name, precision, code, device.default_command), flags)
+        expanded = expand(code, flags, device)
         assert isinstance(expanded, str), f"{name}: {expanded}"
-        assert check_source(code, builder._signature(), expanded) is None, name
+        assert check_source(code, builder._signature, expanded) is None, name
 
 
 @pytest.mark.slow

@@ -36,6 +36,12 @@ def _own_folders() -> list[str]:
     return [folder for folder in folders if " " in folder]
 
 
+def first_error(log: str) -> str:
+    """The line of a tool's log that says what is wrong."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no message")
+
+
 def readable(log: str) -> str:
     """What a crashed program wrote; for a checker's report, only its frames in the region and its words."""
     kept: list[str] = []

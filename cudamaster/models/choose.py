@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from cudamaster.core.errors import UsageError
 from cudamaster.core.keys import checked_url
 from cudamaster.core.values import Role
-from cudamaster.models.litellm_model import NAME_IT, LiteLLMModel
+from cudamaster.models.call_errors import NAME_IT
+from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
 from cudamaster.models.protocol import REPLY_SECONDS, Model, Sampling
 

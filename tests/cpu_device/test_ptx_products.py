@@ -9,7 +9,7 @@ from ptx_cases import ELEMENT_BITS, TILES, parts_of
 
 from cudamaster.devices.cpu.device import CpuDevice
 from tests.cpu_device import tensor_oracle
-from tests.cpu_device.ptx_oracle import sizes
+from tests.cpu_device.ptx_oracle.converting import sizes
 
 LANES = np.arange(32)
 GROUP, IN_GROUP = LANES // 4, LANES % 4  # groupID and threadID_in_group of the manual
@@ -39,7 +39,7 @@ def elements(words: np.ndarray, kind: str) -> np.ndarray:
     if kind in ("s32", "u8", "s8"):
         return words.view({"s32": np.int32, "u8": np.uint8, "s8": np.int8}[kind]).astype(np.float64)
     if kind in ("e4m3", "e5m2"):
-        table = sizes(f"{kind}x2", *((3, 7) if kind == "e4m3" else (2, 15)))
+        table = sizes(f"{kind}x2")
         values = np.array([float(value) for value in table] + [np.nan] * (128 - len(table)))
         patterns = words.view(np.uint8)
         return values[patterns & 0x7F] * np.where(patterns & 0x80, -1.0, 1.0)

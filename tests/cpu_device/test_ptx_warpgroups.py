@@ -11,7 +11,7 @@ from ptx_warpgroups import COLUMNS, ROWS, STEPS, Case
 
 from cudamaster.devices.cpu.device import CpuDevice
 from tests.cpu_device import tensor_oracle
-from tests.cpu_device.ptx_oracle import sizes
+from tests.cpu_device.ptx_oracle.converting import sizes
 
 ENDS = [
     ("product", 0, ""),
@@ -42,7 +42,7 @@ def numbers(patterns: np.ndarray, kind: str) -> np.ndarray:
         return patterns.view(np.float32).astype(np.float64)
     if kind in ("s8", "u8"):
         return patterns.view(np.int8 if kind == "s8" else np.uint8).astype(np.float64)
-    table = sizes(f"{kind}x2", *((3, 7) if kind == "e4m3" else (2, 15)))
+    table = sizes(f"{kind}x2")
     values = np.array([float(value) for value in table] + [np.nan] * (128 - len(table)))
     return values[patterns & 0x7F] * np.where(patterns & 0x80, -1.0, 1.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudamaster.build.building import _redirected
+from cudamaster.build.shared import redirected
 from cudamaster.core import resources
 from cudamaster.devices.cuda import find_nvcc
 from cudamaster.devices.judge_request import JudgeRequest
@@ -308,5 +308,5 @@ def test_every_way_to_launch_goes_through_the_ledger(tmp_path: Path) -> None:
 
     plain = open_ends("k.o")
     assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"} <= plain
-    localise(tmp_path / "k.o", "wrapper", tmp_path / "k.local.o", _redirected())
+    localise(tmp_path / "k.o", "wrapper", tmp_path / "k.local.o", redirected())
     assert open_ends("k.local.o") == {f"mskb_{name}" for name in plain}

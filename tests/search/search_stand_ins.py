@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""Stand-ins for what a search needs from outside: cards, workbenches, models, and a chat server.
+"""Stand-ins for what a search needs from outside: cards, workbenches and models.
 
 `ScriptedWorkbench` reads a candidate's verdict from a comment in its code.
 """
@@ -7,14 +7,10 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from cudamaster.core.speed import compare
 from cudamaster.core.values import (
@@ -27,7 +23,6 @@ from cudamaster.core.values import (
     Status,
     Timing,
     Verdict,
-    content_hash,
 )
 from cudamaster.models.protocol import Model, Reply, Request, Usage
 from cudamaster.runs.record import Settings
@@ -181,185 +176,6 @@ extern "C" void dot_product_optimized(float* out, const float* X, const float* Y
     cudaDeviceSynchronize();
 }}
 """
-
-
-# ---- a chat server
-
-
-Answer = Callable[[Role, list[dict[str, str]]], tuple[int, str]]
-_OPENINGS = {
-    "You plan": Role.PLANNER,
-    "You write CUDA": Role.CODER,
-    "You choose the compile": Role.COMPILER,
-    "You find the cause": Role.DEBUG,
-    "You judge CUDA kernels": Role.JUDGE,
-    "You review CUDA kernels": Role.REVIEWER,
-}
-
-
-def messages_hash(messages: list[dict[str, str]]) -> str:
-    return content_hash(*(part for message in messages for part in (message["role"], message["content"])))
-
-
-class ChatServer:
-    """OpenAI's chat-completions protocol on 127.0.0.1; `answer` gives an HTTP status and the text."""
-
-    def __init__(self, answer: Answer, usage: bool = True) -> None:
-        self.asked: list[tuple[Role, list[dict[str, str]]]] = []
-        self.headers: list[dict[str, str]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                messages = body["messages"]
-                role = next(r for start, r in _OPENINGS.items() if messages[0]["content"].startswith(start))
-                outer.asked.append((role, messages))
-                outer.headers.append(dict(self.headers))
-                status, text = answer(role, messages)
-                reply = (
-                    {
-                        "id": "1",
-                        "object": "chat.completion",
-                        "created": 1,
-                        "model": body["model"],
-                        "choices": [
-                            {
-                                "index": 0,
-                                "message": {"role": "assistant", "content": text},
-                                "finish_reason": "stop",
-                            }
-                        ],
-                        **(
-                            {"usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}}
-                            if usage
-                            else {}
-                        ),
-                    }
-                    if status == 200
-                    else {"error": {"message": text, "type": "error", "code": str(status)}}
-                )
-                raw = json.dumps(reply).encode()
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Type", "application/json")
-                    self.send_header("Content-Length", str(len(raw)))
-                    self.end_headers()
-                    self.wfile.write(raw)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass  # the asking process was killed
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-
-    def __enter__(self) -> ChatServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class BadServer:
-    """Reads each request, counts it, and leaves the rest to `respond`."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.asked += 1
-                self.rfile.read(int(self.headers["Content-Length"]))
-                outer.respond(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class HangingUpServer(BadServer):
-    """Closes each connection without a word."""
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        handler.close_connection = True
-
-
-class DrippingServer(BadServer):
-    """Answers every request with one byte per 0.05 s, without end: of the body, or of the headers with `headers`."""
-
-    def __init__(self, headers: bool = False) -> None:
-        super().__init__()
-        self.left = threading.Event()
-        self._headers = headers
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        begun = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-        handler.wfile.write(begun + (b"X-Slow: " if self._headers else b"Content-Length: 1000000\r\n\r\n{"))
-        try:
-            while True:
-                handler.wfile.write(b" ")
-                time.sleep(0.05)
-        except OSError:
-            self.left.set()  # whoever asked has closed the connection
-
-
-class FloodingServer(BadServer):
-    """Answers every request with a reply that has no end, as fast as it is read; with `packed` in gzip's form."""
-
-    def __init__(self, packed: bool = False) -> None:
-        super().__init__()
-        self.left = threading.Event()
-        self._packed = packed
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        packer = zlib.compressobj(wbits=31)
-        begun = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-        handler.wfile.write(begun + (b"Content-Encoding: gzip\r\n\r\n" if self._packed else b"\r\n"))
-        try:
-            while True:
-                part = b" " * (1 << 20)
-                handler.wfile.write(packer.compress(part) if self._packed else part)
-        except OSError:
-            self.left.set()  # whoever asked has closed the connection
-
-
-class RawServer(BadServer):
-    """Answers every request with the same status and bytes."""
-
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__()
-        self._status = status
-        self._body = body
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(self._status)
-        handler.send_header("Content-Length", str(len(self._body)))
-        handler.end_headers()
-        handler.wfile.write(self._body)
 
 
 class PlainHttpModel:

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_stand_ins import ChatServer, DrippingServer, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
+from chat_servers import ChatServer, DrippingServer
+from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.cli.search_options import BudgetOptions
 from cudamaster.core.errors import BudgetSpent
@@ -146,9 +147,8 @@ def test_minutes_are_not_spent_on_waiting() -> None:
 
 
 @pytest.mark.slow
-def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, openai_key: None) -> None:
     """The pauses grow to 64 s, which do not fit into a minute: the search ends there with the best so far."""
-    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     slept: list[float] = []
     with ChatServer(lambda *_: (429, "slow down")) as server:
         model = LiteLLMModel("openai/x", server.url, retries=9, sleep=slept.append, chance=lambda: 0.0)
@@ -163,9 +163,8 @@ def test_a_busy_server_is_not_asked_beyond_the_minutes(tmp_path: Path, monkeypat
     assert "ends within the 64 s" in str(read_record(tmp_path / "run").sessions[-1].ended)
 
 
-def test_minutes_end_a_call_that_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minutes_end_a_call_that_is_out(tmp_path: Path, openai_key: None) -> None:
     """A server that drips without end costs no more than the minutes given; the best so far is the result."""
-    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     with DrippingServer() as server:
         settings = replace(SETTINGS, models=dict.fromkeys(ROLES, "openai/x"))
         models = dict.fromkeys(Role, LiteLLMModel("openai/x", server.url))
@@ -187,9 +186,8 @@ def test_what_others_spend_ends_no_call_that_is_out() -> None:
         Budget(Limits(minutes=1), Spent(seconds=60.0)).check_time()
 
 
-def test_a_suite_that_is_stopped_waits_for_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_that_is_stopped_waits_for_no_server(tmp_path: Path, openai_key: None) -> None:
     """When all tasks are to stop, none begins a further try."""
-    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
     budget = Budget()
 
     def busy(*_: object) -> tuple[int, str]:

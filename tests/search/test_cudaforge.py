@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import search_stand_ins
-from search_stand_ins import COMMAND, ChatServer, ScriptedModel, ScriptedWorkbench, code, dot_product, kernel
+from chat_servers import ChatServer
+from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, dot_product, kernel
 from small_cards import small_card
 
 from cudamaster.core.errors import UsageError

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, code, dot_product, plan
+from chat_servers import ChatServer
+from search_stand_ins import COMMAND, code, dot_product, plan
 
 from cudamaster.core import keys
 from cudamaster.core.errors import UsageError

@@ -18,18 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from search_stand_ins import (
-    COMMAND,
-    ChatServer,
-    ScriptedModel,
-    ScriptedWorkbench,
-    code,
-    command,
-    fix,
-    kernel,
-    messages_hash,
-    plan,
-)
+from chat_servers import ChatServer, messages_hash
+from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.core.values import Role
 from cudamaster.models.protocol import Reply, Request, Usage

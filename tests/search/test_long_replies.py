@@ -8,26 +8,24 @@ import re
 from pathlib import Path
 
 import pytest
-from search_stand_ins import COMMAND, ChatServer, RawServer, ScriptedModel, ScriptedWorkbench, code, kernel, plan
+from chat_servers import REQUEST, ChatServer, RawServer, completion
+from search_stand_ins import COMMAND, ScriptedModel, ScriptedWorkbench, code, kernel, plan
 
 from cudamaster.agents.asking import Misfit
 from cudamaster.agents.planner import _PlanReply
 from cudamaster.agents.replies import code_block, command_line, json_object
 from cudamaster.core.values import Role, Status
 from cudamaster.models.litellm_model import LiteLLMModel
-from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY, Message, Request
+from cudamaster.models.protocol import LONGEST_PART, LONGEST_REPLY
 from cudamaster.runs.optimization import optimize, resume
 from cudamaster.runs.record import Settings, read_record
 from cudamaster.strategies.cudamaster import ROLES
 from cudamaster.strategies.result import Result
 
+pytestmark = pytest.mark.usefixtures("openai_key")
+
 MEGABYTES = 5_000_000
 SETTINGS = Settings("cudamaster", 1, 3, "stand-in", dict.fromkeys(ROLES, "openai/x"))
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "dummy-key-5f2a9c")
 
 
 def searched(path: Path, replies: dict[Role, list[str]]) -> tuple[Result, ChatServer]:
@@ -124,12 +122,7 @@ def test_windows_line_ends_are_none_of_the_kernel() -> None:
     ],
 )
 def test_a_cut_reply_and_an_empty_one_are_named(tmp_path: Path, content: str | None, finish: str, said: str) -> None:
-    message = {"role": "assistant", "content": content}
-    reply = {
-        "id": "1", "object": "chat.completion", "created": 1, "model": "x",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-    }  # fmt: skip
-    with RawServer(200, json.dumps(reply).encode()) as server:
+    with RawServer(200, json.dumps(completion(content, finish=finish)).encode()) as server:
         models = dict.fromkeys(Role, LiteLLMModel("openai/x", server.url, retries=0))
         detail = optimize(tmp_path / "run", ScriptedWorkbench(), models, SETTINGS).rounds[0].outcome.detail
     assert re.search(said, detail), detail
@@ -141,9 +134,7 @@ def test_a_cut_reply_and_an_empty_one_are_named(tmp_path: Path, content: str | N
 def test_a_cut_reply_that_says_all_is_used() -> None:
     """The object is whole, and what followed it is not missed."""
     whole = plan("A")[1]
-    reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": whole}, "finish_reason": "length"}]}
-    request = Request(Role.PLANNER, (Message("system", "You plan x"), Message("user", "hello")))
-    with RawServer(200, json.dumps({"id": "1", "created": 1, "model": "x", **reply}).encode()) as server:
-        told = LiteLLMModel("openai/x", server.url, retries=0).ask(request)
+    with RawServer(200, json.dumps(completion(whole, finish="length")).encode()) as server:
+        told = LiteLLMModel("openai/x", server.url, retries=0).ask(REQUEST)
     assert told.cut
     assert json_object(told.text, _PlanReply).idea == "A"

@@ -1,8 +1,10 @@
-"""Shapes of honest C++ and CUDA that a grammar could stumble over, none of which may be refused."""
+"""Honest C++ and CUDA that a grammar could stumble over, or that looks like a cheat: none of it may be refused."""
+
+from pathlib import Path
 
 import pytest
 
-from .support import judge, region
+from .support import HONEST, judge, needs_nvcc, region
 
 SHAPES = {
     "requires": region("template <typename T> requires (sizeof(T) == 4) __global__ void r_kernel_optimized(T* p) {}"),
@@ -124,3 +126,61 @@ SHAPES = {
 def test_shape_passes(name: str) -> None:
     """Legal code is understood, or its misunderstanding does no harm."""
     assert judge(SHAPES[name]) is None
+
+
+HONEST_SNIPPETS: dict[str, str] = {
+    "plain": region(),
+    "constants": region('constexpr int A = 3; const float B = 0.5f; static const char* const C = "c"; enum { D = 4 };'),
+    "static constexpr local": region(
+        body="static constexpr int steps[] = {1, 2}; static const float f[] = {1.f, -2.f};"
+    ),
+    "constexpr lambda": region("constexpr auto twice = [](int v) { return 2 * v; };"),
+    "const dim3": region("const dim3 block(256); const dim3 other = dim3(1, 2);"),
+    "name in a comment": region("// getenv, fork() and cublasSgemm are not used; see mskb"),
+    "name in a string": region('const char* const s = "getenv fork";'),
+    "ordinary words": region(
+        body="int thread = 0, signal = 1, system = 2, clone[2] = {}, open = 3, time = 4; (void)clone;"
+    ),
+    "parameter named like a constant": region("__constant__ int n;"),
+    "field named like a device variable": region("__device__ int size; struct S { int size; };", "S s; s.size = 3;"),
+    "forward declarations": region(
+        "__global__ void later_kernel_optimized(int*); static int f(int);"
+        'extern "C" void task_optimized(const float*, float*, int);'
+    ),
+    "visible": region('__attribute__((visibility("default"))) void f() {}'),
+    "kernel named like the task": region("__global__ void task(float* v) {}", "task<<<1, 1>>>(y);"),
+    "host function named like the task": region(
+        "static void task(float* v) {} static void task_reference(float* v) {}", "task(y); task_reference(y);"
+    ),
+    "device function named like the baseline": region("__device__ float task(float v) { return v; }"),
+    "trailing continuation": region("#define SUM(a, b) \\\n    ((a) + \\\n     (b))"),
+    "harmless attributes": region(
+        "[[maybe_unused]] static __attribute__((always_inline)) inline int f() { return 1; }"
+    ),
+    "condition macro": region("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n#define X 1\n#endif"),
+    "error macro": region(
+        "#define cudaCheck(x) do { if ((x) != cudaSuccess) { (void)__FILE__; return; } } while (0)",
+        "cudaCheck(cudaGetLastError());",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST_SNIPPETS)
+def test_honest_snippet_passes(name: str) -> None:
+    """Things that look like a cheat and are none."""
+    assert judge(HONEST_SNIPPETS[name]) is None
+
+
+@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+def test_honest_region_passes_without_headers(path: Path) -> None:
+    """Odd honest regions pass where no CUDA header is installed."""
+    assert judge(path.read_text()) is None
+
+
+@pytest.mark.slow(but=["tensor_cores", "extended_lambdas"])
+@needs_nvcc
+@pytest.mark.nvcc
+@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+def test_honest_region_passes_with_headers(path: Path) -> None:
+    """With the real headers, whose macros are then expanded too."""
+    assert judge(path.read_text(), headers=True) is None

@@ -1,0 +1,229 @@
+"""What needs no candidate: the judge, the workers' own objects, and the workers of baseline and vendor libraries.
+
+Each is built once, and kept in the cache by the hash of its inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+
+from cudamaster.core import caching, resources
+from cudamaster.core.errors import DeviceError
+from cudamaster.core.tool_logs import first_error
+from cudamaster.core.values import Precision, content_hash
+from cudamaster.devices import parts
+from cudamaster.devices.parts import Part
+from cudamaster.devices.process import threads
+from cudamaster.devices.protocol import Device
+from cudamaster.guards.object import localise
+from cudamaster.guards.signature import Signature
+from cudamaster.guards.symbols import INSTEAD
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.tasks.harness import baseline_region, render, render_vendor_call, vendor_declarations
+
+_FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
+_NO_KERNELS = ("-x", "c++")  # the text has no kernels: the host's compiler alone is four times as fast
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text of ours to compile. `part` is its name for people; `about` is what else its object depends on."""
+
+    part: str
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+    debug: bool = False
+    about: str = ""
+
+
+class SharedBuilder:
+    """Builds what all candidates of one task and precision share on one device."""
+
+    def __init__(self, card: TaskCard, precision: Precision, device: Device) -> None:
+        self.card = card
+        self.precision = precision
+        self.device = device
+
+    @cached_property
+    def harness_text(self) -> str:
+        """The rendered harness. For scoring, judge and calls are compiled from it separately, without the region."""
+        return render(self.card, self.precision)
+
+    @cached_property
+    def _reference(self) -> str:
+        return self.card.reference()
+
+    def _harness_sources(self) -> list[str]:
+        """What a worker and its judge are made of, beside the kernels."""
+        texts = [_harness_source(name) for name in ("judge", "worker")]
+        return [self.harness_text, _headers_hash(), self._reference, *texts]
+
+    def build_shared(self, *, debug_baseline: bool = False) -> None:
+        """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""
+        of_device = list(self.device.parts())
+        texts = [self._judge_text, *(self._worker_text(debug) for debug in reversed(self._variants))]
+        texts += [self._baseline_text(debug_baseline), self._task_text]
+        texts += [self._call_text(debug) for debug in self._variants]
+        # Texts that all tasks share take longest. The self-test waits for the executors, so it comes last.
+        own = [self._part(text) for text in texts]
+        parts.build([*own[:1], *of_device[:-1], *own[1:], *of_device[-1:]])
+        with threads(4) as pool:
+            linked: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
+            for done in [pool.submit(part) for part in linked]:
+                done.result()
+
+    def judge(self) -> Path:
+        """The executable that runs cases and judges, without any kernel of the task. Raises DeviceError."""
+        return self._linked([self._object(self._judge_text), self._object(self._task_text)], debug=False)
+
+    def baseline_worker(self, debug: bool = False) -> Path:
+        """The worker that runs the baseline, linked as a candidate is. Raises DeviceError."""
+        kernels = self._object(self._baseline_text(debug))
+        # Through the ledger too: it costs the host a microsecond, which otherwise only candidates would pay.
+        local = kernels.with_suffix(f".{_ledger_hash()}.o")
+        with parts.alone(local.with_suffix(".lock"), "the baseline"):
+            if not (parts.whole(local) and caching.kept(local)):
+                self._localised(kernels, ".making").replace(local)
+        return self._linked([*self._worker_objects(debug), local], debug=debug)
+
+    def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
+        """The worker that runs a vendor's library in a candidate's place. Raises DeviceError.
+
+        `text` is a file of ours, so no guard checks it, and it may keep a handle from call to call. `about`
+        distinguishes the headers that it includes from others of the same names.
+        """
+        declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
+        call = render_vendor_call(self.card, self.precision)
+        name = f"{self._wrapper}-vendor"
+        source = f'#include <cuda_bf16.h>\n{declared}\n#line 1 "{name}.cu"\n{text}'
+        objects = [
+            self._object(self._worker_text(debug=False)),
+            self._object(_Text("the call of the library", f"{name}-call", call, _NO_KERNELS)),
+            self._object(_Text("the library's file", name, source, tuple(flags), about=about)),
+        ]
+        return self._linked(objects, debug=False, libraries=libraries)
+
+    def _worker_objects(self, debug: bool) -> list[Path]:
+        """The objects that turn a kernel into a worker: main, and the call of the wrapper."""
+        return [self._object(self._worker_text(debug)), self._object(self._call_text(debug))]
+
+    @property
+    def _judge_text(self) -> _Text:
+        return _Text("the judge", "judge", _harness_source("judge"))
+
+    @property
+    def _task_text(self) -> _Text:
+        flags = (*_NO_KERNELS, "-DMSKB_JUDGE")
+        return _Text(f"{self._wrapper}: its cases", self._wrapper, self.harness_text, flags, about=self._reference)
+
+    def _worker_text(self, debug: bool) -> _Text:
+        name = f"the worker{_checking(debug)}"
+        return _Text(name, "worker", _harness_source("worker"), ("-DMSKB_SEPARATE_CANDIDATE",), debug)
+
+    def _call_text(self, debug: bool) -> _Text:
+        flags = (*_NO_KERNELS, "-DMSKB_CALL")
+        name = f"{self._wrapper}: its call{_checking(debug)}"
+        return _Text(name, f"{self._wrapper}-call", self.harness_text, flags, debug)
+
+    def _baseline_text(self, debug: bool) -> _Text:
+        text = baseline_region(self.card, self.precision)
+        return _Text(f"{self._wrapper}: the baseline", f"{self._wrapper}-baseline", text, debug=debug)
+
+    @property
+    def _wrapper(self) -> str:
+        return self.card.wrapper(self.precision)
+
+    def _part(self, text: _Text) -> Part:
+        return Part(text.part, partial(parts.whole, self._place(text)), partial(self._object, text))
+
+    def _place(self, text: _Text) -> Path:
+        """Where the object file of a text is kept."""
+        key = content_hash(text.text, _headers_hash(), text.about, *_FLAGS, *text.flags)
+        return self.device_cache() / "harnesses" / f"{text.name}-{key}{'-debug' if text.debug else ''}.o"
+
+    def _object(self, text: _Text) -> Path:
+        """Object file of a text of ours, from the cache if possible."""
+        name, flags, final = text.name, (*_FLAGS, *text.flags), self._place(text)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with parts.alone(final.with_suffix(".lock"), text.part):
+            if parts.whole(final) and caching.kept(final):
+                return final
+            with parts.workshop(final) as folder:
+                built = self.device.compile(text.text, flags, name, folder, debug=text.debug)
+                if built.object is None:
+                    why = first_error(built.unsupported or built.log)
+                    raise DeviceError(
+                        f"{name}.cu of the harness of {self.card.name} does not compile: {why}.",
+                        f"Run `cudamaster doctor`. The command was: {built.command}",
+                    )
+                return built.object.replace(final)
+
+    def _linked(self, objects: Sequence[Path], *, debug: bool, libraries: Sequence[Path] = ()) -> Path:
+        """Executable of objects from the cache, kept beside the last of them."""
+        names = [*(path.name for path in objects), *map(str, libraries)]
+        executable = objects[-1].with_suffix("." + content_hash(*names))
+        with parts.alone(executable.with_suffix(f"{executable.suffix}-lock"), f"the harness of {self.card.name}"):
+            if parts.whole(executable) and caching.kept(executable):
+                return executable
+            linking = executable.with_suffix(f"{executable.suffix}-linking")
+            built = self.device.link(objects, linking, debug=debug, libraries=libraries)
+            if built.object is None:
+                raise DeviceError(
+                    f"The harness of {self.card.name} does not link: {first_error(built.log)}.",
+                    "Run `cudamaster doctor`; the linker's whole log is: " + built.log.strip()[-1500:],
+                )
+            return built.object.replace(executable)
+
+    @cached_property
+    def _signature(self) -> Signature:
+        return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
+
+    def _localised(self, source: Path, suffix: str = ".local.o") -> Path:
+        """An object beside another, with all symbols local but the wrapper."""
+        target = source.with_suffix(suffix)
+        localise(source, self._signature.wrapper, target, redirected())
+        return target
+
+    @property
+    def _variants(self) -> tuple[bool, ...]:
+        """The values of `debug` to build a candidate with."""
+        return (False, True) if self.device.has_debug_build else (False,)
+
+    def device_cache(self) -> Path:
+        """Folder for what is built for this device, compiler and architecture."""
+        return resources.cache() / self.device.name / self.device.fingerprint
+
+
+def _checking(debug: bool) -> str:
+    return " that checks memory" if debug else ""
+
+
+@cache
+def _harness_source(name: str) -> str:
+    return (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
+
+
+@cache
+def _headers_hash() -> str:
+    folder = resources.bench()
+    headers: Sequence[Path] = sorted(folder.glob("include/**/*.h"))
+    return content_hash(*(path.read_text(encoding="utf-8") for path in headers))
+
+
+@cache
+def _ledger_hash() -> str:
+    return content_hash(*redirected())
+
+
+@cache
+def redirected() -> Mapping[str, str]:
+    """Functions of the runtime that a candidate reaches through the harness's ledger, which sees what is left open, and
+    those in whose place it reaches others."""
+    text = (resources.bench() / "include" / "mskb" / "ledger.h").read_text(encoding="utf-8")
+    ledger = {name: f"mskb_{name}" for name in re.findall(r"^cudaError_t mskb_(_*cuda\w+)\(", text, re.MULTILINE)}
+    return {**INSTEAD, **ledger}
