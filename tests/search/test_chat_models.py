@@ -115,7 +115,7 @@ def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_pa
             whole = [sys.executable, "-m", "cudamaster", *words]
             return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-        ran = command("optimize", "layer_norm", *common, "--out", "runs")
+        ran = command("optimize", "relu", *common, "--out", "runs")
         assert ran.returncode == 5, ran.stderr
         assert re.search(r"error: No round produced a kernel: The planner .* no usable form: .*exchanges", ran.stderr)
         again = "the planner is asked again: its reply cannot be used: there is no complete JSON object"
@@ -125,9 +125,9 @@ def test_a_search_in_which_no_reply_made_sense_ends_with_the_code_of_that(tmp_pa
         assert resumed.returncode == 5
         assert json.loads(resumed.stdout)["error"]["exit_code"] == 5
         busy.append((429, "slow down"))
-        ran = command("suite", "--tasks", "layer_norm", *common, "--record", "suite")
+        ran = command("suite", "--tasks", "relu", *common, "--record", "suite")
         assert ran.returncode == 1, ran.stderr
-        told = r"layer_norm_fp32: the planner is asked again in [12] s: its rate limit is reached \(slow down\)"
+        told = r"relu_fp32: the planner is asked again in [12] s: its rate limit is reached \(slow down\)"
         assert len(re.findall(told, ran.stdout)) == 1
-        assert ran.stdout.count(f"layer_norm_fp32: {again}") == 1
-        assert "layer_norm_fp32 failed: No round produced a kernel" in ran.stdout
+        assert ran.stdout.count(f"relu_fp32: {again}") == 1
+        assert "relu_fp32 failed: No round produced a kernel" in ran.stdout
