@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from small_cards import SWEEPS, small_card
 
+from cudamaster.build import building
 from cudamaster.build.building import Build, Builder
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Candidate, Precision, Status
@@ -20,7 +21,6 @@ from cudamaster.devices import cuda
 from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import Compiled
-from cudamaster.guards.flags import Flags
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 from cudamaster.models.playbook import PlaybookModel, merged
@@ -61,12 +61,12 @@ def test_the_compiler_does_not_wait_for_the_guard_and_is_stopped_where_that_refu
     code, command = baseline_region(where.card, Precision.FP32), where.device.default_command
     compiled: list[tuple[bool, Compiled]] = []
     refused = False
-    guarded, compile = where._guarded, where.device.compile
+    guarded, compile = building.guarded, where.device.compile
 
-    def guards_late(candidate: Candidate, flags: Flags) -> object:
+    def guards_late(*given: Any) -> object:
         nonlocal refused
         time.sleep(0.3)
-        found = guarded(candidate, flags)
+        found = guarded(*given)
         refused = isinstance(found, Refusal)
         return found
 
@@ -76,7 +76,7 @@ def test_the_compiler_does_not_wait_for_the_guard_and_is_stopped_where_that_refu
         compiled.append((before, made))
         return made
 
-    monkeypatch.setattr(where, "_guarded", guards_late)
+    monkeypatch.setattr(building, "guarded", guards_late)
     monkeypatch.setattr(where.device, "compile", compiles)
 
     def build(more: str) -> Build:
