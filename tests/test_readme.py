@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from search_stand_ins import ChatServer, code, command, plan
+from chat_servers import ChatServer
+from search_stand_ins import code, command, plan
 from test_documents import pasted, run
 
 from cudamaster.core.values import Role
