@@ -38,7 +38,7 @@ class Check:
 @click.option("--self-test", is_flag=True, help="Run the CPU device's self-test again, even if it has passed.")
 @options.as_json
 def doctor(self_test: bool, as_json: bool) -> None:
-    """Show what this machine has for CUDAMaster, what is missing, and how to get it.
+    """Show what CUDAMaster finds on this machine, what is missing, and how to get it.
 
     The CPU device tests itself on kernels with known results before it judges its first candidate, and records that it
     passed; this command shows the record. Exits with 4 if kernels can run neither on a GPU nor on the CPU device.
