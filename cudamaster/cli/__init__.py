@@ -31,7 +31,7 @@ Exit codes:
   2  wrong usage, unknown task, or   6  a run folder is damaged or belongs to another run
      a place that cannot be written  7  a budget was spent before the baseline was measured
   3  a task card cannot be used
-  130  interrupted, or ended by SIGTERM or SIGHUP; 141  the output's reader went away
+  130  interrupted, or ended by SIGTERM or SIGHUP; 141  the program reading the output exited
 `cudamaster compare` and `report --compare` have codes of their own, see their --help.
 With --json, errors are also printed on stdout as {"error": {"reason", "fix", "exit_code"}}.
 """

@@ -24,26 +24,32 @@ _ANOTHER = "Give another place with --save."
 @click.argument("tasks", nargs=-1)
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
 @options.device
-@click.option("--kind", "patterns", multiple=True, metavar="GLOB", help="Kinds to try, by name; all by default.")
+@click.option(
+    "--kind",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Kinds of kernels to try, by name; can be repeated.  [default: all]",
+)
 @click.option(
     "--sample",
     type=click.IntRange(1),
     metavar="N",
     help="Try each kind on N pairs of task and precision only, evenly spread and the same ones every time.",
 )
-@click.option("--list", "listed", is_flag=True, help="Show the kinds and stop.")
+@click.option("--list", "listed", is_flag=True, help="List the kinds and exit.")
 @click.option(
     "-j",
     "--jobs",
     type=click.IntRange(1, options.MOST_JOBS),
-    help="Candidates at once; the number of cores by default.",
+    help="Kernels to try at once; the number of CPU cores by default.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("runs/audit.jsonl"),
     show_default=True,
-    help="File of outcomes, one per line; those in it are not tried again.",
+    help="File of outcomes, one per line; kernels whose outcome it has are not tried again.",
 )
 @click.option("--save", type=click.Path(path_type=Path), help="Write the table to SAVE.md.")
 @options.as_json
@@ -59,12 +65,12 @@ def audit(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Try a corpus of dishonest candidates on TASKS, MSKernelBench's fifty by default, and honest but unusual ones.
+    """Test the harness with dishonest and with unusual but honest kernels for TASKS, by default MSKernelBench's fifty.
 
     Shows which passed, which were refused, and by which check. Kinds that do not depend on the task are tried on five
-    varied tasks. A whole audit takes hours where a device only emulates; a sample of five takes 15 to 20 minutes of
-    two cores. To continue a stopped audit, start it again. Exits with 1 if a cheat passed or gained anything, or if
-    an honest candidate was refused.
+    varied tasks. On the CPU device a whole audit takes hours, and --sample 5 takes 15 to 20 minutes on two cores. To
+    continue a stopped audit, start it again. Exits with 1 if a dishonest kernel passed or gained anything, or if an
+    honest one was refused.
     """
     from cudamaster.audit import corpus, running, table
     from cudamaster.core.values import Precision

@@ -154,10 +154,11 @@ def _save(
 @click.command()
 @click.argument("task")
 @options.precision
-@click.option("--region", type=click.Path(path_type=Path), help="Kernel to fill in.")
+@click.option("--region", type=click.Path(path_type=Path), help="File with a kernel to put into the region.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout by default.")
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
-    """Print the test harness of TASK: one .cu with a region to fill in, built by the line in its head."""
+    """Print the test harness of TASK: one .cu with a marked region for your kernel; its first comment says how to build
+    it."""
     from cudamaster.core import resources
     from cudamaster.core.errors import UsageError, unwritable
     from cudamaster.core.values import Precision

@@ -19,12 +19,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("baselines", nargs=-1, metavar="[TASK-PRECISION]...")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for what is written.")
-@click.option("--from", "data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A CSV kept before.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to write to, instead of your own configuration.",
+)
+@click.option(
+    "--from",
+    "data",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Use the CSV of an earlier calibration, without a GPU.",
+)
 @click.option("--gpu", help="With --from: name of the GPU where the data were measured.")
 @options.as_json
 def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, gpu: str | None, as_json: bool) -> None:
-    """Profile every baseline's dominant kernel, and find thresholds between high and low throughputs.
+    """Profile every baseline, and derive the thresholds that decide what bounds a kernel on this GPU.
 
     Otsu's method gives one threshold each for compute, DRAM and memory throughput. Data (CSV), thresholds and a plot
     are kept for this GPU, for `--thresholds calibrated`. Baselines that are in the CSV are not measured again. --from

@@ -26,7 +26,7 @@ EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSUR
 @click.command()
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--task", required=True, help="Task that both kernels do.")
+@click.option("--task", required=True, help="Task that both kernels solve.")
 @options.precision
 @options.device
 @click.option("--command", help="Compile command of both; the device's default otherwise.")
@@ -46,11 +46,11 @@ def compare(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Check both kernels, then time SECOND against FIRST, in turn on the same inputs.
+    """Check both kernels, then time SECOND against FIRST, alternating on the same inputs.
 
     \b
     Exit codes, for scripts that guard a kernel's speed:
-      0   same: these samples show no change beyond 1 % and 0.5 µs
+      0   same: these samples show no change beyond 1 % plus 0.5 µs
       10  SECOND is faster
       11  SECOND is slower
       12  unsure: too much noise, too few calls, or a case without a time on one or both sides

@@ -38,7 +38,7 @@ class Check:
 @click.option("--self-test", is_flag=True, help="Run the CPU device's self-test again, even if it has passed.")
 @options.as_json
 def doctor(self_test: bool, as_json: bool) -> None:
-    """Show what this machine has for CUDAMaster, what is missing, and how to get it.
+    """Show what CUDAMaster finds on this machine, what is missing, and how to get it.
 
     The CPU device tests itself on kernels with known results before it judges its first candidate, and records that it
     passed; this command shows the record. Exits with 4 if kernels can run neither on a GPU nor on the CPU device.
@@ -95,7 +95,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
     findings = [
         Check("Python", True, platform.python_version(), "everything"),
         Check("C++ compiler", compiler is not None, _version(compiler) if compiler else no_compiler, "both devices",
-                "apt-get install g++, or set CXX to a compiler of C++17."),
+                "apt-get install g++, or set CXX to a C++17 compiler."),
         Check("binutils", not tools, "ld, objcopy" if not tools else f"no {', '.join(tools)}", "both devices",
                 "apt-get install binutils."),
         _cpu_device(compiler is not None and not tools, cache, self_test),
@@ -104,10 +104,10 @@ def examine(*, self_test: bool = False) -> list[Check]:
         Check("nvcc", nvcc is not None, f"{nvcc}, {_version(str(nvcc))}" if nvcc else "", "measuring",
                 f"{INSTALL_NVCC}."),
         Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
-                "Install Nsight Compute; without it agents see only what needs no counters."),
-        Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instructions, where there are no counters",
+                "Install Nsight Compute; without it agents see only what can be told without hardware counters."),
+        Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instruction mix, where there are no counters",
                 "It comes with the CUDA toolkit."),
-        Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "a look at every new best on a GPU",
+        Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "checks of every new best kernel",
                 "It comes with the CUDA toolkit."),
         Check("model", bool(model), model or "the playbook is used", "new ideas",
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),

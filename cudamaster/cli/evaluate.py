@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @options.precision
 @options.device
-@click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@click.option(
+    "--command",
+    help="Compile command, such as 'nvcc -O3 -c candidate.cu -o candidate.o'; the device's default otherwise.",
+)
 @click.option(
     "--calls", type=click.IntRange(1, options.MOST_CALLS), help="Timed calls per case; the device's protocol otherwise."
 )
@@ -49,8 +52,8 @@ if TYPE_CHECKING:
     "--protocol",
     type=click.Choice(["default", "paper"]),
     default="default",
-    help="paper: also a verdict by the listed sizes alone, and times as the paper takes them: one call behind the "
-    "other in hot caches, outputs held to its 1e-5.",
+    help="paper: add a verdict for the timed sizes alone, and the paper's own measurement: calls back to back with "
+    "warm caches, outputs within its absolute error of 1e-5.",
 )
 @options.seed
 @options.as_json

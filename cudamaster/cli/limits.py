@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @click.option("--again", is_flag=True, help="Measure again, even if limits are saved.")
 @options.as_json
 def limits(device: str, again: bool, as_json: bool) -> None:
-    """Measure what the GPU can do at best, save it, and show it.
+    """Measure the peak rates that this GPU reaches, save and show them.
 
-    These are memory bandwidths and rates of the arithmetic units. The floors under measured times follow from them.
+    These are memory bandwidths and rates of the arithmetic units. They give the least time that a call can take.
     """
     from cudamaster.core.errors import DeviceError, UsageError
     from cudamaster.devices.choose import choose, why_not_cuda

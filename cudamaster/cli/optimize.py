@@ -59,15 +59,15 @@ def optimize(
     budget: BudgetOptions,
     as_json: bool,
 ) -> None:
-    """Search for a faster kernel for TASK, by default in R rounds of Planner, Coder and Compiler with D debug tries.
+    """Search for a faster kernel for TASK in R rounds, each with up to D attempts to repair a failing kernel.
 
-    Everything is written to a run folder the moment it exists. --resume RUN continues a stopped run with the settings
-    that it was started with; with a larger -R or -D it also continues a finished run, and pays for nothing again. A run
-    folder is also a record, and a replay uses its settings.
+    Everything is written to a run folder at once. --resume RUN continues a stopped run with the settings that it was
+    started with; with a larger -R or -D it also continues a finished run. What was done is not done or paid for again.
+    A run folder is also a record: --replay repeats the run from it, with its settings.
 
-    A run that spends its budget ends with its best so far and exit code 0, or with 7 if not even the baseline was
-    measured. One in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end it
-    with 130 and the line to resume.
+    A run that uses up its budget ends with the best kernel so far and exit code 0, or with 7 if not even the baseline
+    was measured. A run in which no model's reply led to a kernel ends with 5. Ctrl-C, SIGTERM and a closed terminal end
+    it with 130 and print the command that resumes it.
     """
     from cudamaster.cli.search_progress import SearchProgress
     from cudamaster.core.errors import RunFolderError

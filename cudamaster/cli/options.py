@@ -23,7 +23,7 @@ device: Decorator = click.option(
     help="Where to build and run; auto takes a GPU if there is one.",
 )
 seed: Decorator = click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; fresh by default."
+    "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; by default a new one each time."
 )
 # Inputs of all calls are made before the first. With many more calls the harness runs out of memory or time, which
 # looks like the kernel's fault; and 2^31 overflows to no calls at all.

@@ -29,13 +29,22 @@ if TYPE_CHECKING:
 @click.argument("task")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @options.precision
-@click.option("--case", "which", default="heaviest", show_default=True, help="heaviest, all, or the number of a case.")
-@click.option("--filtered", is_flag=True, help="The metrics that decide the class [default].")
-@click.option("--full", is_flag=True, help="All metrics of the paper's table 6.")
-@click.option("--none", "without", is_flag=True, help="No counters: only what needs none.")
-@click.option("--metrics", "metric_set", help="A named set (see `cudamaster metrics`) or the .yaml file of one.")
-@click.option("--thresholds", default="paper", show_default=True, help="paper, calibrated (for this GPU), or a file.")
-@click.option("--command", help="Compile command, as an agent would give it; the device's default otherwise.")
+@click.option(
+    "--case", "which", default="heaviest", show_default=True, help="Which timed case: heaviest, all, or its number."
+)
+@click.option("--filtered", is_flag=True, help="Show the metrics that decide what bounds the kernel [default].")
+@click.option("--full", is_flag=True, help="Show all metrics of the paper's table 6.")
+@click.option("--none", "without", is_flag=True, help="Show only what needs no hardware counters.")
+@click.option(
+    "--metrics", "metric_set", help="Show a named set of metrics (see `cudamaster metrics`) or that of a .yaml file."
+)
+@click.option(
+    "--thresholds",
+    default="paper",
+    show_default=True,
+    help="Thresholds that decide what bounds a kernel: paper, calibrated (for this GPU), or a file.",
+)
+@click.option("--command", help="Compile command, as for evaluate; the device's default otherwise.")
 @options.device
 @options.seed
 @options.as_json
@@ -56,10 +65,11 @@ def profile(
 ) -> None:
     """Profile the kernel in FILE and the baseline of TASK with Nsight Compute; without FILE the baseline alone.
 
-    Shows class, throughputs, launch, spills and metrics of each kernel, the one that takes most of the time first.
+    Shows for each kernel what bounds it (its class), throughputs, launch configuration, spills and metrics; the kernel
+    that takes most of the time comes first.
 
     On the CPU device the profile is modelled: the kernels' work is counted, and a model of a GPU estimates its time
-    (docs/gpu_model.md). What the model does not know is left out and named.
+    (docs/gpu_model.md). What the model cannot estimate is left out, and the output says so.
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.core.values import Candidate, Precision

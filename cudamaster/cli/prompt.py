@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task", required=False)
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="Who is asked.")
+@click.option(
+    "--role", type=click.Choice([role.value for role in Role]), required=True, help="Agent whose prompt to show."
+)
 @options.precision
 @click.option("--strategy", help="The strategy that asks.  [default: cudamaster; judge: cudaforge]")
 @click.option("--candidate", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="A kernel, as for evaluate; it is built and judged first.")  # fmt: skip
 @click.option("--command", help="Compile command of the kernel; the device's default otherwise.")
-@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN", help="As a recorded run stood.")
+@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN", help="Show what this run asked.")
 @click.option("--round", "number", type=click.IntRange(1), metavar="N",
               help="Round of the run.  [default: the last one in which the role is asked]")  # fmt: skip
 @options.device
 @click.option("--profile", type=click.Choice([mode.value for mode in ProfileMode]),
-              help="What Planner or Judge see of the hardware.  [default: filtered; judge: cudaforge24]")  # fmt: skip
+              help="What Planner or Judge see of the profile.  [default: filtered; judge: cudaforge24]")  # fmt: skip
 @options.seed
 @options.as_json
 def prompt(

@@ -30,16 +30,16 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
-@click.option("--html", type=_FILE, metavar="FILE", help="Write one HTML page that needs no network.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write the report as one HTML page that needs no network.")
 @click.option("--kernels", type=_FILE, metavar="FILE", help="Write one HTML page of the best kernels beside their "
-              "baselines, what bounds them, and how they came about.")  # fmt: skip
+              "baselines, with what bounds them and how they were found.")  # fmt: skip
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write one line for each task and precision.")
 @click.option("--figures", type=_FOLDER, metavar="DIR", help="Draw the figures into DIR, as SVG and PDF.")
 @click.option(
     "--compare",
     "against",
     is_flag=True,
-    help="Compare two RESULTS, A and B: what got better or worse, and what stayed.",
+    help="Compare two RESULTS, A and B: what got better, what got worse, what stayed the same.",
 )
 @click.option("--all", "every", is_flag=True, help="List every task in the terminal, not only the first and last.")
 @options.as_json
@@ -53,9 +53,9 @@ def report(
     every: bool,
     as_json: bool,
 ) -> None:
-    """Sum up RESULTS: run folders, suites, folders of kept results, or folders of those.
+    """Summarise RESULTS: run folders, suites, folders of kept results, or folders of those.
 
-    Damaged or partial results, and those of another version, are named with the reason, and the rest is reported.
+    Damaged or partial results, and those of another version, are listed with the reason; the rest is reported.
     Emulated results of the CPU device are kept apart and have no speedup.
 
     \b

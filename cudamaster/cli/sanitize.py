@@ -27,8 +27,8 @@ from cudamaster.cli.output import console, print_json, working
 def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_json: bool) -> None:
     """Run the kernel in FILE under compute-sanitizer, at the small sizes that TASK is verified at.
 
-    On the CPU device its own checker runs. Each of its findings appears under the tool that finds its kind on a GPU;
-    nothing appears under synccheck. FILE holds what `cudamaster evaluate` takes.
+    On the CPU device its own checker runs instead. Each finding appears under the tool that finds its kind on a GPU;
+    nothing appears under synccheck. FILE is as for `cudamaster evaluate`.
 
     Exits with 1 if a tool finds something, and with 4 if one could not finish. racecheck's warnings, about threads of
     one warp, are shown but fail no kernel.

@@ -113,23 +113,23 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     added: list[options.Decorator] = [
         click.option("--strategy", default="cudamaster", show_default=True, help="How to search, see below."),
         click.option("-R", "--rounds", type=click.IntRange(1, _MOST),
-                     help="Rounds of the search, or samples.  [default: 3; other strategies: 10]"),
+                     help="Rounds of the search; samples for `sample`.  [default: 3; other strategies: 10]"),
         click.option("-D", "--debug-tries", type=click.IntRange(0, _MOST),
-                     help="Tries to repair a failing kernel, per round of cudamaster.  [default: 3]"),
+                     help="Attempts to repair a failing kernel in each round (strategy cudamaster).  [default: 3]"),
         click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-                     help="An option of the strategy's own; can be repeated."),
+                     help="Set an option that only this strategy has; can be repeated."),
         options.device,
         options.seed,
         click.option("--profile", type=click.Choice(["filtered", "full", "cudaforge24", "none"]),
-                     help="What agents see of the hardware.  [default: filtered; cudaforge: cudaforge24]"),
+                     help="What of the hardware profile agents see.  [default: filtered; cudaforge: cudaforge24]"),
         click.option("--jump-factor", type=float, default=2.0, show_default=True,
-                     help="A new best above this many times the best so far is measured again; 0 for never."),
+                     help="Measure a new best again if its P is above this many times the best so far; 0: never."),
         click.option("--jump-above", type=float, default=8.0, show_default=True,
-                     help="A new best above this is measured again; 0 for never."),
+                     help="Measure a new best again if its P is above this; 0: never."),
         click.option("--examples", type=click.IntRange(0, _MOST), default=0, show_default=True,
                      help="Number of hand-written kernels of other tasks to show the Coder."),
         click.option("--thresholds", default="paper", show_default=True,
-                     help="Thresholds of a kernel's class: paper, calibrated (for this GPU), or a file."),
+                     help="Thresholds that decide what bounds a kernel: paper, calibrated (for this GPU), or a file."),
     ]  # fmt: skip
     return options.added(added, wrapped)
 
@@ -192,13 +192,13 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     limit = options.Number(0, min_open=True)
     added: list[options.Decorator] = [
-        click.option("--max-dollars", type=limit, metavar="X", help="Stop with the best so far when models have cost "
-                     "this much; --resume counts what was spent before. `inf` lifts a limit."),
-        click.option("--max-tokens", type=limit, metavar="N", help="The same for tokens of prompts and replies."),
-        click.option("--max-minutes", type=limit, metavar="M", help="The same for minutes of work, in all sessions; "
-                     "a model's call in progress ends with them."),
-        click.option("--max-gpu-seconds", type=limit, metavar="S", help="The same for seconds in which the GPU is "
-                     "held."),
+        click.option("--max-dollars", type=limit, metavar="X", help="Stop, with the best kernel so far, when models "
+                     "have cost this much, counting what was spent before a --resume. `inf` lifts a limit."),
+        click.option("--max-tokens", type=limit, metavar="N", help="Stop after this many tokens, prompts and replies."),
+        click.option("--max-minutes", type=limit, metavar="M", help="Stop after this many minutes of work in all "
+                     "sessions, even during a call to a model."),
+        click.option("--max-gpu-seconds", type=limit, metavar="S", help="Stop when the GPU has been in use for this "
+                     "many seconds."),
         click.option("--model-timeout", type=limit, metavar="SECONDS", help="Time limit on a model's whole "
                      f"reply, even if it arrives in pieces; --resume keeps it.  [default: {REPLY_SECONDS:g}]"),
     ]  # fmt: skip

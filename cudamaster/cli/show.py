@@ -41,9 +41,9 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 @click.command()
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="RUN")
-@click.option("--round", "number", type=click.IntRange(1), metavar="N", help="One round alone, in full.")
-@click.option("--diff", "with_diff", is_flag=True, help="What each attempt changed in the code [default].")
-@click.option("--no-diff", "without_diff", is_flag=True, help="Leave that out.")
+@click.option("--round", "number", type=click.IntRange(1), metavar="N", help="Show this round alone, in full.")
+@click.option("--diff", "with_diff", is_flag=True, help="Show what each attempt changed in the code [default].")
+@click.option("--no-diff", "without_diff", is_flag=True, help="Leave the changes out.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the whole run as one HTML page.")
 @options.as_json
 def show(

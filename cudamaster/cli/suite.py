@@ -42,9 +42,9 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
               help="Tasks by name, your own too; can be repeated.  [default: MSKernelBench, all fifty]")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
-              help="Element type.  [default: fp32; of a replay all that the record has]")  # fmt: skip
+              help="Element type.  [default: fp32; for a replay, all that are in the record]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
-              help="Tasks at once.  [default: 4 per GPU, no more than there are cores]")  # fmt: skip
+              help="Tasks to work on at once.  [default: 4 per GPU, but no more than CPU cores]")  # fmt: skip
 @search_options
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,

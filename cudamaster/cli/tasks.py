@@ -24,13 +24,17 @@ if TYPE_CHECKING:
     "--skeleton", is_flag=True, help="Print a kernel file for NAME to start from. It builds; its result is wrong."
 )
 @click.option(
-    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Of the skeleton."
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="Element type of the skeleton.",
 )
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
-    """List the tasks, or show the card of one: what its kernel gets, has to declare and to compute, at which sizes.
+    """List the tasks, or describe one: what its kernel gets, has to declare and has to compute, and at which sizes.
 
-    Tasks of your own, in the folder that CUDAMASTER_TASKS names, are listed behind those of MSKernelBench.
+    Tasks of your own, in the folder that CUDAMASTER_TASKS names, are listed after those of MSKernelBench.
     """
     from cudamaster.core.errors import CardError, UsageError
     from cudamaster.core.values import Precision

@@ -51,7 +51,7 @@ def vendor(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Check and time vendors' libraries (cuBLAS, cuBLASLt, cuSPARSE, cuFFT, CUB) in a candidate's place.
+    """Check and time vendors' libraries (cuBLAS, cuBLASLt, cuSPARSE, cuFFT, CUB) as if they were kernels of yours.
 
     Without TASKS, all that have one. Handles and work space are made outside the timed call; the head of each file in
     bench/vendor/ says what a call includes. The libraries need a GPU; what cannot run here is skipped with the reason.

@@ -121,7 +121,7 @@ def breakdown(call: ModelledCall) -> Mapping[str, float]:
     return {
         "whole call": call.whole_us,
         "kernels": call.kernels_us,
-        "launches, waiting and what is no kernel": around,
+        "launches, waiting and other work": around,
         **dict(sorted(parts.items(), key=lambda item: -item[1])),
     }
 

@@ -44,8 +44,8 @@ def nothing(report: Report) -> str:
 
 
 def _measured(group: Group) -> str:
-    above, sure = above_one(group), surely_faster(group)
-    words = [f"{_of(sure, group)} got surely faster on {group.hardware.name} ({group.model}; "]
+    above, sure = above_one(group), certainly_faster(group)
+    words = [f"{_of(sure, group)} certainly got faster on {group.hardware.name} ({group.model}; "]
     words.append(f"{group.configuration.described})")
     if sure < above:
         words.append(f", {above} {'has' if above == 1 else 'have'} a P above 1")
@@ -62,7 +62,7 @@ def above_one(group: Group) -> int:
     return sum(exceeds(run, 1.0) for run in map(typical, by_task(group.results).values()))
 
 
-def surely_faster(group: Group) -> int:
+def certainly_faster(group: Group) -> int:
     """Tasks of these whose interval of P leaves no doubt."""
     runs = [run for run in map(typical, by_task(group.results).values()) if exceeds(run, 1.0)]
     return sum(run.speed is not None and run.speed.change is Change.FASTER for run in runs)

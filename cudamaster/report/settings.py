@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudamaster.report.data import Report
-from cudamaster.report.headline import figure, nothing, surely_faster
+from cudamaster.report.headline import figure, nothing, certainly_faster
 from cudamaster.report.numbers import Group, by_task, groups
 
 
@@ -45,8 +45,8 @@ def title(report: Report) -> str:
 
 
 def _measured(setting: Sequence[Group]) -> str:
-    counts = [_of(surely_faster(one), one) for one in setting]
-    sentence = f"{' and '.join(counts)} got surely faster on {setting[0].hardware.name}"
+    counts = [_of(certainly_faster(one), one) for one in setting]
+    sentence = f"{' and '.join(counts)} certainly got faster on {setting[0].hardware.name}"
     medians = [
         figure(one.spread.median) + (f" ({_kind(one)})" if len(setting) > 1 else "") for one in setting if one.spread
     ]

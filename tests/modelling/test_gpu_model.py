@@ -291,7 +291,7 @@ def test_a_call_without_a_launch_has_a_time() -> None:
 def test_the_breakdown_adds_up() -> None:
     found = price(launch(2**16, loads=2, stores=1, barriers=3))
     told = breakdown(found)
-    assert told["kernels"] + told["launches, waiting and what is no kernel"] == pytest.approx(told["whole call"])
+    assert told["kernels"] + told["launches, waiting and other work"] == pytest.approx(told["whole call"])
     assert max(us for name, us in told.items() if name.endswith("alone")) == pytest.approx(told["kernels"], rel=0.05)
 
 
