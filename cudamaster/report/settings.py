@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudamaster.report.data import Report
-from cudamaster.report.headline import figure, nothing, certainly_faster
+from cudamaster.report.headline import certainly_faster, figure, nothing
 from cudamaster.report.numbers import Group, by_task, groups
 
 

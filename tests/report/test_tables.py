@@ -196,7 +196,9 @@ def test_the_headline_says_what_came_of_it() -> None:
     results = [scored("a", 3.0), scored("b", 1.05, reach=0.2), scored("c", None), scored("d", 0.9)]
     found = report(*results, missing=(Missing("x", Precision.FP32, "llm", "", False),))
     (sentence,) = headline(replace(found, benchmark={**found.benchmark, "x": "llm"}))
-    assert sentence.startswith("1 of 4 FP32 tasks certainly got faster on NVIDIA H200 (some/model; cudamaster, R = 3, D")
+    assert sentence.startswith(
+        "1 of 4 FP32 tasks certainly got faster on NVIDIA H200 (some/model; cudamaster, R = 3, D"
+    )
     assert ", 2 have a P above 1." in sentence
     assert "P is 1.05 in the median" in sentence
     assert "1 without a correct kernel, 1 missing." in sentence
@@ -368,7 +370,9 @@ def test_the_command_tells_a_headline_tables_and_what_is_wrong(tmp_path: Path) -
     (tmp_path / "broken" / "run.json").write_text("{")
     code, text = cli(tmp_path)
     assert code == 0
-    assert text.startswith("2 of 3 FP32 tasks certainly got faster on NVIDIA H200 (scripted; cudamaster, R = 2, D = 0, ")
+    assert text.startswith(
+        "2 of 3 FP32 tasks certainly got faster on NVIDIA H200 (scripted; cudamaster, R = 2, D = 0, "
+    )
     for part in (
         "Success on NVIDIA H200", "P on NVIDIA H200", "Cost per task on NVIDIA H200", "Success on Stand-in device",
         "Classes before and after", "Relative changes of metrics", "Left out", "broken/run.json is damaged",
