@@ -1,4 +1,4 @@
-"""What tests of many tasks take of each: a card with one small timed case, one of the two precisions."""
+"""Less of a task, for tests that need no more: a card with one small timed case, one of the two precisions."""
 
 from cudamaster.core.values import Precision
 from cudamaster.tasks import cards

@@ -15,10 +15,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
+from test_imports import PACKAGES
 
 from cudamaster.cli import main
 
@@ -140,6 +142,49 @@ def test_every_page_is_in_the_menu() -> None:
     """Of the site; Sphinx says so too, but takes longer to ask."""
     menu = re.findall(r"^(?:.*<)?([a-z_./A-Z0-9-]+)>?$", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.M)
     assert {page.stem for page in PAGES} - {"index"} <= set(menu)
+
+
+GUIDES = [ROOT / "docs/architecture.md", ROOT / "docs/adding.md"]
+_PLACES = ("cudamaster", "bench", "benchmarks", "docs", "examples", "profiles", "templates", "tests")
+_A_FILE = re.compile(r"`([\w./-]+\.(?:py|h|cu|cpp|yaml|md|j2)|[\w./-]+/)`")
+_IN_A_FILE = re.compile(r"`(?:\w+\.)?(\w+)`(?: and `(\w+)`)?,? in `([\w./-]+\.(?:py|h))`")
+_NOT_YET = {"devices/hip.py"}  # what HIP would take
+
+
+@cache
+def checkout() -> list[Path]:
+    """The files and folders that a guide may name."""
+    return [path for place in _PLACES for path in (ROOT / place, *(ROOT / place).rglob("*"))]
+
+
+def places_of(name: str) -> list[Path]:
+    """Those that a guide may mean by a name: the whole path, or the end of one."""
+    return [path for path in checkout() if str(path).endswith(f"/{name.rstrip('/')}")]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_a_guide_names_files_that_there_are(guide: Path) -> None:
+    """And what it says is in a file is a word of that file."""
+    text = " ".join(guide.read_text(encoding="utf-8").split())
+    named = set(_A_FILE.findall(text)) - _NOT_YET
+    assert len(named) > 25
+    assert sorted(name for name in named if not places_of(name)) == []
+    inside = [(word, file) for *words, file in _IN_A_FILE.findall(text) for word in words if word]
+    assert len(inside) > 2
+    for word, file in inside:
+        texts = [path.read_text(encoding="utf-8") for path in places_of(file)]
+        assert any(re.search(rf"\b{word}\b", each) for each in texts), f"{word} is not in {file}"
+
+
+def test_the_table_of_packages_is_that_of_the_imports() -> None:
+    """A row for each package, in the order of tests/test_imports.py, and what it imports; some rows say it in words."""
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.*?) ?\|$", GUIDES[0].read_text(encoding="utf-8"), re.M)
+    assert [package for package, _ in rows] == [*PACKAGES, "cli"]
+    listed = {package: set(re.findall(r"`(\w+)`", imports)) for package, imports in rows}
+    in_words = {"workbench", "runs", "report", "cli"}
+    assert {name: listed[name] for name in PACKAGES if name not in in_words} == {
+        name: imports for name, imports in PACKAGES.items() if name not in in_words
+    }
 
 
 def test_the_drawings_name_files_that_there_are() -> None:

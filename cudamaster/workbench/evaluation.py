@@ -318,7 +318,7 @@ class Workbench:
             return PaperScore(judgement.status, detail, judgement.by_paper)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
-        """Build a vendor's file with what every evaluation shares (build/building.py). Raises DeviceError."""
+        """Build a vendor's file with what every evaluation shares (build/shared.py). Raises DeviceError."""
         self._builder.build_shared()
         return self._builder.vendor_worker(text, about, flags, libraries)
 
