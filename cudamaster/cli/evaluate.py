@@ -112,20 +112,7 @@ def evaluate(
                 paper = _by_paper(bench, candidate)
         print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
     else:
-        out.print(styled(verdict.status), f": {verdict.detail}", sep="")
-        if verdict.correct and not check_only:
-            out.print(cases_table(verdict))
-            complete = "" if verdict.complete else f", incomplete: cases {why_incomplete(verdict.modelled)}"
-            said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
-            out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
-            for note in verdict.notes:
-                out.print(f"note: {note}")
-        elif verdict.log and verdict.log != verdict.detail:
-            out.print(verdict.log)
-        out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
-        if verdict.emulated and verdict.correct and not check_only:
-            only = verdict.modelled is not None and verdict.score is None
-            out.print(only_a_gpu() if only else about_times(verdict.modelled))
+        _show(out, verdict, timed=not check_only)
         if protocol == "paper":
             by_paper = f"{name}: by the paper's protocol"
             with out.status(by_paper), progress_of_cases(by_paper):
@@ -135,6 +122,25 @@ def evaluate(
                 out.print(f"The {chosen.name} device measures no times of its own, under any protocol.")
     right = verdict.correct and (paper is None or paper.correct)
     click.get_current_context().exit(0 if right else 1)
+
+
+def _show(out: Console, verdict: Verdict, *, timed: bool) -> None:
+    """A verdict for a person; `timed` says whether times were asked for."""
+    timed = timed and verdict.correct
+    out.print(styled(verdict.status), f": {verdict.detail}", sep="")
+    if timed:
+        out.print(cases_table(verdict))
+        complete = "" if verdict.complete else f", incomplete: cases {why_incomplete(verdict.modelled)}"
+        said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
+        out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
+        for note in verdict.notes:
+            out.print(f"note: {note}")
+    elif verdict.log and verdict.log != verdict.detail:
+        out.print(verdict.log)
+    out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
+    if timed and verdict.emulated:
+        only = verdict.modelled is not None and verdict.score is None
+        out.print(only_a_gpu() if only else about_times(verdict.modelled))
 
 
 def show_paper(out: Console, paper: PaperScore) -> None:

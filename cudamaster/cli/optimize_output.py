@@ -52,7 +52,32 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
     What a modelled result is worth comes before the advice, because P on the CPU device is no measurement.
     """
     only_playbook = set(settings.models.values()) == {PLAYBOOK}
-    emulated = result.verdict.emulated
+    _show_rounds(out, result)
+    in_times = f" in {result.verdict.mark} time" if result.verdict.mark else ""
+    lost = "" if result.improved else f" (the baseline: nothing beat it{in_times})"
+    print_to_copy(out, f"Best kernel:    {path / 'best.cu'}{lost}")
+    print_to_copy(out, f"Build command:  {result.best.command}")
+    print_to_copy(out, f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
+    if not only_playbook:
+        _say_cost(out, result)
+    if not result.verdict.complete:
+        out.print(
+            f"Incomplete:     cases of the sweep {why_incomplete(result.verdict.modelled)}; the evidence names them."
+        )
+    if result.verdict.emulated:
+        _say_emulated(out, result, path)
+    if only_playbook:
+        out.print(
+            "The kernels came from the built-in playbook, which is not a language model.\n"
+            "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
+        )
+    if result.stopped:
+        out.print(f"Stopped:        {result.note}")
+    print_to_copy(out, f"Next: {_next(result, path, settings)}")
+
+
+def _show_rounds(out: Console, result: Result) -> None:
+    """The table of rounds; the baseline's line comes first."""
     rows: list[list[str | Text]] = [["0", "baseline", styled("correct"), "1.00", "1.00"]]
     for finished in result.rounds:
         outcome = finished.outcome
@@ -63,55 +88,47 @@ def conclude(out: Console, result: Result, path: Path, settings: Settings) -> No
     p = score_column(result.verdict.mark)
     out.print()
     out.print(table(["round", "idea", "status", p, "best so far"], rows, right=["round", p, "best so far"]))
-    in_times = f" in {result.verdict.mark} time" if result.verdict.mark else ""
-    if result.improved:
-        print_to_copy(out, f"Best kernel:    {path / 'best.cu'}")
-    else:
-        print_to_copy(out, f"Best kernel:    {path / 'best.cu'} (the baseline: nothing beat it{in_times})")
-    print_to_copy(out, f"Build command:  {result.best.command}")
-    print_to_copy(out, f"Evidence:       {path / 'verdicts' / (result.best.id + '.json')}")
-    if not only_playbook:
-        asked = [use for use in result.usage.values() if use.calls]
-        tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
-        cached = sum(use.cached_tokens or 0 for use in asked)
-        tokens += f" ({cached} of them cached)" if cached else ""
-        dollars = _total([use.dollars for use in asked], "{:.4f}")
-        out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
-    if not result.verdict.complete:
-        out.print(
-            f"Incomplete:     cases of the sweep {why_incomplete(result.verdict.modelled)}; the evidence names them."
-        )
-    if emulated:
-        model = result.verdict.modelled
-        said = (
-            "times are emulated and say nothing about a GPU:\na kernel that is slow here may be the fastest there."
-            if model is None
-            else f"P is modelled:\n{model.described}. Only a GPU can confirm it."
-        )
-        out.print(f"\nThis ran on the CPU device: results are checked there, {said}")
-        for finished in result.rounds:
-            if finished.untimed:
-                kernel = path / "candidates" / f"{finished.untimed}.cu"
-                print_to_copy(out, f"Only a GPU can time the kernel of round {finished.outcome.round}: {kernel}")
-        print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
-        out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
-        print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
-    if only_playbook:
-        out.print(
-            "The kernels came from the built-in playbook, which is not a language model.\n"
-            "To use a model: export OPENAI_API_KEY=... and add --model openai/o4-mini (any LiteLLM name will do)."
-        )
+
+
+def _say_cost(out: Console, result: Result) -> None:
+    """What the models took: calls, tokens and dollars."""
+    asked = [use for use in result.usage.values() if use.calls]
+    tokens = _total([n for use in asked for n in (use.prompt_tokens, use.completion_tokens)], "{:.0f}")
+    cached = sum(use.cached_tokens or 0 for use in asked)
+    tokens += f" ({cached} of them cached)" if cached else ""
+    dollars = _total([use.dollars for use in asked], "{:.4f}")
+    out.print(f"Models:         {sum(use.calls for use in asked)} calls, tokens: {tokens}, dollars: {dollars}")
+
+
+def _say_emulated(out: Console, result: Result, path: Path) -> None:
+    """What a result of the CPU device is worth, and how to measure it on a GPU."""
+    model = result.verdict.modelled
+    said = (
+        "times are emulated and say nothing about a GPU:\na kernel that is slow here may be the fastest there."
+        if model is None
+        else f"P is modelled:\n{model.described}. Only a GPU can confirm it."
+    )
+    out.print(f"\nThis ran on the CPU device: results are checked there, {said}")
+    for finished in result.rounds:
+        if finished.untimed:
+            kernel = path / "candidates" / f"{finished.untimed}.cu"
+            print_to_copy(out, f"Only a GPU can time the kernel of round {finished.outcome.round}: {kernel}")
+    print_to_copy(out, f"All kernels are kept, with their commands, in {path / 'candidates'}.")
+    out.print("To measure on a GPU: run it on a machine with an NVIDIA GPU and nvcc.")
+    print_to_copy(out, f"To see what is missing for that: {ourselves('doctor')}")
+
+
+def _next(result: Result, path: Path, settings: Settings) -> str:
+    """The command to try next: the one that continues a stopped search, or else evaluates its best kernel again."""
     if result.stopped:
-        out.print(f"Stopped:        {result.note}")
-        print_to_copy(out, f"Next: {ourselves('optimize', '--resume', str(path))}")
-        return
+        return ourselves("optimize", "--resume", str(path))
     best = result.best
     again = ["evaluate", best.task, str(path / "best.cu"), "--precision", best.precision.value]
     if settings.device != "auto":
         again += ["--device", settings.device]
     if best.command != result.baseline.command:
         again += ["--command", best.command]
-    print_to_copy(out, f"Next: {ourselves(*again)}")
+    return ourselves(*again)
 
 
 def say_finished(result: Result, path: Path, settings: Settings) -> None:
