@@ -88,7 +88,7 @@ class SharedBuilder:
         local = kernels.with_suffix(f".{_ledger_hash()}.o")
         with parts.alone(local.with_suffix(".lock"), "the baseline"):
             if not (parts.whole(local) and caching.kept(local)):
-                self._localised(kernels, ".making").replace(local)
+                self._localised(kernels, f".{_ledger_hash()}.making").replace(local)
         return self._linked([*self._worker_objects(debug), local], debug=debug)
 
     def vendor_worker(self, text: str, about: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:

@@ -43,10 +43,10 @@ def _shortened(flag: str, taken: set[str]) -> str | None:
 
 
 def _taken(named: set[str], compute_capability: str) -> set[str]:
-    """The targets of which the driver takes one; more than one only where that is its choice.
+    """The targets from which the driver takes one: several if it is not known which it takes.
 
     NVIDIA does not say which it takes of several for the same capability (sm_90 and sm_90a), or whether it prefers PTX
-    that is nearer to the GPU than all machine code.
+    for a capability nearer to the GPU's than that of any machine code.
     """
     runnable = [each for each in map(_CODE.fullmatch, named) if each is not None and _runs(each, compute_capability)]
     machine = max((_number(each) for each in runnable if each[1] == "sm"), default=0)

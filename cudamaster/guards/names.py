@@ -125,9 +125,8 @@ _WORDS = words(
 
 _FORBIDDEN = tuple((re.compile(pattern), what, fix) for pattern, what, fix in _FORBIDDEN_GROUPS)
 
-
-# Those of them that a region may give to its own functions. Any other call by such a name is seen by the object guard,
-# except for exit.
+# The words that a region may give to its own functions. The object guard sees any other call by such a name, except of
+# exit.
 OWN_WORDS = _WORDS - {"exit"}
 
 

@@ -1,6 +1,6 @@
-"""Turns what a harness process reported into a verdict. It reads and runs nothing: lines in, Verdict out.
+"""Turns what the judge reported into a judgement. It reads and runs nothing: lines in, Judgement out.
 
-Report lines are those of bench/include/mskb/harness.h. A kernel that fails gets a status. If the baseline or the
+Report lines are those of `report_lines`. A kernel that fails gets a status. If the baseline or the
 harness itself fails, we or the machine are to blame, and BaselineError is raised.
 """
 
@@ -176,7 +176,7 @@ def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
         if (what := _failure_of_baseline(line)) is not None:
             raise BaselineError(
                 f"The baseline fails on this device in case {cases[line.index].label}: {what} (seed {begin.seed}).",
-                "Run `make -C bench test` to see which baselines fail here.",
+                "Run `cudamaster baselines` to see which baselines fail here.",
             )
     return begin
 
@@ -315,8 +315,10 @@ def _output(output: Output) -> OutputCheck:
 
 
 def _seconds(lines: Sequence[Line], ran: Ran) -> Seconds:
-    """From when the candidate was there: time until its process is up and after the last case, time under the clock,
-    and all else as checking."""
+    """What the time since the candidate was there went into.
+
+    `start` is until its process is up, and after the last case; `timing` is the timed calls; `check` is the rest.
+    """
     timing = sum(line.t - before.t for before, line in itertools.pairwise(lines) if isinstance(line, Time))
     isolation, end = first(Isolation, lines), first(End, lines)
     up = isolation.t if isolation is not None else 0.0

@@ -25,7 +25,6 @@ from cudamaster.profiling import launches
 from cudamaster.profiling.launches import Occupancy
 
 WARP = 32
-_SECTORS_OF_A_LINE = 4
 # What a kernel is taken to use where no compiler for the GPU has said it.
 _REGISTERS = 32
 _MATRIX_OPERATIONS = 2 * 16 * 16 * 16
@@ -135,8 +134,11 @@ def _lacking(launch: Launch, gpu: Gpu) -> str | None:
 
 
 def _unpriced(launch: Launch) -> str | None:
-    """What of a launch is counted and has no price, a clause. On an H200 such fences took a microsecond and more a step
-    of a product's ring: of its smaller sizes more than all else together."""
+    """What the counts of a launch contain and the model gives no time, as a clause; None if there is nothing.
+
+    These are fences of the cluster. In a matrix product that passes tiles through a ring of buffers, they took a
+    microsecond or more a step on an H200: at its smaller sizes more than everything else together.
+    """
     most = launch.cluster_fences.largest
     if not most:
         return None

@@ -408,8 +408,11 @@ def _spread(sums: _Sums, longer: float) -> Spread:
 
 
 def usage_of(kernel: str, threads: int, usage: Sequence[Usage]) -> Usage | None:
-    """ptxas names kernels as they are mangled. A template's first one that a block of so many
-    threads can be of stands for all."""
+    """What ptxas says of a kernel that was launched with blocks of so many threads; None if it does not name it.
+
+    ptxas gives mangled names, and only the plain names are compared. Of a template's kernels, the first whose registers
+    suffice for such a block stands for all.
+    """
     name = kernel.split("<")[0].split("::")[-1].strip()
     named = [found for found in usage if plain_name(found.symbol) == name]
     fitting = (found for found in named if (found.registers or 0) * threads <= _REGISTERS)

@@ -214,10 +214,10 @@ def _without_times(timed: Sequence[CaseVerdict]) -> list[str]:
 
 
 def left_out(counts: CallCounts, read: int, written: int) -> str | None:
-    """Why a call cannot have done the task, which has to read and to write so many bytes, a clause; None where it can.
+    """Why a call cannot have done a task that has to read and write so many bytes, as a clause; None if it can.
 
-    Nobody looks at what a counted call made, and the largest cases are run nowhere else. Sectors count each time that
-    they are asked for, so this is far from all that a call has to do.
+    A counted call's outputs are not checked, and the largest cases are run nowhere else. Sectors count each time that
+    they are asked for, so a call that passes may still have left something out.
     """
     reads = writes = 0.0
     for event in counts.events:

@@ -37,8 +37,7 @@ _PASSING = {
     "APIConnectionError": "the call failed",
     "NoReply": "what came is no reply",
 }
-# Providers' words for an account without money, of which the like is said in prose of limits that pass, too, and for
-# such a limit.
+# Providers' codes for an account without money and for a limit that passes. Their prose is much the same for both.
 _NO_QUOTA, _LIMITED = "insufficient_quota", "rate_limit_exceeded"
 
 
@@ -112,15 +111,16 @@ def _by_proxy(base_url: str | None) -> str:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether another attempt may help. LiteLLM has no class for some of a server's failures.
-
-    Examples are 529 (overloaded) and the 5xx of some providers, which are recognised by their number alone.
-    """
+    """Whether another attempt may help."""
     return _kind(error) in _PASSING and not _is_missing_key(error) and not _is_without_quota(error)
 
 
 def _kind(error: Exception) -> str:
-    """LiteLLM's name for what went wrong."""
+    """LiteLLM's name for what went wrong, or ours.
+
+    LiteLLM has no class for some of a server's failures, such as 529 (overloaded) and the 5xx of some providers: they
+    are recognised by their number alone.
+    """
     kind, status = type(error).__name__, getattr(error, "status_code", None)
     if isinstance(error, OutOfTime):
         return "Timeout"

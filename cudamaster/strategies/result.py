@@ -33,7 +33,7 @@ class Round:
 
     @property
     def why(self) -> str:
-        """The outcome's detail, without what its last candidate's own said already."""
+        """The outcome's detail, without the detail of the last candidate's verdict that it may begin with."""
         said = self.attempts[-1].detail if self.attempts else ""
         return self.outcome.detail.removeprefix(f"{said}; ")
 

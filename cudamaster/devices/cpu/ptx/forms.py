@@ -40,7 +40,6 @@ _COMPARED = ".b16|.b32|.b64|.u16|.u32|.u64|.s16|.s32|.s64|.f32|.f64|.f16|.bf16:T
 _LOADS = "[.global|.shared|.shared::cta|.shared::cluster|.local|.const|.param|.param::entry|.param::func]"
 _STORES = "[.global|.shared|.shared::cta|.shared::cluster|.local]"
 _INTEGERS = ".u16|.u32|.u64|.s16|.s32|.s64:T"
-_HALVES = ".f16|.f16x2|.bf16|.bf16x2:T"
 _CONVERTED = ".u8|.u16|.u32|.u64|.s8|.s16|.s32|.s64|.f16|.bf16|.f32|.f64"
 _ATOMIC_ORDER = "[.relaxed|.acquire|.release|.acq_rel]"
 _RED_ORDER = "[.relaxed|.release]"
