@@ -249,7 +249,8 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
     for case in shown:
         times, comparison = case.times_us, case.speed
         label = case.label.replace(",", ", ")  # a narrow table breaks it there, not inside a name
-        error = "exact" if case.of_bound is None else f"{case.of_bound:.1%}"
+        exact = "exact" if case.outputs else "-"  # a case that ended in a fault compared nothing
+        error = exact if case.of_bound is None else f"{case.of_bound:.1%}"
         if times is None or comparison is None:
             left_out = f"skipped: {case.skipped}" if case.skipped else str(case.status or "not checked")
             why = f"no model: {case.not_modelled}" if case.not_modelled else left_out
@@ -266,7 +267,7 @@ def cases_table(verdict: Verdict, against: str = "baseline") -> Table:
             row.append(_both(case.timing.baseline_device_us, case.timing.candidate_device_us))
         if floors:
             row.append("-" if case.over_floor is None else f"{case.over_floor:.1f} x")
-        rows.append([*row, "not run" if case.skipped else error])
+        rows.append([*row, f"not run: {case.skipped}" if case.skipped else error])
     columns.append("error/allowed")
     return table(columns, rows, right=[column for column in columns[1:] if column not in ("change", "bound by")])
 

@@ -51,14 +51,14 @@ def breakdown_lines(breakdown: Mapping[str, float]) -> list[str]:
 
 def json_of(run: RunSummary) -> Any:
     """A run as `show --json` prints it: verdicts with medians in place of samples."""
-    told = to_json(run)
-    told["baseline_judgement"] = _verdict(run.baseline_verdict)
-    del told["baseline_verdict"]
-    for done, of_round in zip(run.rounds, told["rounds"], strict=True):
+    printed = to_json(run)
+    printed["baseline_judgement"] = _verdict(run.baseline_verdict)
+    del printed["baseline_verdict"]
+    for done, of_round in zip(run.rounds, printed["rounds"], strict=True):
         for attempt, of_attempt in zip(done.attempts, of_round["attempts"], strict=True):
             of_attempt["judgement"] = _verdict(attempt.verdict)
             del of_attempt["verdict"]
-    return told
+    return printed
 
 
 def _verdict(verdict: Verdict | None) -> Any:
