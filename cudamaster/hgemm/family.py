@@ -1,0 +1,115 @@
+"""Our family of kernels for half-precision matrix products on Hopper: one template, and what may be chosen in it.
+
+`Config` says which member: the layout of B, the type of the sums, and how the work is cut up. `render` gives its
+source, a region as any candidate's. `family.cu.j2` says how it works.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import jinja2
+
+from cudamaster.core import resources
+from cudamaster.hgemm.config import Config
+
+FLAGS = (
+    "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 "
+    "-gencode=arch=compute_80,code=compute_80"
+)
+SHARED_BYTES = 227 * 1024  # that a block can have on sm_90
+STEP = 64  # of K: what a stage holds
+_BOX_OF_C = 16 * 128  # bytes
+_MOST_REGISTERS = 128  # of sums, in a thread; 64 x 256 in fp32
+
+
+class Misfit(ValueError):
+    """A configuration that no kernel can have; the message says why."""
+
+
+def details(config: Config) -> dict[str, int | bool | str]:
+    """What the template derives from a configuration. Raises Misfit for one that no kernel can have."""
+    fp32, tn = config.accumulate == "fp32", config.layout == "tn"
+    if config.schedule == "warps":
+        return {"fp32": fp32, "tn": tn, "warps": config.stages}
+    turns = config.schedule == "pingpong"
+    if config.tile_m % 64 or not 64 <= config.tile_m <= 256:
+        raise Misfit(f"tiles of {config.tile_m} rows: a warpgroup makes 64 at a time, a block at most 256")
+    if config.tile_n % 16 or not 16 <= config.tile_n <= 256:
+        raise Misfit(f"tiles of {config.tile_n} columns: 16 to 256, in steps of 16")
+    if turns:
+        consumers, heights = 2, config.tile_m // 64
+    else:
+        consumers = {64: 1, 128: 2, 192: 3, 256: 2}[config.tile_m]
+        heights = config.tile_m // 64 // consumers
+    registers = config.tile_n // (2 if fp32 else 4)
+    if heights * registers > _MOST_REGISTERS:
+        raise Misfit(f"{heights * registers} registers of sums in a thread, and {_MOST_REGISTERS} is the most")
+    if consumers == 3 and heights * registers > 96:
+        raise Misfit("three warpgroups leave 152 registers for each thread")
+    box_n = next(width for width in (64, 32, 16) if config.tile_n % width == 0)
+    cluster = config.cluster_m * config.cluster_n * config.split
+    if cluster > 16:
+        raise Misfit(f"a cluster of {cluster} blocks, and 16 is the most")
+    if config.split > 1 and (turns or config.cluster_m * config.cluster_n > 1):
+        raise Misfit("the blocks of a cluster share one tile's products, or copies, not both")
+    if config.tile_m // config.cluster_n % 8 or (tn and config.tile_n // config.cluster_m % 8):
+        raise Misfit("a block's part of a shared tile has fewer than eight rows")
+    stage = (config.tile_m + config.tile_n) * 2 * STEP
+    left = SHARED_BYTES - config.stages * (stage + 16)
+    if config.split > 1:
+        patches = 0
+        if heights * registers // config.split % (8 if fp32 else 4):
+            raise Misfit("a slice's part of the sums is no whole number of twice eight columns")
+        if 4 * 128 * consumers * heights * registers > config.stages * stage:
+            raise Misfit("the sums of a split product do not fit where the stages were")
+    elif config.tile_n % 64:
+        patches = 0
+    else:
+        patches = min(config.tile_n // 64, left // (4 * consumers * _BOX_OF_C))
+        if patches < 1:
+            raise Misfit("no room in shared memory for results on their way out")
+    if left < 0:
+        raise Misfit(f"{config.stages} stages of {stage} bytes do not fit into shared memory")
+    return {
+        "fp32": fp32,
+        "tn": tn,
+        "turns": turns,
+        "consumers": consumers,
+        "heights": heights,
+        "registers": registers,
+        "box_n": box_n,
+        "swizzle": {64: 1, 32: 2, 16: 3}[box_n],
+        "swizzle_bytes": box_n * 2,
+        "patches": patches,
+        "multicast": config.cluster_m * config.cluster_n > 1,
+        "row_mask": sum(1 << n * config.cluster_m for n in range(config.cluster_n)),
+    }
+
+
+def render(config: Config, *, tuning: bool = False) -> str:
+    """Source of a member of the family. `tuning`: with an entry that takes the band as an argument.
+
+    Raises Misfit for a configuration that no kernel can have.
+    """
+    return _template().render(**vars(config), **details(config), tuning=tuning, overlap=True)
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    folder = resources.package() / "hgemm"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<[",
+        variable_end_string="]>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("family.cu.j2")
