@@ -57,11 +57,11 @@ def details(config: Config) -> dict[str, int | bool | str]:
         raise Misfit("a block's part of a shared tile has fewer than eight rows")
     stage = (config.tile_m + config.tile_n) * 2 * STEP
     left = SHARED_BYTES - config.stages * (stage + 16)
+    pairs = heights * config.tile_n // 16  # of eight columns: what a thread stores at a time
+    reducers = max(part for part in range(1, config.split + 1) if pairs % part == 0)
     if config.split > 1:
         patches = 0
-        if heights * registers // config.split % (8 if fp32 else 4):
-            raise Misfit("a slice's part of the sums is no whole number of twice eight columns")
-        if 4 * 128 * consumers * heights * registers > config.stages * stage:
+        if 512 * consumers * heights * registers // reducers * config.split > config.stages * stage:
             raise Misfit("the sums of a split product do not fit where the stages were")
     elif config.tile_n % 64:
         patches = 0
@@ -82,6 +82,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
         "swizzle": {64: 1, 32: 2, 16: 3}[box_n],
         "swizzle_bytes": box_n * 2,
         "patches": patches,
+        "reducers": reducers,
         "multicast": config.cluster_m * config.cluster_n > 1,
         "row_mask": sum(1 << n * config.cluster_m for n in range(config.cluster_n)),
     }

@@ -1,0 +1,127 @@
+"""Times and checks products beside each other on this machine's GPU, through bench/hgemm/measure.cu.
+
+Two modes, as CUDA-L2 has them (section 2.4.2). Offline: calls back to back, so that caches are warm and the host is
+ahead; short calls are timed several between two events. Server: one call at a time after a random idle time, timed
+from event to event, so that the host's part of a call counts. All contestants have the same inputs, events and
+iterations, and take turns in an order drawn anew for each iteration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+_WANTED = 1 << 15  # kWanted of measure.cu
+LIBRARIES = ("torch", "cublas", "cublaslt_heuristic", "cublaslt_autotuned")
+MOST_ALGORITHMS = 100  # of cuBLASLt that are measured, as in the paper (section 2.2.3)
+
+
+class BenchError(RuntimeError):
+    """A contestant or the GPU failed; the message is the library's own."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Errors of results against sums in double: the largest, and the largest on the scale of the absolute terms."""
+
+    worst: float
+    worst_scaled: float
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Whole:
+    """On zeros and ones: wrong results below 2048, wrong ones of 2048 and more, and how many there are of these."""
+
+    wrong_below: int
+    wrong_above: int
+    above: int
+
+
+class Bench:
+    """One GPU and one product at a time. Every method raises BenchError."""
+
+    def __init__(self, library: Path, torch: Path | None = None) -> None:
+        if torch is not None:
+            import torch as _torch  # its libraries have to be there before torch_matmul.so
+
+            _torch.cuda.init()
+        ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)  # for cuTensorMapEncodeTiled
+        self._library = ctypes.CDLL(str(library))
+        self._library.hgemm_error.restype = ctypes.c_char_p
+        self._torch = torch
+
+    def _call(self, name: str, *arguments: object) -> int:
+        result = int(getattr(self._library, name)(*arguments))
+        if result < 0:
+            raise BenchError(self._library.hgemm_error().decode())
+        return result
+
+    def versions(self) -> dict[str, str]:
+        """GPU, driver, CUDA runtime, cuBLAS and the number of multiprocessors."""
+        text = ctypes.create_string_buffer(512)
+        self._call("hgemm_versions", text, 512)
+        return dict(
+            zip(
+                ("gpu", "driver", "runtime", "cublas", "multiprocessors"), text.value.decode().split("\n"), strict=True
+            )
+        )
+
+    def shape(self, shape: tuple[int, int, int], *, fp32: bool, seed: int) -> None:
+        """A new product, with inputs from -1 to 1; what was added before is gone."""
+        self._call("hgemm_shape", *shape, int(fp32), ctypes.c_uint(seed))
+
+    def fill(self, ones: float, seed: int) -> None:
+        """Zeros and ones as inputs, ones with this probability; from -1 to 1 where it is negative."""
+        self._call("hgemm_fill", ctypes.c_double(ones), ctypes.c_uint(seed))
+
+    def add_kernel(self, name: str, path: Path, *, tn: bool, band: int) -> int:
+        """A member of our family, built with `tuning`; its index."""
+        return self._call("hgemm_add_kernel", name.encode(), str(path).encode(), int(tn), band)
+
+    def add_library(self, library: str, *, tn: bool) -> tuple[int, int, float]:
+        """One of LIBRARIES; its index, how many algorithms were measured for it, and the seconds this took."""
+        name = f"{library}_{'tn' if tn else 'nn'}".encode()
+        if library == "torch":
+            if self._torch is None:
+                raise BenchError("PyTorch is not installed")
+            return self._call("hgemm_add_torch", name, str(self._torch).encode(), int(tn)), 0, 0.0
+        if library == "cublas":
+            return self._call("hgemm_add_cublas", name, int(tn)), 0, 0.0
+        algorithms, seconds = ctypes.c_int(), ctypes.c_double()
+        most = MOST_ALGORITHMS if library == "cublaslt_autotuned" else 1
+        index = self._call(
+            "hgemm_add_cublaslt", name, int(tn), most, ctypes.byref(algorithms), ctypes.byref(seconds)
+        )
+        return index, algorithms.value, seconds.value
+
+    def check(self, index: int) -> Deviation:
+        """Compare some results with sums in double."""
+        worst, scaled = ctypes.c_double(), ctypes.c_double()
+        values = np.empty(_WANTED, np.float32)
+        pointer = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        self._call("hgemm_check", index, ctypes.byref(worst), ctypes.byref(scaled), pointer)
+        return Deviation(worst.value, scaled.value, values)
+
+    def check_whole(self, index: int) -> Whole:
+        """Compare all results with exact sums; the inputs have to be zeros and ones."""
+        numbers = [ctypes.c_longlong() for _ in range(3)]
+        self._call("hgemm_check_whole", index, *map(ctypes.byref, numbers))
+        return Whole(*(number.value for number in numbers))
+
+    def time(self, indexes: Sequence[int], iterations: int, *, idle_us: float | None = None) -> np.ndarray:
+        """Microseconds a call, [iteration, contestant]: offline, or with idle times of that mean."""
+        times = np.empty((iterations, len(indexes)), np.float32)
+        self._call(
+            "hgemm_time",
+            (ctypes.c_int * len(indexes))(*indexes),
+            len(indexes),
+            iterations,
+            ctypes.c_double(-1.0 if idle_us is None else idle_us),
+            times.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        )
+        return times
