@@ -134,6 +134,7 @@ struct Contestant {
     int algorithms = 0;          // that were measured to choose one
     double seconds = 0;          // that this took
     int per_block = 1;           // calls between two events
+    bool leads = true;           // after one that is not timed
 };
 
 struct State {
@@ -150,7 +151,9 @@ State state;
 std::string error;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20; // as cuBLAS takes by default on sm_90
 constexpr int kWanted = 1 << 15;                     // elements that are compared with the reference in double
-constexpr double kBlock = 60;                        // microseconds between two events, at least, where calls are short
+constexpr unsigned long long kSlowestLaunch = 15000; // nanoseconds that the host takes for a call, at most
+constexpr double kLeading = 1000;                    // microseconds: shorter calls follow one that is not timed
+constexpr double kBlock = 100;                        // microseconds between two events, at least, where calls are short
 constexpr int kMostCalls = 20;
 
 template <class Work> int guarded(Work work) {
@@ -183,8 +186,20 @@ struct Events {
     cudaEvent_t begin = nullptr, end = nullptr;
 };
 
-// Microseconds a call, of `calls` back to back after one that is not timed.
-double block_of(const Call& call, int calls, const Events& events, bool lead) {
+// Keeps the GPU busy.
+__global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < nanoseconds);
+}
+
+// Microseconds a call, of `calls` back to back. `lead`: after one that is not timed. `ahead`: the GPU is kept busy while
+// the host launches them, so that it never waits for the host.
+double block_of(const Call& call, int calls, const Events& events, bool lead, bool ahead = false) {
+    if (ahead)
+        spin<<<1, 1>>>(30000 + calls * kSlowestLaunch);
     if (lead && !call())
         return -1;
     MUST(cudaEventRecord(events.begin));
@@ -284,7 +299,7 @@ std::vector<size_t> fastest(const std::vector<Call>& calls, int rounds, size_t k
                 first = once;
             }
             int many = std::clamp(static_cast<int>(kBlock / first), 1, kMostCalls);
-            double time = block_of(calls[i], many, events, many > 1);
+            double time = block_of(calls[i], many, events, first < kLeading);
             round == 0 ? void(times[i][0] = time) : times[i].push_back(time);
             best = std::min(best, time);
         }
@@ -386,6 +401,7 @@ int add(Contestant made, const char* name) {
     Events events;
     double once = block_of(made.call, 3, events, true);
     made.per_block = std::clamp(static_cast<int>(kBlock / once), 1, kMostCalls);
+    made.leads = once < kLeading;
     state.contestants.push_back(std::move(made));
     return static_cast<int>(state.contestants.size()) - 1;
 }
@@ -533,9 +549,10 @@ int hgemm_check_whole(int index, long long* below, long long* above, long long* 
 }
 
 // Microseconds a call, times[iteration][contestant], in an order drawn anew for each iteration.
-// Offline (`idle` negative): calls back to back, short ones several between two events, after one that is not timed.
-// Server: one call at a time, after the host and the GPU were idle for a time with the mean `idle` microseconds.
-int hgemm_time(const int* indexes, int number, int iterations, double idle, float* times) {
+// Mode 0, offline: calls back to back, short ones several between two events, after one that is not timed.
+// Mode 1, device: the same while the host is ahead, so that its part of a call is hidden.
+// Mode 2, server: one call at a time, after the host and the GPU were idle for a time with the mean `idle` microseconds.
+int hgemm_time(const int* indexes, int number, int iterations, int mode, double idle, float* times) {
     return guarded([&] {
         Events events;
         std::vector<int> order(number);
@@ -547,8 +564,8 @@ int hgemm_time(const int* indexes, int number, int iterations, double idle, floa
             for (int i : order) {
                 const Contestant& one = state.contestants.at(indexes[i]);
                 double time;
-                if (idle < 0) {
-                    time = block_of(one.call, one.per_block, events, one.per_block > 1);
+                if (mode < 2) {
+                    time = block_of(one.call, one.per_block, events, one.leads, mode == 1);
                 } else {
                     double wait = std::min(interval(state.random), 5.0) * idle;
                     std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(wait));

@@ -56,7 +56,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
     if config.tile_m // config.cluster_n % 8 or (tn and config.tile_n // config.cluster_m % 8):
         raise Misfit("a block's part of a shared tile has fewer than eight rows")
     stage = (config.tile_m + config.tile_n) * 2 * STEP
-    left = SHARED_BYTES - config.stages * (stage + 16)
+    left = SHARED_BYTES - config.stages * stage - 16 * (config.stages + 1)
     pairs = heights * config.tile_n // 16  # of eight columns: what a thread stores at a time
     reducers = max(part for part in range(1, config.split + 1) if pairs % part == 0)
     if config.split > 1:
