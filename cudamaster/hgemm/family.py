@@ -20,7 +20,9 @@ FLAGS = (
 SHARED_BYTES = 227 * 1024  # that a block can have on sm_90
 STEP = 64  # of K: what a stage holds
 _BOX_OF_C = 16 * 128  # bytes
-_MOST_REGISTERS = 128  # of sums, in a thread; 64 x 256 in fp32
+# Of sums, in a thread. Few leave enough for the rest in the 168 that 288 threads can have; with more, the warpgroup
+# that copies hands over registers.
+_FEW_REGISTERS, _MOST_REGISTERS = 128, 192
 
 
 class Misfit(ValueError):
@@ -31,7 +33,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
     """What the template derives from a configuration. Raises Misfit for one that no kernel can have."""
     fp32, tn = config.accumulate == "fp32", config.layout == "tn"
     if config.schedule == "warps":
-        return {"fp32": fp32, "tn": tn, "warps": config.stages}
+        return {"fp32": fp32, "tn": tn, "warps": config.stages, "through_l2": False, "overlap": True}
     turns = config.schedule == "pingpong"
     if config.tile_m % 64 or not 64 <= config.tile_m <= 256:
         raise Misfit(f"tiles of {config.tile_m} rows: a warpgroup makes 64 at a time, a block at most 256")
@@ -45,10 +47,12 @@ def details(config: Config) -> dict[str, int | bool | str]:
     registers = config.tile_n // (2 if fp32 else 4)
     if heights * registers > _MOST_REGISTERS:
         raise Misfit(f"{heights * registers} registers of sums in a thread, and {_MOST_REGISTERS} is the most")
-    if consumers == 3 and heights * registers > 96:
-        raise Misfit("three warpgroups leave 152 registers for each thread")
+    many = heights * registers > _FEW_REGISTERS
+    if many and consumers != 2:
+        raise Misfit("more than two warpgroups leave too few registers for so many sums")
     box_n = next(width for width in (64, 32, 16) if config.tile_n % width == 0)
-    cluster = config.cluster_m * config.cluster_n * config.split
+    through_l2 = config.schedule == "through_l2"
+    cluster = config.cluster_m * config.cluster_n * (1 if through_l2 else config.split)
     if cluster > 16:
         raise Misfit(f"a cluster of {cluster} blocks, and 16 is the most")
     if config.split > 1 and (turns or config.cluster_m * config.cluster_n > 1):
@@ -61,7 +65,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
     reducers = max(part for part in range(1, config.split + 1) if pairs % part == 0)
     if config.split > 1:
         patches = 0
-        if 512 * consumers * heights * registers // reducers * config.split > config.stages * stage:
+        if not through_l2 and 512 * consumers * heights * registers // reducers * config.split > config.stages * stage:
             raise Misfit("the sums of a split product do not fit where the stages were")
     elif config.tile_n % 64:
         patches = 0
@@ -83,6 +87,10 @@ def details(config: Config) -> dict[str, int | bool | str]:
         "swizzle_bytes": box_n * 2,
         "patches": patches,
         "reducers": reducers,
+        "through_l2": through_l2,
+        "registers_each": 232 if many else 0,
+        "registers_left": 40,
+        "overlap": not through_l2,  # of a launch with the end of the one before it
         "multicast": config.cluster_m * config.cluster_n > 1,
         "row_mask": sum(1 << n * config.cluster_m for n in range(config.cluster_n)),
     }
@@ -93,7 +101,7 @@ def render(config: Config, *, tuning: bool = False) -> str:
 
     Raises Misfit for a configuration that no kernel can have.
     """
-    return _template().render(**vars(config), **details(config), tuning=tuning, overlap=True)
+    return _template().render(**vars(config), **details(config), tuning=tuning)
 
 
 @lru_cache(maxsize=1)
