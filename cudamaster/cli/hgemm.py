@@ -109,8 +109,8 @@ def _statistics(out: Console, found: Table) -> None:
     for shown in words.statistics_tables(every):
         _table(out, shown)
     out.print(
-        "Libraries in the faster of their two layouts. Mean, median, std. dev.: speedup t_ref / t - 1 over shapes; wins: "
-        "shapes above 0; faster, slower: shapes whose own 95 % interval of t_ref / t excludes 1."
+        "Libraries in the faster of their two layouts. Mean, median, std.: speedup t_ref / t - 1 over shapes; "
+        "wins: shapes above 0; faster, slower, unsure: shapes by their own 95 % interval of t_ref / t."
     )
 
 
@@ -131,6 +131,10 @@ def _shape(out: Console, found: Table, entries: tuple[Entry, ...]) -> None:
         for mode in Mode:
             if mode in entry.times:
                 _table(out, words.times_table(entry, mode))
+        out.print(
+            "Ratios are geometric means over calls with their 95 % intervals, of each library in its faster layout; "
+            "error is the standard error of the mean."
+        )
         for line in words.choice_lines(entry):
             out.print(line)
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in entry.seconds.items())

@@ -16,7 +16,7 @@ from cudamaster.core.errors import UsageError, unwritable
 from cudamaster.core.writing import write_text
 from cudamaster.hgemm import bounds, pictures, words
 from cudamaster.hgemm.statistics import Contest, contests, statistics, strongest
-from cudamaster.hgemm.table import Accumulate, Entry, Form, Layout, Mode, Table
+from cudamaster.hgemm.table import OURS, Accumulate, Entry, Form, Layout, Mode, Table
 from cudamaster.report.drawing import style
 from cudamaster.report.inlining import inline
 from cudamaster.report.tables import Table as Shown
@@ -67,7 +67,7 @@ def page(table: Table) -> str:
     script = (folder / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     with style():
-        maps, sizes = list(_maps(against, table.entries)), list(_sizes(against, table.entries))
+        maps, sizes = _maps(against, table.entries), list(_sizes(against, table.entries))
         chosen = list(_choices(table.entries))
     return (
         pages.environment()
@@ -97,13 +97,20 @@ def page(table: Table) -> str:
     )
 
 
-def _maps(against: Sequence[Contest], entries: Sequence[Entry]) -> Iterator[_Picture]:
+def _maps(against: Sequence[Contest], entries: Sequence[Entry]) -> dict[str, list[_Picture]]:
+    """Heat maps by mode and accumulation, one for each layout."""
     octaves = pictures.reach(against, entries)
+    found: dict[str, list[_Picture]] = {}
     for number, contest in enumerate(against):
         if (figure := pictures.heat_map(contest, entries, octaves)) is not None:
-            title = pictures.described(contest).capitalize()
-            svg = inline(figure, f"map_{number}", f"Ratios over the grid of shapes: {title}")
-            yield _Picture(title, _told(svg, contest, entries), wide=True)
+            of, title = _title(contest.mode, contest.accumulate), f"Ours {contest.layout.value}"
+            svg = inline(figure, f"map_{number}", f"Ratios over the grid of shapes: {of}, {title}")
+            found.setdefault(of, []).append(_Picture(title, _told(svg, contest, entries), wide=True))
+    return found
+
+
+def _title(mode: Mode, accumulate: Accumulate) -> str:
+    return f"{mode.value.capitalize()}, {accumulate.value} sums"
 
 
 def _told(svg: Markup, contest: Contest, entries: Sequence[Entry]) -> Markup:
@@ -111,7 +118,7 @@ def _told(svg: Markup, contest: Contest, entries: Sequence[Entry]) -> Markup:
     texts = {}
     for entry, ratio in contest.ratios(entries):
         said = f"{entry.shape}: {words.ratio_text(ratio.geometric)} ({words.interval(ratio.low, ratio.high)})"
-        ours = entry.time(contest.mode, "ours", contest.layout)
+        ours = entry.time(contest.mode, OURS, contest.layout)
         theirs = entry.faster(contest.mode, contest.authority)
         library = None if theirs is None else entry.time(contest.mode, contest.authority, theirs)
         if ours is not None and library is not None and theirs is not None:
@@ -131,7 +138,7 @@ def _sizes(against: Sequence[Contest], entries: Sequence[Entry]) -> Iterator[_Pi
         for accumulate in Accumulate:
             those = [each for each in against if (each.mode, each.accumulate) == (mode, accumulate)]
             if (figure := pictures.over_size(those, entries)) is not None:
-                title = f"{mode.value.capitalize()}, {accumulate.value} sums"
+                title = _title(mode, accumulate)
                 yield _Picture(
                     title, inline(figure, f"size_{mode.value}_{accumulate.value}", f"Ratio by size: {title}")
                 )
@@ -163,7 +170,7 @@ def _losses(entries: Sequence[Entry], limits: bounds.Limits | None) -> Iterator[
                     f"{kinds.count(kind)} {kind}" for kind in ("launch", "memory", "tensor") if kind in kinds
                 )
                 yield _Losses(
-                    f"{mode.value.capitalize()}, {accumulate.value} sums, ours {layout.value}",
+                    f"{_title(mode, accumulate)}, ours {layout.value}",
                     len(compared),
                     sum(loss.certain for loss in found),
                     counted,

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cudamaster.hgemm.statistics import BIN_OCTAVES, Contest, by_size, rank_correlation
-from cudamaster.hgemm.table import Config, Entry, Layout, Mode, Shape
+from cudamaster.hgemm.statistics import Contest, by_size, rank_correlation
+from cudamaster.hgemm.table import Config, Entry, Layout, Shape
 from cudamaster.report.drawing import BLUE, INK, ORANGE, PAPER, QUIET, WIDTH_IN, blank, legend, logarithmic
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 MARKS = {Layout.NN: (BLUE, "o"), Layout.TN: (ORANGE, "s")}
 WIDE_IN = 2 * WIDTH_IN
 # Near the page's colours but not the same, which a dark page would exchange: white is 1 there too.
-_AHEAD, _EVEN, _BEHIND, _UNKNOWN = "#005f9e", "#fefefe", "#b84e00", "#c4c8ce"
+_AHEAD, _EVEN, _BEHIND, _UNKNOWN, _BETWEEN = "#005f9e", "#fefefe", "#b84e00", "#a9afb8", "#dfe3e8"
 _COLUMNS = 5
 _STEPS = 11  # of the scale
 _NARROWEST, _WIDEST = math.log2(1.05), 1.0  # reach of the scale, in octaves
 _WITHIN = 98  # percent of the ratios that the scale holds
-_LARGEST_AREA = 90.0  # of a bubble, in square points
+_FINE = 4.0  # axes of ratios that span less have these ticks
+_TICKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
+_LARGEST_AREA = 42.0  # of a bubble, in square points
 
 
 def cell(shape: Shape) -> str:
@@ -58,13 +60,16 @@ def heat_map(contest: Contest, entries: Sequence[Entry], octaves: float) -> Figu
     colours = _colours()
     for number, k in enumerate(ks):
         panel = figure.add_subplot(grid[number // columns, number % columns])
+        panel.add_artist(Rectangle((-0.06, -0.06), len(ns) + 0.06, len(ms) + 0.06, color=_BETWEEN, linewidth=0))
         for down, m in enumerate(ms):
             for across, n in enumerate(ns):
                 shape = Shape(m, n, k)
                 ratio = ratios.get(shape)
                 colour = _UNKNOWN if ratio is None else colours(_place(ratio, octaves))
-                panel.add_patch(Rectangle((across, down), 0.94, 0.94, color=colour, linewidth=0, gid=cell(shape)))
-        panel.set(xlim=(0, len(ns)), ylim=(len(ms), 0), aspect="equal")
+                square = Rectangle((across, down), 0.94, 0.94, color=colour, linewidth=0, gid=cell(shape))
+                square.set_in_layout(False)  # a thousand of them would take seconds to lay out
+                panel.add_artist(square)
+        panel.set(xlim=(-0.06, len(ns)), ylim=(len(ms), -0.06), aspect="equal")
         panel.set_title(f"K = {k}", fontsize=7, pad=2)
         first, last = number % columns == 0, number + columns >= len(ks)
         panel.set_xticks([at + 0.5 for at in range(len(ns))], [_short(n) for n in ns] if last else [""] * len(ns))
@@ -95,6 +100,7 @@ def _place(ratio: float, octaves: float) -> float:
 def _scale(axes: Axes, colours: Colormap, octaves: float) -> None:
     from matplotlib.patches import Rectangle
 
+    axes.add_patch(Rectangle((-0.06, -0.1), _STEPS + 0.08, 1.2, color=_BETWEEN, linewidth=0))
     for step in range(_STEPS):
         colour = colours(step / (_STEPS - 1))
         axes.add_patch(Rectangle((step, 0), 0.96, 1, color=colour, linewidth=0))
@@ -102,7 +108,7 @@ def _scale(axes: Axes, colours: Colormap, octaves: float) -> None:
     values = [2 ** (octaves * (2 * step / (_STEPS - 1) - 1)) for step in range(_STEPS)]
     texts = [f"{value:.2f}" for value in values]
     texts[0], texts[-1] = f"≤ {texts[0]}", f"≥ {texts[-1]}"
-    axes.set(xlim=(-0.3, _STEPS + 2.3), ylim=(0, 1))
+    axes.set(xlim=(-0.3, _STEPS + 2.3), ylim=(-0.1, 1.1))
     axes.set_xticks([*[step + 0.48 for step in range(_STEPS)], _STEPS + 1.48], [*texts, "not measured"])
     axes.tick_params(axis="x", length=0, labelsize=6)
     axes.set_yticks([])
@@ -124,6 +130,9 @@ def over_size(contests: Sequence[Contest], entries: Sequence[Entry]) -> Figure |
     axes = figure.subplots()
     values = [ratio.geometric for _, ratios in drawn for _, ratio in ratios]
     logarithmic(axes, "y", values)
+    low, high = axes.get_ylim()
+    if high / low < _FINE:
+        axes.set_yticks([tick for tick in _TICKS if low <= tick <= high])
     axes.axhline(1, color=INK, linewidth=0.8)
     for contest, ratios in drawn:
         colour, marker = MARKS[contest.layout]
@@ -132,7 +141,7 @@ def over_size(contests: Sequence[Contest], entries: Sequence[Entry]) -> Figure |
         ys = [ratio.geometric for _, ratio in ratios]
         axes.plot(xs, ys, marker, color=colour, markersize=1.6, markeredgewidth=0, alpha=0.3)
         bins = by_size(contest, entries)
-        middles = [each.low + BIN_OCTAVES / 2 for each in bins]
+        middles = [each.centre for each in bins]
         axes.plot(
             middles, [each.geometric for each in bins], marker=marker, color=colour, markersize=4,
             markeredgecolor=PAPER, markeredgewidth=0.5, linewidth=1.2,
@@ -193,11 +202,12 @@ def _bubbles(panel: Axes, chosen: _Chosen, x: Callable[[Shape, Config], float], 
     said = []
     for layout, of in counts.items():
         colour, marker = MARKS[layout]
-        aside = -0.22 if layout is Layout.NN else 0.22
-        places = [(across + aside, values.index(value)) for across, value in of]
+        lift = 0.17 if layout is Layout.NN else -0.17
+        places = [(across, values.index(value) + lift) for across, value in of]
         if places:
             sizes = [_LARGEST_AREA * count / most for count in of.values()]
-            panel.scatter(*zip(*places, strict=True), s=sizes, color=colour, marker=marker, alpha=0.65, linewidths=0)
+            xs, ys = zip(*places, strict=True)
+            panel.scatter(xs, ys, s=sizes, color=colour, marker=marker, alpha=0.65, linewidths=0)
             pairs = [(x(shape, config), float(y(config))) for shape, config in chosen[layout]]
             rank = rank_correlation(*zip(*pairs, strict=True))
             said.append(f"{layout.value} {'–' if rank is None else f'{rank:.2f}'}")
@@ -227,9 +237,3 @@ def _schedules(panel: Axes, chosen: _Chosen) -> None:
     panel.tick_params(axis="y", length=0)
     panel.margins(x=0.12)
     panel.set_xlabel("shapes")
-
-
-def described(contest: Contest) -> str:
-    """A contest in words, for titles."""
-    mode = {Mode.OFFLINE: "offline", Mode.SERVER: "server"}[contest.mode]
-    return f"{mode}, {contest.accumulate.value} sums, ours {contest.layout.value}"

@@ -72,10 +72,14 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Bin:
-    """Shapes with low <= log2(M N K) < high; the mean and median ratio, and the geometric mean (paper, figure 3)."""
+    """Shapes with low <= log2(M N K) < high; the mean and median ratio, and the geometric mean (paper, figure 3).
+
+    `centre` is the mean log2(M N K) of its shapes.
+    """
 
     low: int
     high: int
+    centre: float
     shapes: int
     mean: float
     median: float
@@ -163,26 +167,25 @@ def bootstrap(ratios: np.ndarray) -> tuple[float, float]:
 
 def by_size(contest: Contest, entries: Sequence[Entry]) -> tuple[Bin, ...]:
     """The contest by problem size, in bins that hold shapes, the smallest first."""
-    bins: dict[int, list[Ratio]] = {}
+    bins: dict[int, list[tuple[float, Ratio]]] = {}
     for entry, ratio in contest.ratios(entries):
-        bins.setdefault(bin_of(entry), []).append(ratio)
-    return tuple(
-        Bin(
-            low=low,
-            high=low + BIN_OCTAVES,
-            shapes=len(ratios),
-            mean=float(np.mean([ratio.mean for ratio in ratios])),
-            median=float(np.median([ratio.mean for ratio in ratios])),
-            geometric=_geometric(np.array([ratio.geometric for ratio in ratios])),
-            wins=sum(ratio.mean > 1 for ratio in ratios),
-        )
-        for low, ratios in sorted(bins.items())
+        size = math.log2(entry.shape.products)
+        bins.setdefault(BIN_OCTAVES * int(size // BIN_OCTAVES), []).append((size, ratio))
+    return tuple(_bin(low, *zip(*those, strict=True)) for low, those in sorted(bins.items()))
+
+
+def _bin(low: int, sizes: tuple[float, ...], ratios: tuple[Ratio, ...]) -> Bin:
+    means = [ratio.mean for ratio in ratios]
+    return Bin(
+        low=low,
+        high=low + BIN_OCTAVES,
+        centre=float(np.mean(sizes)),
+        shapes=len(ratios),
+        mean=float(np.mean(means)),
+        median=float(np.median(means)),
+        geometric=_geometric(np.array([ratio.geometric for ratio in ratios])),
+        wins=sum(mean > 1 for mean in means),
     )
-
-
-def bin_of(entry: Entry) -> int:
-    """The lower end of an entry's bin, in octaves of M N K."""
-    return BIN_OCTAVES * int(math.log2(entry.shape.products) // BIN_OCTAVES)
 
 
 def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:

@@ -46,7 +46,7 @@ def headline(table: Table, statistics: Sequence[Statistic], authority: str) -> t
 
     A sentence for each mode and accumulation.
     """
-    sentences = []
+    sentences: list[str] = []
     for mode in Mode:
         for accumulate in Accumulate:
             wanted = (mode, accumulate, authority)
@@ -83,8 +83,8 @@ def statistics_tables(statistics: Sequence[Statistic]) -> tuple[Shown, ...]:
             Shown(
                 MODES[mode],
                 "",
-                ("sums", "ours", "library", "shapes", "mean", "median", "std. dev.", "wins", "geo. mean, 95 %",
-                 "faster", "slower", "undecided"),
+                ("sums", "ours", "library", "shapes", "mean", "median", "std.", "wins", "geo. mean, 95 %",
+                 "faster", "slower", "unsure"),
                 tuple(
                     (*_contest(each.contest), str(each.shapes), percent(each.speedup.mean),
                      percent(each.speedup.median), percent(each.speedup.deviation).lstrip("+"), str(each.wins),
@@ -92,8 +92,8 @@ def statistics_tables(statistics: Sequence[Statistic]) -> tuple[Shown, ...]:
                      str(each.slower), str(each.undecided))
                     for each in of
                 ),
-                ("shapes", "mean", "median", "std. dev.", "wins", "geo. mean, 95 %", "faster", "slower",
-                 "undecided"),
+                ("shapes", "mean", "median", "std.", "wins", "geo. mean, 95 %", "faster", "slower",
+                 "unsure"),
             )
         )  # fmt: skip
     return tuple(shown)
@@ -108,13 +108,13 @@ def best_tables(statistics: Sequence[Statistic]) -> tuple[Shown, ...]:
                 Shown(
                     f"The faster of both, {mode.value}",
                     "",
-                    ("sums", "ours", "library", "shapes", "mean", "median", "std. dev."),
+                    ("sums", "ours", "library", "shapes", "mean", "median", "std."),
                     tuple(
                         (*_contest(each.contest), str(each.shapes), percent(each.best.mean),
                          percent(each.best.median), percent(each.best.deviation).lstrip("+"))
                         for each in of
                     ),
-                    ("shapes", "mean", "median", "std. dev."),
+                    ("shapes", "mean", "median", "std."),
                 )
             )  # fmt: skip
     return tuple(shown)
@@ -142,19 +142,23 @@ def loss_table(losses: Sequence[Loss], limits: Limits | None) -> Shown | None:
     """The lost shapes, the worst first."""
     if not losses:
         return None
-    columns = ["shape", "ratio", "95 % interval", "lost to", "its layout", "ours µs", "library µs", "gap µs"]
-    columns += ["of tensor peak", "of memory peak"] if limits is not None else []
+    peaks = ("of tensor peak", "of memory peak") if limits is not None else ()
+    right = ("ratio", "ours µs", "library µs", "gap µs", *peaks)
     rows = []
     for loss in losses:
-        row = [str(loss.entry.shape), ratio_text(loss.ratio.geometric), interval(loss.ratio.low, loss.ratio.high)]
-        row += [NAMES[loss.authority], loss.theirs.value, microseconds(loss.ours.median_us)]
-        row += [microseconds(loss.library.median_us), f"{loss.gap_us:+.2f}"]
+        row = [
+            str(loss.entry.shape),
+            f"{NAMES[loss.authority]} {loss.theirs.value}",
+            f"{ratio_text(loss.ratio.geometric)} ({interval(loss.ratio.low, loss.ratio.high)})",
+            microseconds(loss.ours.median_us),
+            microseconds(loss.library.median_us),
+            f"{loss.gap_us:+.2f}",
+        ]
         for shares in (loss.tensor, loss.memory):
             if shares is not None:
-                row.append(f"{shares[0]:.0%}, library {shares[1]:.0%}")
+                row.append(f"{100 * shares[0]:.0f}, {100 * shares[1]:.0f} %")
         rows.append((*row, loss.bound, NONE if loss.config is None else str(loss.config)))
-    right = ("ratio", "95 % interval", "ours µs", "library µs", "gap µs", "of tensor peak", "of memory peak")
-    return Shown("", "", (*columns, "bound by", "our configuration"), tuple(rows), right)
+    return Shown("", "", ("shape", "lost to", *right, "bound by", "our configuration"), tuple(rows), right)
 
 
 def times_table(entry: Entry, mode: Mode) -> Shown:
@@ -172,7 +176,7 @@ def times_table(entry: Entry, mode: Mode) -> Shown:
                  f"{times.sem_percent:.2f} %", str(times.iterations), f"{flops / times.median_us / 1e6:.1f}",
                  *map(_ratio, ratios))
             )  # fmt: skip
-    columns = ("contestant", "layout", "median µs", "mean µs", "error of mean", "iterations", "TFLOP/s")
+    columns = ("contestant", "layout", "median µs", "mean µs", "error", "calls", "TFLOP/s")
     against = tuple(f"over ours {layout.value}" for layout in Layout)
     return Shown(f"{entry.accumulate.value} sums, {mode.value}", "", (*columns, *against), tuple(rows),
                  (*columns[2:], *against))  # fmt: skip
