@@ -100,7 +100,7 @@ def _place(ratio: float, octaves: float) -> float:
 def _scale(axes: Axes, colours: Colormap, octaves: float) -> None:
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((-0.06, -0.1), _STEPS + 0.08, 1.2, color=_BETWEEN, linewidth=0))
+    axes.add_patch(Rectangle((-0.04, -0.1), _STEPS + 0.04, 1.2, color=_BETWEEN, linewidth=0))
     for step in range(_STEPS):
         colour = colours(step / (_STEPS - 1))
         axes.add_patch(Rectangle((step, 0), 0.96, 1, color=colour, linewidth=0))

@@ -418,13 +418,15 @@ class Writer:
     """A table that is being written, and who else writes it has to wait.
 
     Made by `Writer(path, header)`: begins the file, or continues one of the same GPU and form, whose half-written last
-    line is cut off. `notes` says what was found. Raises UsageError for the file of another GPU, form or format, one
+    line is cut off. `entries` are those that the file held, so that nothing is measured twice; `notes` says what was
+    found. Raises UsageError for the file of another GPU, form or format, one
     that is no table, or one that another process is writing, DeviceError for a full disk.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         self.notes: list[str] = []
+        self.entries: tuple[Entry, ...] = ()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -468,6 +470,7 @@ class Writer:
         if whole:
             found = _read(self.path, whole)
             _must_fit(self.path, found.header, header)
+            self.entries = found.entries
         if len(whole) < len(content):
             os.ftruncate(self._file, len(whole))
         if not whole:
@@ -588,6 +591,8 @@ def _read(path: Path, content: bytes) -> Table:
         else:
             replaced += found.key in entries
             entries[found.key] = found
+    if len(headers) > 1:
+        notes.append(f"{path} was measured in {len(headers)} sessions with different versions.")
     if replaced:
         notes.append(f"{path}: {replaced} entries were measured again; the last one counts.")
     return Table(tuple(headers), tuple(sorted(entries.values(), key=_order)), tuple(notes))

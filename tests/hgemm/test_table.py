@@ -137,7 +137,9 @@ def test_other_versions_are_said(tmp_path: Path) -> None:
         assert "driver 580.1" in writer.notes[0]
         writer.append(entry(LARGE))
     with Writer(path, newer) as writer:
+        assert "2 sessions" in read(path).notes[0]
         assert not writer.notes
+        assert [each.shape for each in writer.entries] == [SMALL, LARGE]
     found = read(path)
     assert found.headers == (H200, newer)
     assert len(found.entries) == 2
