@@ -138,7 +138,7 @@ def _shape(out: Console, found: Table, entries: tuple[Entry, ...]) -> None:
         for line in words.choice_lines(entry):
             out.print(line)
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in entry.seconds.items())
-        out.print(f"Measured {entry.date}: {parts}")
+        out.print(f"Measured {entry.date}{': ' if parts else ''}{parts}")
 
 
 def _table(out: Console, shown: Shown) -> None:

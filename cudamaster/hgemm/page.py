@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
@@ -22,17 +23,25 @@ from cudamaster.report.inlining import inline
 from cudamaster.report.tables import Table as Shown
 from cudamaster.view import pages
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _FORMS = {
     Form.CLOSED: "Closed form: kernels of CUDA alone, without the headers of CuTe or CUTLASS",
     Form.OPEN: "Open form: kernels may use the headers of CuTe and CUTLASS",
 }
 
 
+_REM_OF_AN_INCH = 9  # of a wide figure, so that the labels of its cells can be read
+
+
 @dataclass(frozen=True)
 class _Picture:
+    """A figure in the page; one that takes more than a column has a width of its own, in rem."""
+
     title: str
     svg: Markup
-    wide: bool = False
+    rem: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,12 @@ def _maps(against: Sequence[Contest], entries: Sequence[Entry]) -> dict[str, lis
         if (figure := pictures.heat_map(contest, entries, octaves)) is not None:
             of, title = _title(contest.mode, contest.accumulate), f"Ours {contest.layout.value}"
             svg = inline(figure, f"map_{number}", f"Ratios over the grid of shapes: {of}, {title}")
-            found.setdefault(of, []).append(_Picture(title, _told(svg, contest, entries), wide=True))
+            found.setdefault(of, []).append(_Picture(title, _told(svg, contest, entries), _rem(figure)))
     return found
+
+
+def _rem(figure: Figure) -> float:
+    return float(_REM_OF_AN_INCH * figure.get_figwidth())
 
 
 def _title(mode: Mode, accumulate: Accumulate) -> str:
@@ -124,13 +137,18 @@ def _told(svg: Markup, contest: Contest, entries: Sequence[Entry]) -> Markup:
         if ours is not None and library is not None and theirs is not None:
             times = words.microseconds(ours.median_us), words.microseconds(library.median_us)
             said += f", ours {times[0]} µs, library {times[1]} µs ({theirs.value})"
-        texts[pictures.cell(entry.shape)] = said
+        texts[entry.shape] = said
 
     def titled(found: re.Match[str]) -> str:
-        shape = found[2].removeprefix("cell_").replace("_", "x")
-        return f"{found[1]}<title>{escape(texts.get(found[2], f'{shape}: not measured'))}</title>"
+        shapes = iter(pictures.shapes_of(int(found[2])))
 
-    return Markup(re.sub(r'(<g id="map_\d+-(cell_\d+_\d+_\d+)">)', titled, str(svg)))
+        def one(path: re.Match[str]) -> str:
+            shape = next(shapes)
+            return f"{path[1]}><title>{escape(texts.get(shape, f'{shape}: not measured'))}</title></path>"
+
+        return found[1] + re.sub(r"(<path\b[^>]*?) ?/>", one, found[3])
+
+    return Markup(re.sub(rf'(<g id="\w+-{pictures.cells(0)[:-1]}(\d+)">)(.*?</g>)', titled, str(svg)))
 
 
 def _sizes(against: Sequence[Contest], entries: Sequence[Entry]) -> Iterator[_Picture]:
@@ -149,7 +167,8 @@ def _choices(entries: Sequence[Entry]) -> Iterator[_Picture]:
         of = [entry for entry in entries if entry.accumulate is accumulate]
         if (figure := pictures.choices(of)) is not None:
             title = f"{accumulate.value} sums"
-            yield _Picture(title, inline(figure, f"chosen_{accumulate.value}", f"What was chosen: {title}"), wide=True)
+            svg = inline(figure, f"chosen_{accumulate.value}", f"What was chosen: {title}")
+            yield _Picture(title, svg, _rem(figure))
 
 
 def _losses(entries: Sequence[Entry], limits: bounds.Limits | None) -> Iterator[_Losses]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cudamaster.hgemm.statistics import Contest, by_size, rank_correlation
-from cudamaster.hgemm.table import Config, Entry, Layout, Shape
+from cudamaster.hgemm.table import SIZES, Config, Entry, Layout, Shape
 from cudamaster.report.drawing import BLUE, INK, ORANGE, PAPER, QUIET, WIDTH_IN, blank, legend, logarithmic
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ WIDE_IN = 2 * WIDTH_IN
 # Near the page's colours but not the same, which a dark page would exchange: white is 1 there too.
 _AHEAD, _EVEN, _BEHIND, _UNKNOWN, _BETWEEN = "#005f9e", "#fefefe", "#b84e00", "#a9afb8", "#dfe3e8"
 _COLUMNS = 5
+_FILLED = 0.94  # of a cell's sides
 _STEPS = 11  # of the scale
 _NARROWEST, _WIDEST = math.log2(1.05), 1.0  # reach of the scale, in octaves
 _WITHIN = 98  # percent of the ratios that the scale holds
@@ -32,9 +33,14 @@ _TICKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 
 _LARGEST_AREA = 42.0  # of a bubble, in square points
 
 
-def cell(shape: Shape) -> str:
-    """The id of a shape's cell in a heat map."""
-    return f"cell_{shape.m}_{shape.n}_{shape.k}"
+def cells(k: int) -> str:
+    """The id of a panel's cells in a heat map, which are in the order of `shapes_of`."""
+    return f"cells_{k}"
+
+
+def shapes_of(k: int) -> list[Shape]:
+    """The grid's shapes of one K, row after row of their panel."""
+    return [Shape(m, n, k) for m in SIZES for n in SIZES]
 
 
 def reach(contests: Sequence[Contest], entries: Sequence[Entry]) -> float:
@@ -46,34 +52,36 @@ def reach(contests: Sequence[Contest], entries: Sequence[Entry]) -> float:
 
 
 def heat_map(contest: Contest, entries: Sequence[Entry], octaves: float) -> Figure | None:
-    """The ratio at each shape of the grid: a panel for each K, M down, N across; None where nothing was measured."""
+    """The ratio at each shape of the grid (SIZES): a panel for each K, M down, N across.
+
+    None where no shape of the grid was measured; shapes beside the grid are left out.
+    """
+    from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
     ratios = {entry.shape: ratio.geometric for entry, ratio in contest.ratios(entries)}
-    if not ratios:
+    if not any({shape.m, shape.n, shape.k} <= set(SIZES) for shape in ratios):
         return None
-    ms, ns, ks = (sorted({getattr(shape, side) for shape in ratios}) for side in "mnk")
-    columns = min(_COLUMNS, len(ks))
-    rows = math.ceil(len(ks) / columns)
-    figure = blank(0.75 + 1.35 * rows, 0.6 + (WIDE_IN - 0.6) * columns / _COLUMNS)
-    grid = figure.add_gridspec(rows + 1, columns, height_ratios=[*[1.0] * rows, 0.06])
+    rows = math.ceil(len(SIZES) / _COLUMNS)
+    figure = blank(0.75 + 1.35 * rows, WIDE_IN)
+    grid = figure.add_gridspec(rows + 1, _COLUMNS, height_ratios=[*[1.0] * rows, 0.06])
     colours = _colours()
-    for number, k in enumerate(ks):
-        panel = figure.add_subplot(grid[number // columns, number % columns])
-        panel.add_artist(Rectangle((-0.06, -0.06), len(ns) + 0.06, len(ms) + 0.06, color=_BETWEEN, linewidth=0))
-        for down, m in enumerate(ms):
-            for across, n in enumerate(ns):
-                shape = Shape(m, n, k)
-                ratio = ratios.get(shape)
-                colour = _UNKNOWN if ratio is None else colours(_place(ratio, octaves))
-                square = Rectangle((across, down), 0.94, 0.94, color=colour, linewidth=0, gid=cell(shape))
-                square.set_in_layout(False)  # a thousand of them would take seconds to lay out
-                panel.add_artist(square)
-        panel.set(xlim=(-0.06, len(ns)), ylim=(len(ms), -0.06), aspect="equal")
+    corners = ((0, 0), (_FILLED, 0), (_FILLED, _FILLED), (0, _FILLED))
+    places = [(across, down) for down in range(len(SIZES)) for across in range(len(SIZES))]
+    squares = [[(across + x, down + y) for x, y in corners] for across, down in places]
+    for number, k in enumerate(SIZES):
+        panel = figure.add_subplot(grid[number // _COLUMNS, number % _COLUMNS])
+        panel.add_artist(Rectangle((-0.06, -0.06), len(SIZES) + 0.06, len(SIZES) + 0.06, color=_BETWEEN, linewidth=0))
+        found = [ratios.get(shape) for shape in shapes_of(k)]
+        faces = [_UNKNOWN if ratio is None else colours(_place(ratio, octaves)) for ratio in found]
+        # One artist: a thousand of them would take seconds.
+        panel.add_collection(PolyCollection(squares, facecolors=faces, linewidths=0, gid=cells(k)), autolim=False)
+        panel.set(xlim=(-0.06, len(SIZES)), ylim=(len(SIZES), -0.06), aspect="equal")
         panel.set_title(f"K = {k}", fontsize=7, pad=2)
-        first, last = number % columns == 0, number + columns >= len(ks)
-        panel.set_xticks([at + 0.5 for at in range(len(ns))], [_short(n) for n in ns] if last else [""] * len(ns))
-        panel.set_yticks([at + 0.5 for at in range(len(ms))], [_short(m) for m in ms] if first else [""] * len(ms))
+        first, last = number % _COLUMNS == 0, number + _COLUMNS >= len(SIZES)
+        middles = [at + 0.5 for at in range(len(SIZES))]
+        panel.set_xticks(middles, [_short(n) if last else "" for n in SIZES])
+        panel.set_yticks(middles, [_short(m) if first else "" for m in SIZES])
         panel.tick_params(length=0, labelsize=5, pad=1)
         panel.tick_params(axis="x", rotation=90)
         for side in ("left", "bottom"):

@@ -151,7 +151,12 @@ def _geometric(ratios: np.ndarray) -> float:
 
 
 def bootstrap(ratios: np.ndarray) -> tuple[float, float]:
-    """The interval at CONFIDENCE of the geometric mean of ratios: percentiles of RESAMPLES draws with a fixed seed."""
+    """The interval at CONFIDENCE of the geometric mean of ratios: percentiles of RESAMPLES draws with a fixed seed.
+
+    0 to infinity for a single ratio, which says nothing about others.
+    """
+    if len(ratios) < 2:
+        return 0.0, math.inf
     drawing = np.random.default_rng(SEED)
     logarithms = np.log(ratios)
     means = np.concatenate(

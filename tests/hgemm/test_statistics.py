@@ -60,6 +60,7 @@ def test_the_bootstrap_is_that_of_scipy_and_always_the_same() -> None:
     theirs = stats.bootstrap((np.log(ratios),), np.mean, method="percentile", n_resamples=10_000, rng=2)
     assert np.log([low, high]) == pytest.approx(theirs.confidence_interval, abs=5e-4)
     assert statistics.bootstrap(ratios) == (low, high)
+    assert statistics.bootstrap(ratios[:1]) == (0.0, math.inf)
 
 
 def test_bins_hold_every_shape_once() -> None:
