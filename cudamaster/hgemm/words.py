@@ -42,10 +42,7 @@ def microseconds(value: float) -> str:
 
 
 def headline(table: Table, statistics: Sequence[Statistic], authority: str) -> tuple[str, ...]:
-    """The first sentence for readers in a hurry: ours beside the strongest authority offline, fp32 sums; then others.
-
-    A sentence for each mode and accumulation.
-    """
+    """A sentence for each mode and accumulation: how ours does beside an authority, in both layouts."""
     sentences: list[str] = []
     for mode in Mode:
         for accumulate in Accumulate:
@@ -73,7 +70,7 @@ def headline(table: Table, statistics: Sequence[Statistic], authority: str) -> t
 
 
 def statistics_tables(statistics: Sequence[Statistic]) -> tuple[Shown, ...]:
-    """For each mode: ours beside each authority; then the faster of both."""
+    """For each mode, ours beside each authority (the paper's table 1), with intervals and verdicts."""
     shown = []
     for mode in Mode:
         of = [each for each in statistics if each.contest.mode is mode]
