@@ -397,6 +397,7 @@ def _error_of_mean(values: NDArray[np.float64]) -> tuple[float, int]:
     """Standard error of a mean of at least two values, and its degrees of freedom.
 
     Neighbours may share a disturbance, so the error is also taken from the means of blocks, and the larger one counts.
+    Fewer than _BLOCKS * _FEWEST_IN_A_BLOCK values are too few for that.
     """
     alone, freedom = float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1
     each = len(values) // _BLOCKS
@@ -419,8 +420,8 @@ class Writer:
 
     Made by `Writer(path, header)`: begins the file, or continues one of the same GPU and form, whose half-written last
     line is cut off. `entries` are those that the file held, so that nothing is measured twice; `notes` says what was
-    found. Raises UsageError for the file of another GPU, form or format, one
-    that is no table, or one that another process is writing, DeviceError for a full disk.
+    found. Raises UsageError for the file of another GPU, form or format, one that is no table, or one that another
+    process is writing, DeviceError for a full disk.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
