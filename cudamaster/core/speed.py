@@ -101,7 +101,7 @@ class _Estimate:
         if self.log_error == 0:
             return Interval(self.speedup, self.speedup)
         whole = max(1, math.floor(self.freedom + 1e-6))  # a number that is whole except for rounding stays whole
-        reach = math.exp(min(700.0, _t_quantile(whole) * self.log_error))  # exp of more overflows
+        reach = math.exp(min(700.0, t_quantile(whole) * self.log_error))  # exp of more overflows
         return Interval(self.speedup / reach, self.speedup * reach)
 
     def differs(self) -> bool:
@@ -244,15 +244,15 @@ def _weighted(weights: Sequence[float], estimates: Sequence[_Estimate]) -> _Esti
 
 
 @cache
-def _t_quantile(freedom: int) -> float:
-    """How many standard errors Student's t reaches to either side at CONFIDENCE.
+def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors Student's t reaches to either side at a level of confidence.
 
     That is sqrt(freedom) * tan(angle), where the part inside the angle is CONFIDENCE; the angle is found by halving.
     """
     low, high = 0.0, math.pi / 2
     for _ in range(50):
         middle = (low + high) / 2
-        if _inside(middle, freedom) < CONFIDENCE:
+        if _inside(middle, freedom) < confidence:
             low = middle
         else:
             high = middle

@@ -1,0 +1,152 @@
+"""`cudamaster hgemm`: half-precision matrix products over a grid of shapes, ours beside NVIDIA's libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cudamaster.cli import options
+from cudamaster.cli.output import console, print_json, print_to_copy, table, working
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cudamaster.hgemm.table import Entry, Shape, Table
+    from cudamaster.report.tables import Table as Shown
+
+_PATH = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group(cls=options.Group)
+def hgemm() -> None:
+    """Half-precision matrix products of a thousand shapes, ours beside NVIDIA's libraries."""
+
+
+@hgemm.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE...]", type=_PATH)
+@click.option("--html", type=_FILE, metavar="FILE", required=True,
+              help="Write the page there; it needs no network.")  # fmt: skip
+def report(tables: tuple[Path, ...], html: Path) -> None:
+    """Write what TABLE says as one HTML page: statistics, maps over the shapes, where a library wins, what was chosen.
+
+    Several tables have to be of one GPU and one form. By default, those in runs/hgemm.
+    """
+    from cudamaster.core.writing import must_be_writable
+    from cudamaster.hgemm import page
+    from cudamaster.hgemm.table import read_all
+
+    must_be_writable(html, "Name another one with --html.")
+    found = read_all(tables)
+    with working(f"Drawing {len(found.entries)} entries"):
+        page.write(found, html)
+    _notes(found)
+    print_to_copy(console(), f"Wrote {html}; a browser opens it, without a network.")
+
+
+@hgemm.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE...]", type=_PATH)
+@click.option("--shape", "wanted", metavar="MxNxK",
+              help="All about one shape: times of all contestants, ratios, what was chosen.")  # fmt: skip
+@options.as_json
+def show(tables: tuple[Path, ...], wanted: str | None, as_json: bool) -> None:
+    """Show the statistics of TABLE, or one shape of it.
+
+    Several tables have to be of one GPU and one form. By default, those in runs/hgemm.
+    """
+    from cudamaster.core.errors import UsageError
+    from cudamaster.hgemm.statistics import statistics
+    from cudamaster.hgemm.table import parse_shape, read_all
+
+    of = None if wanted is None else parse_shape(wanted)
+    found = read_all(tables)
+    if of is not None:
+        entries = found.find(of)
+        if not entries:
+            raise UsageError(f"{of} is not in the table.", _others(found, of))
+        if as_json:
+            print_json({"headers": found.headers, "entries": entries, "notes": found.notes})
+        else:
+            _shape(console(), found, entries)
+    elif as_json:
+        print_json(
+            {"headers": found.headers, "entries": len(found.entries), "statistics": statistics(found.entries),
+             "notes": found.notes}
+        )  # fmt: skip
+    else:
+        _statistics(console(), found)
+    if not as_json:
+        _notes(found)
+
+
+def _others(found: Table, of: Shape) -> str:
+    """What to ask for instead of a shape that was not measured."""
+    import math
+
+    if not found.entries:
+        return "It holds no shape yet."
+    sides = [(of.m, of.n, of.k), *((each.shape.m, each.shape.n, each.shape.k) for each in found.entries)]
+    logs = [[math.log2(side) for side in each] for each in sides]
+    nearest = min(range(1, len(logs)), key=lambda at: math.dist(logs[0], logs[at]))
+    return f"The nearest shape in it is {found.entries[nearest - 1].shape}."
+
+
+def _statistics(out: Console, found: Table) -> None:
+    from cudamaster.hgemm import words
+    from cudamaster.hgemm.statistics import statistics, strongest
+
+    shapes = len({entry.shape for entry in found.entries})
+    out.print(f"{found.header.gpu}, {found.header.form.value} form: {shapes} shapes; {found.header.versions}")
+    authority = strongest(found.entries)
+    if authority is None:
+        out.print("Nothing was compared with a library yet.")
+        return
+    every = statistics(found.entries)
+    for sentence in words.headline(found, every, authority):
+        out.print(sentence)
+    for shown in words.statistics_tables(every):
+        _table(out, shown)
+    out.print(
+        "Libraries in the faster of their two layouts. Mean, median, std.: speedup t_ref / t - 1 over shapes; "
+        "wins: shapes above 0; faster, slower, unsure: shapes by their own 95 % interval of t_ref / t."
+    )
+
+
+def _shape(out: Console, found: Table, entries: tuple[Entry, ...]) -> None:
+    from cudamaster.hgemm import bounds, words
+    from cudamaster.hgemm.table import Mode
+
+    shape = entries[0].shape
+    out.print(f"{shape} on {found.header.gpu}, {found.header.form.value} form: {shape.operations / 1e9:.4g} GFLOP, "
+              f"{shape.bytes / 1e6:.4g} MB")  # fmt: skip
+    limits = bounds.limits_of(found.header.gpu)
+    if limits is not None:
+        out.print(
+            f"At least {words.microseconds(limits.tensor_us(shape))} µs at {limits.about.split(',')[0]}, and "
+            f"{words.microseconds(limits.memory_us(shape))} µs for its bytes from memory."
+        )
+    for entry in entries:
+        for mode in Mode:
+            if mode in entry.times:
+                _table(out, words.times_table(entry, mode))
+        out.print(
+            "Ratios are geometric means over calls with their 95 % intervals, of each library in its faster layout; "
+            "error is the standard error of the mean."
+        )
+        for line in words.choice_lines(entry):
+            out.print(line)
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in entry.seconds.items())
+        out.print(f"Measured {entry.date}{': ' if parts else ''}{parts}")
+
+
+def _table(out: Console, shown: Shown) -> None:
+    out.print()
+    out.print(shown.title, style="bold")
+    out.print(table(shown.columns, shown.rows, right=shown.right))
+
+
+def _notes(found: Table) -> None:
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
