@@ -25,6 +25,9 @@ _BOX_OF_C = 16 * 128  # bytes
 _FEW_REGISTERS, _MOST_REGISTERS = 128, 192
 
 
+COOP, OVER = True, None
+
+
 class Misfit(ValueError):
     """A configuration that no kernel can have; the message says why."""
 
@@ -101,7 +104,7 @@ def render(config: Config, *, tuning: bool = False) -> str:
 
     Raises Misfit for a configuration that no kernel can have.
     """
-    return _template().render(**vars(config), **details(config), tuning=tuning)
+    return _template().render(**{**vars(config), **details(config), "tuning": tuning, "cooperative": COOP, **({"overlap": OVER} if OVER is not None else {})})
 
 
 @lru_cache(maxsize=1)
