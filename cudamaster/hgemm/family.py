@@ -58,8 +58,10 @@ def details(config: Config) -> dict[str, int | bool | str]:
     cluster = config.cluster_m * config.cluster_n * (1 if through_l2 else config.split)
     if cluster > 16:
         raise Misfit(f"a cluster of {cluster} blocks, and 16 is the most")
-    if config.split > 1 and (turns or config.cluster_m * config.cluster_n > 1):
+    if config.split > 1 and (turns or (cluster > config.split and not through_l2)):
         raise Misfit("the blocks of a cluster share one tile's products, or copies, not both")
+    if through_l2 and config.split == 1:
+        raise Misfit("nothing meets in L2 where K is not split")
     if config.tile_m // config.cluster_n % 8 or (tn and config.tile_n // config.cluster_m % 8):
         raise Misfit("a block's part of a shared tile has fewer than eight rows")
     stage = (config.tile_m + config.tile_n) * 2 * STEP
