@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.output import console, print_json, print_to_copy, table, working
+from cudamaster.cli.output import console, ourselves, print_json, print_to_copy, table, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,82 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.group(cls=options.Group)
 def hgemm() -> None:
     """Half-precision matrix products of a thousand shapes, ours beside NVIDIA's libraries."""
+
+
+@hgemm.command()
+@click.option("--shapes", "patterns", multiple=True, metavar="GLOB",
+              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: all of the grid]")  # fmt: skip
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="N of those shapes, spread over their sizes.")
+@click.option("--accumulate", type=click.Choice(["fp32", "fp16", "both"]), default="both", show_default=True,
+              help="The type that products are added up in.")  # fmt: skip
+@click.option("--table", "place", type=_FILE, metavar="FILE",
+              help="Where it is kept.  [default: runs/hgemm/GPU_closed.jsonl]")  # fmt: skip
+@click.option("--candidates", type=click.IntRange(1), default=14, show_default=True,
+              help="Members of the family that are measured for each shape and layout.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True,
+              help="Most seconds for the times of one mode of a shape; short calls need less.")  # fmt: skip
+@click.option("--warm-up", type=click.FloatRange(0), default=0.0, show_default=True,
+              help="Seconds of calls before the times of each mode.")  # fmt: skip
+@options.as_json
+def tune(
+    patterns: tuple[str, ...],
+    sample: int | None,
+    accumulate: str,
+    place: Path | None,
+    candidates: int,
+    seconds: float,
+    warm_up: float,
+    as_json: bool,
+) -> None:
+    """Choose our kernel for each shape on this GPU, and measure it beside PyTorch, cuBLAS and cuBLASLt.
+
+    A model of the GPU names the most promising members of the kernel family, and measurements choose among them. Each
+    shape is in the table the moment it is measured; the same command goes on after it was stopped. Needs a Hopper GPU
+    (sm_90), nvcc and cuBLAS.
+
+    Exits with 1 if a shape could not be measured.
+    """
+    from cudamaster.cli.hgemm_progress import Progress
+    from cudamaster.hgemm import tuning
+    from cudamaster.hgemm.table import Accumulate
+
+    ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
+    wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up)
+    with Progress(console(), hidden=as_json) as progress:
+        outcome = tuning.tune(wanted, place, progress)
+    if as_json:
+        failures = [{"shape": str(shape), "accumulate": way, "why": why} for shape, way, why in outcome.failures]
+        print_json({"table": str(outcome.place), "entries": len(outcome.entries), "failures": failures,
+                    "seconds": outcome.seconds})  # fmt: skip
+    else:
+        spent = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in outcome.seconds.items())
+        console().print(f"Measured {len(outcome.entries)}, spent: {spent}")
+        print_to_copy(console(), f"Next: {ourselves('hgemm', 'show', str(outcome.place))}")
+    if outcome.failures:
+        raise SystemExit(1)
+
+
+def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]:
+    """The shapes of the grid that match, and those named outright."""
+    from cudamaster.core.errors import UsageError
+    from cudamaster.hgemm.table import SIZES, Shape
+    from cudamaster.tasks import hgemm as tasks
+
+    found: dict[Shape, None] = {}
+    for pattern in patterns or ("*x*x*",):
+        sides = pattern.split("x")
+        if len(sides) != 3 or not all(side == "*" or side.isdecimal() for side in sides):
+            raise UsageError(f"{pattern!r} names no shapes.", "Write M, N and K as numbers or *, e.g. 64x*x4096.")
+        lists = [SIZES if side == "*" else (int(side),) for side in sides]
+        for m in lists[0]:
+            for n in lists[1]:
+                for k in lists[2]:
+                    tasks.must_be_legal(m, n, k)
+                    found[Shape(m, n, k)] = None
+    if sample is None:
+        return list(found)
+    chosen = tasks.sample([tasks.Shape(each.m, each.n, each.k) for each in found], sample)
+    return [Shape(each.M, each.N, each.K) for each in chosen]
 
 
 @hgemm.command()

@@ -3,21 +3,22 @@
 Two modes, as CUDA-L2 has them (section 2.4.2). Offline: calls back to back, with warm caches; short calls are timed
 several between two events. Server: one call at a time after a random idle time, timed from event to event, so that the
 host's part of a call counts. A third mode, device, is ours: offline while the host is ahead, so that the GPU never
-waits for it. It tells what of a gain is the kernel's, and what the shorter way to its launch. All contestants have the same inputs, events and
-iterations, and take turns in an order drawn anew for each iteration.
+waits for it. It tells what of a gain is the kernel's, and what the shorter way to its launch. All contestants have the
+same inputs, events and iterations, and take turns in an order drawn anew for each iteration.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
 _WANTED = 1 << 15  # kWanted of measure.cu
-LIBRARIES = ("torch", "cublas", "cublaslt_heuristic", "cublaslt_autotuned")
 MODES = ("offline", "device", "server")
 MEAN_IDLE_US = 500.0  # before a call of the server mode; exponentially distributed, as between independent requests
 MOST_ALGORITHMS = 100  # of cuBLASLt that are measured, as in the paper (section 2.2.3)
@@ -50,13 +51,16 @@ class Bench:
 
     def __init__(self, library: Path, torch: Path | None = None) -> None:
         if torch is not None:
-            import torch as _torch  # its libraries have to be there before torch_matmul.so
-
-            _torch.cuda.init()
+            importlib.import_module("torch").cuda.init()  # its libraries have to be there before torch_matmul.so
         ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)  # for cuTensorMapEncodeTiled
         self._library = ctypes.CDLL(str(library))
         self._library.hgemm_error.restype = ctypes.c_char_p
         self._torch = torch
+
+    @property
+    def has_torch(self) -> bool:
+        """Whether torch.matmul can be added."""
+        return self._torch is not None
 
     def _call(self, name: str, *arguments: object) -> int:
         result = int(getattr(self._library, name)(*arguments))
@@ -68,11 +72,10 @@ class Bench:
         """GPU, driver, CUDA runtime, cuBLAS and the number of multiprocessors."""
         text = ctypes.create_string_buffer(512)
         self._call("hgemm_versions", text, 512)
-        return dict(
-            zip(
-                ("gpu", "driver", "runtime", "cublas", "multiprocessors"), text.value.decode().split("\n"), strict=True
-            )
-        )
+        names = ("gpu", "driver", "runtime", "cublas", "multiprocessors")
+        found = dict(zip(names, text.value.decode().split("\n"), strict=True))
+        found["torch"] = metadata.version("torch") if self.has_torch else ""
+        return found
 
     def shape(self, shape: tuple[int, int, int], *, fp32: bool, seed: int) -> None:
         """A new product, with inputs from -1 to 1; what was added before is gone."""
@@ -87,7 +90,7 @@ class Bench:
         return self._call("hgemm_add_kernel", name.encode(), str(path).encode(), int(tn), band)
 
     def add_library(self, library: str, *, tn: bool) -> tuple[int, int, float]:
-        """One of LIBRARIES; its index, how many algorithms were measured for it, and the seconds this took."""
+        """One of the table's AUTHORITIES; its index, the algorithms measured for it, and the seconds that this took."""
         name = f"{library}_{'tn' if tn else 'nn'}".encode()
         if library == "torch":
             if self._torch is None:
@@ -97,9 +100,7 @@ class Bench:
             return self._call("hgemm_add_cublas", name, int(tn)), 0, 0.0
         algorithms, seconds = ctypes.c_int(), ctypes.c_double()
         most = MOST_ALGORITHMS if library == "cublaslt_autotuned" else 1
-        index = self._call(
-            "hgemm_add_cublaslt", name, int(tn), most, ctypes.byref(algorithms), ctypes.byref(seconds)
-        )
+        index = self._call("hgemm_add_cublaslt", name, int(tn), most, ctypes.byref(algorithms), ctypes.byref(seconds))
         return index, algorithms.value, seconds.value
 
     def check(self, index: int) -> Deviation:

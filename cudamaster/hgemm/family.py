@@ -11,7 +11,7 @@ from functools import lru_cache
 import jinja2
 
 from cudamaster.core import resources
-from cudamaster.hgemm.config import Config
+from cudamaster.hgemm.table import Config
 
 FLAGS = (
     "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 "
@@ -106,7 +106,15 @@ def render(config: Config, *, tuning: bool = False) -> str:
 
     Raises Misfit for a configuration that no kernel can have.
     """
-    return _template().render(**{**vars(config), **details(config), "tuning": tuning, "cooperative": COOP, **({"overlap": OVER} if OVER is not None else {})})
+    return _template().render(
+        **{
+            **vars(config),
+            **details(config),
+            "tuning": tuning,
+            "cooperative": COOP,
+            **({"overlap": OVER} if OVER is not None else {}),
+        }
+    )
 
 
 @lru_cache(maxsize=1)

@@ -69,10 +69,14 @@ class Accumulate(StrEnum):
 
 
 class Mode(StrEnum):
-    """How calls follow each other (paper, section 2.4.2): back to back, or after random idle intervals."""
+    """How calls follow each other: back to back, or after random idle intervals (paper, section 2.4.2).
+
+    `device` is ours: back to back while the host is ahead, so that only what the GPU does counts.
+    """
 
     OFFLINE = "offline"
     SERVER = "server"
+    DEVICE = "device"
 
 
 @dataclass(frozen=True, order=True)

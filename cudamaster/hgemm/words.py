@@ -17,7 +17,7 @@ NAMES = {
     "cublaslt_heuristic": "heuristic cuBLASLt",
     "cublaslt_autotuned": "autotuned cuBLASLt",
 }
-MODES = {Mode.OFFLINE: "Offline: calls back to back", Mode.SERVER: "Server: calls after random idle intervals"}
+MODES = {Mode.OFFLINE: "Offline: calls back to back", Mode.SERVER: "Server: calls after random idle intervals", Mode.DEVICE: "Device: back to back with the host ahead, so that only the GPU counts"}
 NONE = "–"
 
 
