@@ -22,7 +22,7 @@ _ANOTHER = "Give another place with --save."
 
 @click.command()
 @click.argument("tasks", nargs=-1)
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@options.precisions
 @options.device
 @click.option(
     "--kind",
@@ -73,7 +73,6 @@ def audit(
     honest one was refused.
     """
     from cudamaster.audit import corpus, running, table
-    from cudamaster.core.values import Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
@@ -83,12 +82,11 @@ def audit(
         _show(kinds, as_json=as_json)
         return
     wanted = [cards.load(name) for name in tasks or cards.names()]
-    precisions = list(Precision) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
-    subjects = running.subjects(wanted, precisions, chosen)
+    subjects = running.subjects([(card, options.precisions_of(card, precision)) for card in wanted], chosen)
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
         whole = running.plan(kinds, subjects, everywhere=bool(tasks))
@@ -106,7 +104,7 @@ def audit(
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": hardware.name,
-        "tasks": f"{len(wanted)} in {' and '.join(precisions)}",
+        "tasks": f"{len(wanted)} in {' and '.join(dict.fromkeys(subject.precision for subject in subjects))}",
         **({"sample": _sampled(sample, len(work), len(whole), outcomes)} if sample else {}),
         "seconds": f"{monotonic() - started:.0f}",
     }

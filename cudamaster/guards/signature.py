@@ -84,7 +84,11 @@ def compiler_check(signature: Signature, undecided: Sequence[Undecided]) -> str:
     if not undecided:
         return ""
     kinds = {one.at: signature.parameters[one.at][0] for one in undecided}
-    headers = "#include <cuda_bf16.h>\n" if any("bfloat16" in kind for kind in kinds.values()) else ""
+    headers = "".join(
+        f"#include <{header}>\n"
+        for word, header in (("bfloat16", "cuda_bf16.h"), ("half", "cuda_fp16.h"))
+        if any(word in kind for kind in kinds.values())
+    )
     asserted = (_ASSERTION.format(at=at, kind=kind, wrapper=signature.wrapper) for at, kind in kinds.items())
     return f"\n{headers}{_CHECK}{''.join(asserted)}"
 
