@@ -20,7 +20,7 @@ from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result
 from cudamaster.audit.regions import NoCheat
 from cudamaster.cli import main
-from cudamaster.core.values import Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
@@ -216,7 +216,7 @@ def test_late_kinds_are_built_for_every_task(task: str) -> None:
     """
     built_in = precision_tried(task)
     built = BUILT_EVERYWHERE[cards.names().index(task) // 2 % len(BUILT_EVERYWHERE)]
-    for precision in Precision:
+    for precision in BENCHMARK_PRECISIONS:
         where = subject(task, precision, plain=True)
         for kind in LATE:
             made = running.candidate(kind, where)
@@ -313,7 +313,9 @@ def test_a_sample_has_all_tasks_and_precisions_in_it() -> None:
     kinds = list(KINDS.values())
     device = CpuDevice()
     whole = running.plan(
-        kinds, running.subjects([cards.load(name) for name in cards.names()], list(Precision), device), everywhere=False
+        kinds,
+        running.subjects([cards.load(name) for name in cards.names()], list(BENCHMARK_PRECISIONS), device),
+        everywhere=False,
     )
     work = running.sample(whole, 5)
     assert set(pairs(work)) < set(pairs(whole))

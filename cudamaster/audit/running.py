@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -105,9 +105,9 @@ def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:
     return Candidate(subject.card.name, subject.precision, code, command)
 
 
-def subjects(tasks: Iterable[tuple[TaskCard, Sequence[Precision]]], device: Device) -> list[Subject]:
-    """Every task in each of its precisions."""
-    return [Subject(card, precision, device) for card, precisions in tasks for precision in precisions]
+def subjects(cards: Sequence[TaskCard], precisions: Sequence[Precision], device: Device) -> list[Subject]:
+    """Every task in every precision, as far as it has them."""
+    return [Subject(card, precision, device) for card in cards for precision in card.among(precisions)]
 
 
 def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool) -> list[tuple[Kind, Subject]]:

@@ -73,6 +73,7 @@ def audit(
     honest one was refused.
     """
     from cudamaster.audit import corpus, running, table
+    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
@@ -82,11 +83,12 @@ def audit(
         _show(kinds, as_json=as_json)
         return
     wanted = [cards.load(name) for name in tasks or cards.names()]
+    precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
     log = running.Log(out)
-    subjects = running.subjects([(card, options.precisions_of(card, precision)) for card in wanted], chosen)
+    subjects = running.subjects(wanted, precisions, chosen)
     started = monotonic()
     with _progress(console(), hidden=as_json) as progress:
         whole = running.plan(kinds, subjects, everywhere=bool(tasks))

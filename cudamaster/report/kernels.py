@@ -18,7 +18,7 @@ from markupsafe import Markup
 from cudamaster.core import resources
 from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.speed import CONFIDENCE
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.models.playbook import NAME as PLAYBOOK
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import highlighting
@@ -118,6 +118,7 @@ def _entries(report: Report, best: dict[tuple[str, Precision], TaskResult]) -> l
         else _missing(task, precision, lost.get((task, precision), "There is no result of it."))
         for task in tasks
         for precision in precisions
+        if (task, precision) in best or precision in BENCHMARK_PRECISIONS or (task, precision) in lost
     ]
 
 

@@ -284,6 +284,10 @@ class TaskCard(_Strict):
         names = {**case.values, "element_bytes": _T_BYTES[precision]}
         return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
 
+    def among(self, precisions: Sequence[Precision]) -> tuple[Precision, ...]:
+        """Those of the precisions that the task exists in; without one of them, all that it exists in."""
+        return tuple(each for each in precisions if each in self.precisions) or self.precisions
+
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         """Name of the extern "C" wrapper."""
         return wrapper_name(self.family.wrapper if self.family else self.name, precision, optimized=optimized)

@@ -132,6 +132,14 @@ def is_meant(text: str) -> bool:
     return text == SUITE or text.startswith(f"{SUITE}_")
 
 
+def is_name(text: str) -> bool:
+    """Whether a text is the name of a task of this suite."""
+    try:
+        return is_meant(text) and parse_name(text).name == text
+    except UsageError:
+        return False
+
+
 def parse_name(text: str) -> Task:
     """What a task's name says. Raises UsageError, which says what is wrong with a name that is none."""
     first, *rest = text.split("_")
