@@ -20,11 +20,11 @@ from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.speed import CONFIDENCE
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.models.playbook import NAME as PLAYBOOK
-from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import highlighting
 from cudamaster.report.data import CaseResult, HardwareView, Report, RoundResult, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.speed_figures import heaviest
+from cudamaster.runs import playbooks
 from cudamaster.view import pages
 
 NOT_PROFILED = "not profiled"
@@ -188,7 +188,7 @@ class _Whys:
             return ""
         if key not in self._known:
             try:
-                steps = PlaybookModel().steps(result.task, result.precision.value)
+                steps = playbooks.playbook().steps(result.task, result.precision.value)
             except CudaMasterError:  # a task that it has nothing for
                 steps = ()
             self._known[key] = {step.idea: step.why for step in steps}

@@ -14,8 +14,8 @@ from functools import partial
 
 from cudamaster.agents import prompts
 from cudamaster.core.values import Precision, Role
-from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import AnsweredBy, Message, Model, Reply, Request
+from cudamaster.runs import playbooks
 from cudamaster.tasks import cards
 
 
@@ -39,7 +39,7 @@ def choose(task: str, precision: Precision, count: int) -> tuple[WorkedExample, 
     every = [*known, *map(cards.load, cards.own_names())]
     category = next((card.category for card in every if card.name == task), None)
     others = sorted((card for card in known if card.name != task), key=lambda card: card.category != category)
-    playbook = PlaybookModel()
+    playbook = playbooks.playbook()
     return tuple(
         WorkedExample(card.name, card.title, playbook.steps(card.name, precision.value)[-1].code)
         for card in others[:count]
