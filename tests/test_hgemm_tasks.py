@@ -10,10 +10,14 @@ import pytest
 from click.testing import CliRunner
 from plain_device import PlainCpuDevice
 
+from cudamaster.build import open_headers, source_guard
 from cudamaster.cli import main
-from cudamaster.core.errors import UsageError
+from cudamaster.core.errors import DeviceError, UsageError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.guards.flags import Flags
+from cudamaster.guards.refusal import Refusal
+from cudamaster.guards.signature import Signature
 from cudamaster.runs import playbooks
 from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
@@ -333,3 +337,58 @@ def test_a_suite_of_two_shapes_has_a_report_of_its_own(tmp_path: Path) -> None:
     for shape in shapes:
         assert shape in told
     assert "missing" not in told
+
+
+WITH_CUTE = """
+#include <cuda_fp16.h>
+#include <cute/tensor.hpp>
+__global__ void none_kernel(__half* C) { CUTE_NOTHING(C) }
+extern "C" void hgemm_fp16_optimized(const __half* A, const __half* B, __half* C, int M, int N, int K) {
+    none_kernel<<<1, 1>>>(C);
+}
+"""
+OPEN, CLOSED = hgemm.name(SMALL, open_headers=True), hgemm.name(SMALL)
+
+
+@pytest.fixture
+def cutlass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of CUTLASS that has what the kernel above includes."""
+    include = tmp_path / "include"
+    for header, text in (("cute/tensor.hpp", "#define CUTE_NOTHING(to) *to = 0;"), ("cutlass/version.h", "// 4.2")):
+        (include / header).parent.mkdir(parents=True)
+        (include / header).write_text(text + "\n")
+    monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))
+    return include
+
+
+def guarded(task: str, code: str) -> str | None:
+    """What the source guard says, with the CPU device's preprocessor; None where it has nothing to say."""
+    card = cards.load(task)
+    signature = Signature(card.wrapper(Precision.FP16, optimized=True), card.signature(Precision.FP16), card.headers)
+    found = source_guard.guarded(code, Flags(()), PlainCpuDevice(), signature)
+    return str(found) if isinstance(found, Refusal) else None
+
+
+def test_cutlass_is_open_to_the_kernels_of_open_tasks_alone(cutlass: Path) -> None:
+    assert guarded(OPEN, WITH_CUTE) is None
+    assert open_headers.folders(WITH_CUTE, ("cutlass", "cute")) == (cutlass,)
+    assert "belongs to a library that does the task" in str(guarded(CLOSED, WITH_CUTE))
+    for header in ("cutlass/../../mine.h", "cub/cub.cuh", "cublas_v2.h", "cute/tensor"):
+        said = str(guarded(OPEN, WITH_CUTE.replace("cute/tensor.hpp", header)))
+        assert f"the header {header}" in said, said
+    assert judged(OPEN, WITH_CUTE) == (Status.UNSUPPORTED, "the cpu device cannot execute header <cute/tensor.hpp>")
+    assert judged(CLOSED, WITH_CUTE)[0] is Status.REJECTED
+
+
+def test_a_missing_cutlass_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))
+    with pytest.raises(DeviceError, match=r"Set CUTLASS_PATH .* or install the package nvidia-cutlass"):
+        open_headers.folders(WITH_CUTE, ("cutlass", "cute"))
+    assert open_headers.folders("#include <mma.h>", ("cutlass", "cute")) == ()
+
+
+def test_prompts_of_open_tasks_say_so() -> None:
+    for task, said in ((OPEN, "`cute/*` and `cutlass/*` may be included"), (CLOSED, "Thrust or CUTLASS")):
+        code, shown = command("prompt", task, "--role", "coder", "--device", "cpu")
+        assert code == 0, shown
+        assert said in shown

@@ -187,7 +187,8 @@ class SharedBuilder:
 
     @cached_property
     def _signature(self) -> Signature:
-        return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
+        wrapper = self.card.wrapper(self.precision, optimized=True)
+        return Signature(wrapper, self.card.signature(self.precision), self.card.headers)
 
     def _localised(self, source: Path, suffix: str = ".local.o") -> Path:
         """An object beside another, with all symbols local but the wrapper."""

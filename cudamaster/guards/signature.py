@@ -56,10 +56,14 @@ _FAILED = re.compile(r"mskb_parameter_(\d+)\b")
 
 @dataclass(frozen=True)
 class Signature:
-    """A wrapper's name and parameters, each as (C type text, name). The return type is void."""
+    """A wrapper's name and parameters, each as (C type text, name). The return type is void.
+
+    `headers` are the libraries whose headers the region may include (guards.headers.OPENED).
+    """
 
     wrapper: str
     parameters: tuple[tuple[str, str], ...]
+    headers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The prototype, as it is shown to whoever got it wrong."""
