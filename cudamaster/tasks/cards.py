@@ -333,8 +333,11 @@ class TaskCard(_Strict):
 
     def baseline_path(self, precision: Precision) -> Path:
         """The frozen baseline kernel."""
-        name = self.family.baseline if self.family else self.wrapper(precision)
-        return self.folder / precision.value / f"{name}.cu"
+        return self.folder / precision.value / f"{self.file_name(precision)}.cu"
+
+    def file_name(self, precision: Precision) -> str:
+        """Name of the baseline's file, and what those of vendors' libraries begin with, without an ending."""
+        return self.family.baseline if self.family else self.wrapper(precision)
 
     def baseline(self, precision: Precision) -> str:
         """Source of the baseline. Raises CardError where there is none."""
