@@ -392,3 +392,18 @@ def test_prompts_of_open_tasks_say_so() -> None:
         code, shown = command("prompt", task, "--role", "coder", "--device", "cpu")
         assert code == 0, shown
         assert said in shown
+
+
+@pytest.mark.slow
+def test_a_shape_that_is_too_long_for_the_cpu_device_has_modelled_times() -> None:
+    """Only its small cases run there; what a call of the shape itself does is counted on a sample."""
+    task = "hgemm_nn_fp32_8192x4096x2048"
+    bench = Workbench(cards.load(task), Precision.FP16, PlainCpuDevice())
+    (step,) = playbooks.playbook().steps(task, "fp16")
+    verdict = bench.evaluate(Candidate(task, Precision.FP16, step.code, bench.baseline.command))
+    assert verdict.status is Status.CORRECT
+    (timed,) = [case for case in verdict.cases if case.sweep]
+    assert timed.skipped == "too long for this device"
+    assert verdict.modelled is not None
+    assert verdict.score is not None
+    assert verdict.score > 2
