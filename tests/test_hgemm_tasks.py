@@ -18,7 +18,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.guards.flags import Flags
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
-from cudamaster.runs import playbooks
+from cudamaster.runs import playbooks, worked_examples
 from cudamaster.runs.record import Settings
 from cudamaster.strategies import registry
 from cudamaster.suites import planning
@@ -250,6 +250,12 @@ def test_the_harness_names_what_the_suite_shares() -> None:
     ):
         assert part in text, part
     assert "__float2half(0.0f)" in harness.skeleton(cards.load("hgemm_nn_fp16_64x72x80"), Precision.FP16)
+
+
+def test_worked_examples_are_of_dense_tasks_in_bf16() -> None:
+    examples = worked_examples.choose(name(Layout.COLUMN, Precision.FP32), Precision.FP16, 2)
+    assert [cards.load(example.task).category for example in examples] == ["dense", "dense"]
+    assert all("bfloat16" in example.code for example in examples)
 
 
 def command(*words: str) -> tuple[int, str]:
