@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from cudamaster.core import resources
-from cudamaster.core.values import Candidate, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.faults import cpu_checker
@@ -88,7 +88,7 @@ def kernels(pattern: str) -> Iterator[Kernel]:
     """Baselines and playbook kernels of the tasks that match, as regions."""
     device = CpuDevice()
     for card in map(cards.load, cards.names()):
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             if not fnmatch.fnmatch(f"{card.name}-{precision}", pattern):
                 continue
             bench = Workbench(card, precision, device, modelled=False)

@@ -10,7 +10,7 @@ from gpu_model_data import SEED
 
 from cudamaster.build.building import Builder
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import gpu
 from cudamaster.modelling.tracing import NoTrace, trace
@@ -42,8 +42,8 @@ def show(named: str, file: Path | None, case: str) -> None:
 
 def _named(name: str) -> tuple[cards.TaskCard, Precision]:
     task, dash, precision = name.rpartition("-")
-    if not dash or precision not in list(Precision):
-        wanted = " or ".join(f"{task if dash else name}-{each}" for each in Precision)
+    if not dash or precision not in list(BENCHMARK_PRECISIONS):
+        wanted = " or ".join(f"{task if dash else name}-{each}" for each in BENCHMARK_PRECISIONS)
         raise UsageError(f"{name!r} names no precision of a task.", f"Give TASK-PRECISION: {wanted}.")
     return cards.load(task), Precision(precision)
 

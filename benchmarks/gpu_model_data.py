@@ -27,7 +27,7 @@ import kernel_metrics
 
 from cudamaster.build.building import Builder
 from cudamaster.core import resources
-from cudamaster.core.values import Candidate, Precision, content_hash
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, content_hash
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.modelling import verdicts
 from cudamaster.modelling.counts import CallCounts
@@ -187,7 +187,9 @@ def pack(folder: Path, file: Path) -> None:
     Counts of kernels whose text has changed are left out.
     """
     lines = []
-    current = {kernel.file(folder) for name in cards.names() for each in Precision for kernel in kernels(name, each)}
+    current = {
+        kernel.file(folder) for name in cards.names() for each in BENCHMARK_PRECISIONS for kernel in kernels(name, each)
+    }
     for path in sorted(current & set(folder.glob("*/*.json"))):
         kept = json.loads(path.read_text())
         head = {name: kept[name] for name in ("task", "precision", "kernel", "code")}

@@ -14,7 +14,7 @@ import gpu_model_data as data
 import gpu_model_times as times
 
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Precision, Verdict
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Verdict
 from cudamaster.devices.cuda import CudaDevice, find_gpus
 from cudamaster.modelling import measured
 from cudamaster.modelling.measured import Time
@@ -34,7 +34,7 @@ def measure(table: Path, jobs: int) -> None:
     wanted = [
         each
         for task in cards.names()
-        for precision in Precision
+        for precision in BENCHMARK_PRECISIONS
         for each in missing(Workbench(cards.load(task), precision, device), known)
     ]
     with ThreadPoolExecutor(jobs) as pool:

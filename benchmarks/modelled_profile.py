@@ -13,7 +13,7 @@ import sys
 from time import monotonic
 
 from cudamaster.build.building import Builder
-from cudamaster.core.values import Candidate, Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.modelling.verdicts import Modeller, counter
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", help="TASK-PRECISION")
     parser.add_argument("--all", action="store_true", help="all tasks in both precisions")
     given = parser.parse_args()
-    everything = [f"{name}-{precision}" for name in cards.names() for precision in Precision]
+    everything = [f"{name}-{precision}" for name in cards.names() for precision in BENCHMARK_PRECISIONS]
     slow = []
     print(f"{'':32} build s  count s")
     for wanted in everything if given.all else given.tasks or _USUAL:

@@ -27,7 +27,7 @@ from time import monotonic
 
 from cudamaster.core.records import to_json
 from cudamaster.core.speed import Change, Comparison, overall
-from cudamaster.core.values import Candidate, Precision, Verdict
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Verdict
 from cudamaster.devices.cuda import CudaDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.judging.judge_process import Trial
@@ -43,7 +43,7 @@ TASKS = (
     "relu-fp32 swiglu-bf16 dot_product-fp32 spmv_csr-bf16 rope-fp32 simpson_int-fp32 monte_carlo_int-bf16 "
     "matrix_scalar_mul-fp32 matrix_transpose-bf16 conv_2d-fp32"
 )
-EVERY = [f"{task}-{precision.value}" for task in cards.names() for precision in Precision]
+EVERY = [f"{task}-{precision.value}" for task in cards.names() for precision in BENCHMARK_PRECISIONS]
 MORE_WORK = "matrix_scalar_mul-fp32 matrix_scalar_mul-bf16 matrix_copy-fp32 matrix_copy-bf16"
 CLOCKS = r"""
 #include <cstdio>

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from cudamaster.core import resources
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.models.playbook import PlaybookModel, merged
 from cudamaster.tasks import cards
 from cudamaster.vendor import comparison, libraries
@@ -49,11 +49,11 @@ def build(folder: Path, tasks: Sequence[str], architecture: str) -> None:
     jobs: list[tuple[str, list[str], str]] = []  # name, command, text
     loaded = [cards.load(task) for task in tasks]
     for card in loaded:
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             step = PlaybookModel().steps(card.name, precision.value)[-1]
             command = shlex.split(merged(f"{COMMAND} {target}", step.flags))
             jobs.append((f"{card.wrapper(precision)}.{OURS}", command, step.code))
-    for file in comparison.files(loaded, list(Precision)):
+    for file in comparison.files(loaded, list(BENCHMARK_PRECISIONS)):
         found = [libraries.find(one, []) for one in libraries.called_by(file.text)]
         if missing := [where for where in found if isinstance(where, str)]:
             print(f"{file.path.stem}: {missing[0]}")
@@ -121,12 +121,12 @@ def main() -> None:
     parser.add_argument("command", choices=("build", "time", "table"))
     parser.add_argument("place", type=Path, help="the folder of shared objects, or the file of `table`")
     parser.add_argument("tasks", nargs="*", default=TASKS)
-    parser.add_argument("--precision", choices=[one.value for one in Precision], action="append")
+    parser.add_argument("--precision", choices=[one.value for one in BENCHMARK_PRECISIONS], action="append")
     parser.add_argument("--arch", default="native", help="of the kernels that do not choose one themselves")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--calls", type=int, default=CALLS)
     options = parser.parse_args()
-    precisions = [Precision(one) for one in options.precision or Precision]
+    precisions = [Precision(one) for one in options.precision or BENCHMARK_PRECISIONS]
     if options.command == "build":
         build(options.place, options.tasks, options.arch)
     elif options.command == "time":

@@ -23,7 +23,7 @@ import time
 from dataclasses import fields
 
 from cudamaster.core import resources
-from cudamaster.core.values import Candidate, Precision, Seconds
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Seconds
 from cudamaster.devices.choose import choose
 from cudamaster.devices.protocol import Device
 from cudamaster.tasks import cards
@@ -45,7 +45,7 @@ def main() -> None:
     print(f"{'task':24}{''.join(f'{name:>10}' for name in names)}  status")
     totals = []
     for name in options.tasks or cards.names():
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             bench = Workbench(cards.load(name), precision, device)
             started = time.monotonic()
             bench.build_shared()

@@ -1,6 +1,6 @@
 """Less of a task, for tests that need no more: a card with one small timed case, one of the two precisions."""
 
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.tasks import cards
 
 SWEEPS = {
@@ -14,7 +14,7 @@ SWEEPS = {
 
 def precision_tried(task: str) -> Precision:
     """The precision in which a test of all tasks tries one of them: from task to task the other one."""
-    return list(Precision)[cards.names().index(task) % 2]
+    return list(BENCHMARK_PRECISIONS)[cards.names().index(task) % 2]
 
 
 def small_card(task: str) -> cards.TaskCard:

@@ -20,7 +20,7 @@ from cudamaster.audit.corpus import Expect, Kind
 from cudamaster.audit.outcomes import Outcome, Result
 from cudamaster.audit.regions import NoCheat
 from cudamaster.cli import main
-from cudamaster.core.values import Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.tasks import cards
 from cudamaster.workbench.evaluation import Workbench
@@ -201,7 +201,7 @@ def test_every_task_has_its_share_of_the_kinds() -> None:
     tried = [(name, task, precision_tried(task)) for task in cards.names() for name in kinds_tried(task)]
     assert {task for _, task, _ in tried} == set(cards.names())
     for name in EVERYWHERE:
-        assert {precision for kind, _, precision in tried if kind == name} == set(Precision)
+        assert {precision for kind, _, precision in tried if kind == name} == set(BENCHMARK_PRECISIONS)
     for name in (*EVERYWHERE, *PRECISIONS[Precision.FP32], *PRECISIONS[Precision.BF16]):
         assert sum(kind == name for kind, _, _ in tried) >= 4
 
@@ -216,7 +216,7 @@ def test_late_kinds_are_built_for_every_task(task: str) -> None:
     """
     built_in = precision_tried(task)
     built = BUILT_EVERYWHERE[cards.names().index(task) // 2 % len(BUILT_EVERYWHERE)]
-    for precision in Precision:
+    for precision in BENCHMARK_PRECISIONS:
         where = subject(task, precision, plain=True)
         for kind in LATE:
             made = running.candidate(kind, where)
@@ -313,7 +313,9 @@ def test_a_sample_has_all_tasks_and_precisions_in_it() -> None:
     kinds = list(KINDS.values())
     device = CpuDevice()
     whole = running.plan(
-        kinds, running.subjects([cards.load(name) for name in cards.names()], list(Precision), device), everywhere=False
+        kinds,
+        running.subjects([cards.load(name) for name in cards.names()], list(BENCHMARK_PRECISIONS), device),
+        everywhere=False,
     )
     work = running.sample(whole, 5)
     assert set(pairs(work)) < set(pairs(whole))
@@ -327,7 +329,7 @@ def test_a_sample_has_all_tasks_and_precisions_in_it() -> None:
         tasks = 4 if kind.name == "unmasks_the_next" else 5  # it is a candidate in four
         assert len({where.card.name for where in mine}) == tasks
         if kind.precision is None:
-            assert {where.precision for where in mine} == set(Precision)
+            assert {where.precision for where in mine} == set(BENCHMARK_PRECISIONS)
     timed = [where.is_timed(kind) for kind, where in work]
     assert timed == sorted(timed)
 

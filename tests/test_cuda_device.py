@@ -16,7 +16,7 @@ from small_cards import SWEEPS, small_card
 from cudamaster.build import building
 from cudamaster.build.building import Build, Builder
 from cudamaster.core.errors import DeviceError
-from cudamaster.core.values import Candidate, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices import cuda
 from cudamaster.devices.cuda import CudaDevice, LocalGpu, find_nvcc, measuring_cores, other_cores, visible
 from cudamaster.devices.process import run_limited
@@ -203,7 +203,7 @@ def bundles() -> dict[str, list[tuple[str, str]]]:
     """(name, code) of every kernel file, so grouped that no two wrappers of a group have the same name."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for task in cards.names():
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             card = cards.load(task)
             groups.setdefault(f"baselines {precision}", []).append((card.wrapper(precision), card.baseline(precision)))
             for number, step in enumerate(PlaybookModel().steps(task, precision.value), 1):

@@ -18,7 +18,7 @@ from plain_device import PlainCpuDevice
 from small_cards import precision_tried
 
 from cudamaster.build.building import Builder
-from cudamaster.core.values import Candidate, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.faults.finding import FaultFinder
@@ -31,7 +31,11 @@ from cudamaster.tasks.cards import Case, TaskCard
 if TYPE_CHECKING:
     from numpy_oracles.form import Oracle
 
-EVERY = [pytest.param(task, precision, id=f"{task}-{precision}") for task in cards.names() for precision in Precision]
+EVERY = [
+    pytest.param(task, precision, id=f"{task}-{precision}")
+    for task in cards.names()
+    for precision in BENCHMARK_PRECISIONS
+]
 OF_EACH_CATEGORY = [
     "relu-bf16", "sorting-fp32", "dot_product-bf16", "silu_and_mul-fp32", "hinge_loss-bf16", "layer_norm-bf16",
     "spmv_csr-bf16", "stencil_2d-fp32", "reverse_array-bf16",
@@ -85,7 +89,9 @@ def test_heavy_cases_that_are_named_exist() -> None:
     for (task, number), labels in ALONE.items():
         heavy = {case.label for case in cards.load(task).cases if not case.sweep and case.weight > LIGHT[task]}
         assert set(labels) <= heavy, task
-        assert any(len(PlaybookModel().steps(task, precision.value)) >= number for precision in Precision), task
+        assert any(len(PlaybookModel().steps(task, precision.value)) >= number for precision in BENCHMARK_PRECISIONS), (
+            task
+        )
 
 
 def test_the_suite_is_whole() -> None:
@@ -188,7 +194,7 @@ def test_playbook_steps_are_right(task: str, precision: Precision) -> None:
     kernel. An idea that both precisions have is looked at so in one of them, in turn.
     """
     card = cards.load(task)
-    (other,) = set(Precision) - {precision}
+    (other,) = set(BENCHMARK_PRECISIONS) - {precision}
     steps = PlaybookModel().steps(task, precision.value)
     twins = {step.idea for step in PlaybookModel().steps(task, other.value)}
     assert steps
@@ -219,7 +225,7 @@ def test_floors_fit_the_declared_buffers(task: str) -> None:
     """No more has to be read than there is to read, everything written is an output, and no figure is negative."""
     card = cards.load(task)
     for case in card.cases:
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             floor = card.floor_of(case, precision)
             read, written = (card.buffer_bytes(case, precision, roles)
                              for roles in (("input", "inout"), ("output", "inout")))  # fmt: skip

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cudamaster.build.source_guard import expand
 from cudamaster.cli import main
-from cudamaster.core.values import Candidate, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.guards.flags import Flags, parse_command
 from cudamaster.guards.source import check_source
@@ -23,7 +23,7 @@ class Plain(CpuDevice):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("precision", list(BENCHMARK_PRECISIONS))
 def test_the_guards_let_the_skeleton_of_every_task_through(precision: Precision) -> None:
     device = Plain()
     flags = parse_command(device.default_command)

@@ -18,7 +18,7 @@ from small_cards import small_card
 from cudamaster.cli import main
 from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.report.best import best_kernels
@@ -49,7 +49,7 @@ RESULTS = Path(__file__).parent.parent / "results" / "h200"
 
 
 def all_files() -> list[comparison.VendorFile]:
-    return comparison.files([cards.load(task) for task in cards.names()], list(Precision))
+    return comparison.files([cards.load(task) for task in cards.names()], list(BENCHMARK_PRECISIONS))
 
 
 FILES = pytest.mark.parametrize("file", all_files(), ids=lambda file: file.path.stem)
@@ -57,7 +57,7 @@ FILES = pytest.mark.parametrize("file", all_files(), ids=lambda file: file.path.
 
 def test_each_library_of_a_task_has_a_file_in_each_precision() -> None:
     """The second one is named in its file's name, and none is left over."""
-    for precision in Precision:
+    for precision in BENCHMARK_PRECISIONS:
         found: dict[str, list[str]] = {}
         for file in all_files():
             if file.precision is precision:

@@ -1,6 +1,7 @@
 // The judge: main, and what it does on the device (mskb/device_work.h). It knows the task by mskb/task.h, so it is
 // compiled once and linked to the rendered harness of each task.
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include "mskb/calls.h"
 #include "mskb/device_work.h"
@@ -129,6 +130,8 @@ void fill(void* data, const BufferSpec& spec, const Fill& rule) {
         fill_as<float>(data, n, rule);
     else if (spec.kind == Kind::kBf16)
         fill_as<__nv_bfloat16>(data, n, rule);
+    else if (spec.kind == Kind::kHalf)
+        fill_as<__half>(data, n, rule);
     else
         fill_as<int>(data, n, rule);
     MSKB_CUDA(cudaGetLastError());
@@ -154,6 +157,8 @@ bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
         look_for_changes<float>(data, n, rule, flag);
     else if (spec.kind == Kind::kBf16)
         look_for_changes<__nv_bfloat16>(data, n, rule, flag);
+    else if (spec.kind == Kind::kHalf)
+        look_for_changes<__half>(data, n, rule, flag);
     else
         look_for_changes<int>(data, n, rule, flag);
     MSKB_CUDA(cudaGetLastError());
@@ -257,6 +262,12 @@ void spiked(Inputs& inputs, int buffer, double low, double high) {
 
 void heavy_tailed(Inputs& inputs, int buffer, double low, double high) {
     inputs.rule(buffer, Generator::kHeavyTailed, low, high);
+}
+
+void uniform_or_ones(Inputs& inputs, int buffer, double percent) {
+    if (percent == 0)
+        return uniform(inputs, buffer, -1, 1);
+    inputs.rule(buffer, Generator::kOnes, percent);
 }
 
 void integers(Inputs& inputs, int buffer, double low, double high) {

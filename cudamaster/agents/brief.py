@@ -12,7 +12,8 @@ class Brief:
     """Task, interface and device of one run.
 
     `description` is the task card in words, `declaration` the wrapper's C declaration without a semicolon,
-    `default_command` the compile command of a candidate if no agent chose one.
+    `default_command` the compile command of a candidate if no agent chose one. `headers` are the libraries whose
+    headers a candidate may include.
     """
 
     task: str
@@ -23,6 +24,7 @@ class Brief:
     declaration: str
     default_command: str
     hardware: Hardware
+    headers: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, str | tuple[str, ...]]:

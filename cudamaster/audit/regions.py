@@ -62,6 +62,23 @@ class Buffer:
 
 def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> str | NoCheat:
     """The region of a kind for a task. `heaviest` are the timed cases that count as the largest."""
+    text = _region(kind, card, precision, heaviest)
+    return text if isinstance(text, NoCheat) or precision is not Precision.FP16 else _in_fp16(text)
+
+
+def _in_fp16(text: str) -> str:
+    """The parts of the corpus, which are written for bf16, for fp16."""
+    for old, new in (
+        ("__nv_bfloat16", "__half"),
+        ("__float2bfloat16", "__float2half"),
+        ("__bfloat162float", "__half2float"),
+        ("<cuda_bf16.h>", "<cuda_fp16.h>"),
+    ):
+        text = text.replace(old, new)
+    return text
+
+
+def _region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> str | NoCheat:
     if card.name in kind.lawful:
         return NoCheat(kind.lawful[card.name])
     if kind.precision not in (None, precision):

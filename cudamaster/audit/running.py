@@ -106,8 +106,8 @@ def candidate(kind: Kind, subject: Subject) -> Candidate | NoCheat:
 
 
 def subjects(cards: Sequence[TaskCard], precisions: Sequence[Precision], device: Device) -> list[Subject]:
-    """Every task in every precision."""
-    return [Subject(card, precision, device) for card in cards for precision in precisions]
+    """Every task in every precision, as far as it has them."""
+    return [Subject(card, precision, device) for card in cards for precision in card.among(precisions)]
 
 
 def plan(kinds: Sequence[Kind], subjects: Sequence[Subject], *, everywhere: bool) -> list[tuple[Kind, Subject]]:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from cudamaster.build import open_headers
 from cudamaster.build.shared import SharedBuilder
 from cudamaster.build.source_guard import guarded
 from cudamaster.core import caching, resources
@@ -93,6 +94,8 @@ class Builder(SharedBuilder):
         if refusal is not None:
             return _failed(Status.REJECTED, str(refusal))
         assert not isinstance(flags, Refusal)
+        if self.device.emulated and (header := open_headers.included(candidate.code, self._signature.headers)):
+            return _failed(Status.UNSUPPORTED, f"the {self.device.name} device cannot execute header <{header[0]}>")
         made = self._made(candidate, flags, folder, on_compile)
         if isinstance(made, Refusal):
             return _failed(Status.REJECTED, str(made))
@@ -235,7 +238,8 @@ class Builder(SharedBuilder):
 
     def key(self, candidate: Candidate) -> str:
         """Hash of an executable's inputs: the candidate and the harness that it is linked to."""
-        return content_hash(candidate.id, *self._harness_sources())
+        libraries = open_headers.versions(candidate.code, self._signature.headers)
+        return content_hash(candidate.id, *self._harness_sources(), *libraries)
 
     def _folder(self, candidate: Candidate) -> Path:
         # Of the targets that the command names, a device may build fewer.
@@ -245,7 +249,8 @@ class Builder(SharedBuilder):
     def _compile(self, code: str, flags: Flags, folder: Path, debug: bool) -> Compiled:
         # The two builds run side by side, each in its own folder, under the file name in the agent's command.
         where = folder / "checked" if debug else folder
-        return self.device.compile(code, flags.arguments, "candidate", where, debug=debug)
+        folders = [f"-I{folder}" for folder in open_headers.folders(code, self._signature.headers)]
+        return self.device.compile(code, [*flags.arguments, *folders], "candidate", where, debug=debug)
 
 
 def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:

@@ -23,7 +23,13 @@ from cudamaster.guards.object import localise
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.symbols import INSTEAD
 from cudamaster.tasks.cards import TaskCard
-from cudamaster.tasks.harness import baseline_region, render, render_vendor_call, vendor_declarations
+from cudamaster.tasks.harness import (
+    baseline_region,
+    element_header,
+    render,
+    render_vendor_call,
+    vendor_declarations,
+)
 
 _FLAGS = ("-O2", "-std=c++17")  # of harness and baseline
 _NO_KERNELS = ("-x", "c++")  # the text has no kernels: the host's compiler alone is four times as fast
@@ -100,7 +106,7 @@ class SharedBuilder:
         declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
         call = render_vendor_call(self.card, self.precision)
         name = f"{self._wrapper}-vendor"
-        source = f'#include <cuda_bf16.h>\n{declared}\n#line 1 "{name}.cu"\n{text}'
+        source = f'#include <{element_header(self.precision)}>\n{declared}\n#line 1 "{name}.cu"\n{text}'
         objects = [
             self._object(self._worker_text(debug=False)),
             self._object(_Text("the call of the library", f"{name}-call", call, _NO_KERNELS)),
@@ -181,7 +187,8 @@ class SharedBuilder:
 
     @cached_property
     def _signature(self) -> Signature:
-        return Signature(self.card.wrapper(self.precision, optimized=True), self.card.signature(self.precision))
+        wrapper = self.card.wrapper(self.precision, optimized=True)
+        return Signature(wrapper, self.card.signature(self.precision), self.card.headers)
 
     def _localised(self, source: Path, suffix: str = ".local.o") -> Path:
         """An object beside another, with all symbols local but the wrapper."""

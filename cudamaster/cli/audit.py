@@ -22,7 +22,7 @@ _ANOTHER = "Give another place with --save."
 
 @click.command()
 @click.argument("tasks", nargs=-1)
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@options.precisions
 @options.device
 @click.option(
     "--kind",
@@ -73,7 +73,7 @@ def audit(
     honest one was refused.
     """
     from cudamaster.audit import corpus, running, table
-    from cudamaster.core.values import Precision
+    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
@@ -83,7 +83,7 @@ def audit(
         _show(kinds, as_json=as_json)
         return
     wanted = [cards.load(name) for name in tasks or cards.names()]
-    precisions = list(Precision) if precision == "both" else [Precision(precision)]
+    precisions = list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)]
     chosen = choose(device)
     if save is not None:
         must_be_writable(_table(save), _ANOTHER)
@@ -106,7 +106,7 @@ def audit(
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": hardware.name,
-        "tasks": f"{len(wanted)} in {' and '.join(precisions)}",
+        "tasks": f"{len(wanted)} in {' and '.join(dict.fromkeys(subject.precision for subject in subjects))}",
         **({"sample": _sampled(sample, len(work), len(whole), outcomes)} if sample else {}),
         "seconds": f"{monotonic() - started:.0f}",
     }

@@ -29,7 +29,7 @@ _ENDINGS = (".json", ".md")
 
 @click.command()
 @click.argument("tasks", nargs=-1)
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@options.precisions
 @options.device
 @click.option("--calls", type=click.IntRange(0, options.MOST_CALLS), default=0, show_default=True,
               help="Timed calls per case; 0 only checks. Needs a GPU.")  # fmt: skip
@@ -51,7 +51,6 @@ def baselines(
     a memory checker. Exits with 1 when one fails.
     """
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
@@ -69,8 +68,9 @@ def baselines(
         for ending in _ENDINGS:
             must_be_writable(save.with_name(f"{save.name}{ending}"), _ANOTHER)
     out = console()
-    precisions = list(Precision) if precision == "both" else [Precision(precision)]
-    benches = [Workbench(card, each, chosen, seed=seed) for card in named for each in precisions]
+    benches = [
+        Workbench(card, each, chosen, seed=seed) for card in named for each in options.precisions_of(card, precision)
+    ]
     started = monotonic()
     # On a GPU all are built before the first runs: compilers running meanwhile would disturb the times.
     building = _build(benches, wait=not chosen.emulated, quiet=as_json)
@@ -154,6 +154,7 @@ def _save(
 @click.command()
 @click.argument("task")
 @options.precision
+@options.of_hgemm
 @click.option("--region", type=click.Path(path_type=Path), help="File with a kernel to put into the region.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; stdout by default.")
 def harness(task: str, precision: str, region: Path | None, output: Path | None) -> None:
@@ -161,7 +162,6 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     it."""
     from cudamaster.core import resources
     from cudamaster.core.errors import UsageError, unwritable
-    from cudamaster.core.values import Precision
     from cudamaster.core.writing import write_text
     from cudamaster.tasks import cards
     from cudamaster.tasks.harness import render
@@ -171,8 +171,9 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     here = Path("bench")  # short inside the checkout, and still right anywhere else
     bench = here if here.is_dir() and here.samefile(resources.bench()) else resources.bench()
     card = cards.load(task)
-    candidate = read_kernel(region, card, precision) if region else None
-    text = render(card, Precision(precision), candidate, bench=bench, file=output)
+    one = options.precision_of(card, precision)
+    candidate = read_kernel(region, card, one) if region else None
+    text = render(card, one, candidate, bench=bench, file=output)
     if output is None:
         click.echo(text, nl=False)
         return

@@ -95,10 +95,10 @@ def calibrate(baselines: tuple[str, ...], out: Path | None, data: Path | None, g
 def wanted(baselines: Sequence[str]) -> list[tuple[str, str]]:
     """(task, precision) of the arguments, all hundred without any. Raises UsageError for a name that is none."""
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
+    from cudamaster.core.values import BENCHMARK_PRECISIONS
     from cudamaster.tasks import cards
 
-    everything = [(name, precision.value) for name in cards.names() for precision in Precision]
+    everything = [(name, precision.value) for name in cards.names() for precision in BENCHMARK_PRECISIONS]
     by_name = {f"{task}-{precision}": (task, precision) for task, precision in everything}
     if unknown := [name for name in baselines if name not in by_name]:
         raise UsageError(f"There is no baseline {', '.join(unknown)}.", "Name them like spmv_csr-bf16.")

@@ -28,6 +28,7 @@ EXIT_CODES = {Change.SAME: 0, Change.FASTER: 10, Change.SLOWER: 11, Change.UNSUR
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option("--task", required=True, help="Task that both kernels solve.")
 @options.precision
+@options.of_hgemm
 @options.device
 @click.option("--command", help="Compile command of both; the device's default otherwise.")
 @click.option(
@@ -59,17 +60,18 @@ def compare(
     On the CPU device, a model of a GPU gives the times. A difference within the model's known error is unsure; only a
     kernel compared with its own text is the same.
     """
-    from cudamaster.core.values import Candidate, Precision
+    from cudamaster.core.values import Candidate
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
     from cudamaster.workbench.evaluation import Workbench
 
     card, chosen = cards.load(task), choose(device)
-    bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
-    codes = [read_kernel(file, card, precision) for file in (first, second)]
-    pair = [Candidate(card.name, Precision(precision), code, command or chosen.default_command) for code in codes]
+    one = options.precision_of(card, precision)
+    bench = Workbench(card, one, chosen, seed=seed, calls=calls)
+    codes = [read_kernel(file, card, one) for file in (first, second)]
+    pair = [Candidate(card.name, one, code, command or chosen.default_command) for code in codes]
     out = console()
-    name = f"{card.name} ({precision})"
+    name = f"{card.name} ({one})"
     doing = f"{name}: building and running both on the {chosen.name} device"
     with working(doing, hidden=as_json), progress_of_cases(name):
         verdicts = bench.compare(*pair)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.argument("task")
 @click.argument("file", type=click.Path(path_type=Path))
 @options.precision
+@options.of_hgemm
 @options.device
 @click.option(
     "--command",
@@ -81,20 +82,21 @@ def evaluate(
         smi.ahead()
     from cudamaster.core.errors import UsageError
     from cudamaster.core.records import to_json
-    from cudamaster.core.values import Candidate, Precision
+    from cudamaster.core.values import Candidate
     from cudamaster.devices.choose import choose
     from cudamaster.tasks import cards
     from cudamaster.workbench.evaluation import Workbench
 
     card = cards.load(task)
-    code = read_kernel(file, card, precision)
+    one = options.precision_of(card, precision)
+    code = read_kernel(file, card, one)
     chosen = choose(device)
     if check_only and calls is not None:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
     if protocol == "paper" and check_only:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")
-    bench = Workbench(card, Precision(precision), chosen, seed=seed, calls=calls)
-    candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
+    bench = Workbench(card, one, chosen, seed=seed, calls=calls)
+    candidate = Candidate(card.name, one, code, command or chosen.default_command)
     out = console()
     paper = None
 
@@ -103,7 +105,7 @@ def evaluate(
         verdict = bench.evaluate(candidate, check_only=check_only)
         return replace(verdict, seconds=replace(verdict.seconds, command=before))
 
-    name = f"{card.name} ({precision})"
+    name = f"{card.name} ({one})"
     with working(f"{name}: building and running on the {chosen.name} device", hidden=as_json), progress_of_cases(name):
         verdict = evaluated()
     if as_json:

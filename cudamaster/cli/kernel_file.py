@@ -62,9 +62,8 @@ def _read(file: Path, most: int) -> bytes:
 def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:
     """Raises UsageError if the region has another precision's wrapper instead of this one's."""
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
 
-    wrappers = {each.value: card.wrapper(each, optimized=True) for each in Precision}
+    wrappers = {each.value: card.wrapper(each, optimized=True) for each in card.precisions}
     there = [kind for kind, name in wrappers.items() if re.search(rf"\b{name}\s*\(", region)]
     if there and precision not in there:
         raise UsageError(

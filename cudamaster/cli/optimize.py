@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.command(cls=SearchCommand)
 @click.argument("task", required=False)
 @options.precision
+@options.of_hgemm
 @search_options
 @model_options
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
@@ -141,10 +142,10 @@ def _wanted(
         return searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
     if records.source is not None:
         path = partial(records.path, out)
-        one = Precision(precision)
+        one = Precision(precision) if task is None else options.precision_of(cards.load(task), precision)
         return searching.replayed(records.wanted, task, one, path, device=search.device, seed=search.seed)
     if task is None:
         raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
     card = cards.load(task)
-    one = Precision(precision)
+    one = options.precision_of(card, precision)
     return searching.Search(records.path(out, card.name, one), card.name, one, search.settings(models))

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cudamaster import devices
+from cudamaster.core.values import Precision
+
+if TYPE_CHECKING:
+    from cudamaster.tasks.cards import TaskCard
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 precision: Decorator = click.option(
-    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Element type."
+    "--precision",
+    type=click.Choice([each.value for each in Precision]),
+    default="fp32",
+    show_default="fp32, or the one that the task has",
+    help="Element type.",
+)
+_BOTH = "both"  # of the fifty; of other tasks all that they have
+precisions: Decorator = click.option(
+    "--precision", type=click.Choice(["fp32", "bf16", _BOTH]), default=_BOTH, show_default=True
 )
 device: Decorator = click.option(
     "--device",
@@ -52,6 +65,83 @@ class Group(click.Group):
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
+
+
+def precision_of(card: TaskCard, given: str) -> Precision:
+    """The precision of a task that is meant: what was given, or without that the only one that the task has.
+
+    Raises UsageError if the task does not exist in what was given.
+    """
+    from cudamaster.core.errors import UsageError
+
+    one = Precision(given)
+    if one in card.precisions:
+        return one
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
+        return card.precisions[0]
+    there = " and ".join(card.precisions)
+    fix = "Leave out --precision." if len(card.precisions) == 1 else f"Give --precision {card.precisions[0]}, say."
+    raise UsageError(f"{card.name} is a task in {there}, not in {one}.", fix)
+
+
+def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:
+    """The precisions of a task that are meant, `both` being all. Raises UsageError as `precision_of`."""
+    return card.precisions if given == _BOTH else (precision_of(card, given),)
+
+
+def of_hgemm(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say which task of the suite hgemm is meant where the TASK is `hgemm`.
+
+    The command gets the whole name. It is put directly above the options and arguments that the command has beside it.
+    """
+
+    @click.option("--shape", metavar="MxNxK", help="With the task hgemm: rows, columns and sums, as 4096x2048x512.")
+    @click.option("--accumulate", type=click.Choice(["fp32", "fp16"]),
+                  help="With the task hgemm: the type of the sums.  [default: fp32]")  # fmt: skip
+    @click.option("--b-layout", type=click.Choice(["row", "column"]),
+                  help="With the task hgemm: how B is stored.  [default: column]")  # fmt: skip
+    @click.option("--open-headers", is_flag=True,
+                  help="With the task hgemm: kernels may include CUTLASS's headers.")  # fmt: skip
+    @functools.wraps(command)
+    def named(
+        *given: Any,
+        shape: str | None,
+        accumulate: str | None,
+        b_layout: str | None,
+        open_headers: bool,
+        **more: Any,
+    ) -> Any:
+        which = "name" if "name" in more else "task"
+        more[which] = hgemm_name(more[which], shape, accumulate, b_layout, open_headers=open_headers)
+        return command(*given, **more)
+
+    return named
+
+
+def hgemm_name(
+    task: str | None, shape: str | None, accumulate: str | None, b_layout: str | None, *, open_headers: bool = False
+) -> str | None:
+    """The name of the task that is meant: any task's own, or that of the suite hgemm with this shape and variant.
+
+    Raises UsageError for `hgemm` without a shape, for a shape that is none, and for a shape with another task.
+    """
+    options = {"--shape": shape, "--accumulate": accumulate, "--b-layout": b_layout, "--open-headers": open_headers}
+    given = [name for name, value in options.items() if value]
+    if task != "hgemm" and not given:
+        return task
+    from cudamaster.core.errors import UsageError
+    from cudamaster.tasks import hgemm
+
+    if task != hgemm.SUITE:
+        verb = "belongs" if len(given) == 1 else "belong"
+        what = f"{' and '.join(given)} {verb} to the task hgemm, and the task is {task or 'not given'}."
+        raise UsageError(what, f"Give them with hgemm alone; a whole name such as {hgemm.EXAMPLE} says all of it.")
+    if shape is None:
+        raise UsageError("hgemm has a task for every shape, and none was given.", "Add --shape 4096x2048x512, say.")
+    layout = hgemm.Layout.ROW if b_layout == "row" else hgemm.Layout.COLUMN
+    sums = Precision(accumulate or Precision.FP32)
+    return hgemm.name(hgemm.Shape.parse(shape), layout, sums, open_headers=open_headers)
 
 
 def one_of(flags: Mapping[str, bool]) -> str | None:

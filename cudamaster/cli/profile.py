@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("task")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @options.precision
+@options.of_hgemm
 @click.option(
     "--case", "which", default="heaviest", show_default=True, help="Which timed case: heaviest, all, or its number."
 )
@@ -72,7 +73,7 @@ def profile(
     (docs/gpu_model.md). What the model cannot estimate is left out, and the output says so.
     """
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Candidate, Precision
+    from cudamaster.core.values import Candidate
     from cudamaster.devices.choose import choose
     from cudamaster.profiling import metric_sets
     from cudamaster.profiling import thresholds as limits
@@ -83,16 +84,17 @@ def profile(
     if mode == "none" and metric_set is not None:
         raise UsageError("--metrics reads counters, and --none reads none.", "Leave out --none or --metrics.")
     card = cards.load(task)
-    code = read_kernel(file, card, precision) if file is not None else None
+    element = options.precision_of(card, precision)
+    code = read_kernel(file, card, element) if file is not None else None
     cases = chosen_cases(card, which)
     named = metric_sets.load(metric_set) if metric_set is not None else None
     where = choose(device)
-    bench = Workbench(card, Precision(precision), where, seed=seed)
+    bench = Workbench(card, element, where, seed=seed)
     chosen = limits.choose(thresholds, bench.profiled_gpu)
     subjects = {"baseline": bench.baseline}
     out = console()
     if code is not None:
-        candidate = Candidate(card.name, Precision(precision), code, command or where.default_command)
+        candidate = Candidate(card.name, element, code, command or where.default_command)
         verdict = bench.evaluate(candidate, check_only=True)
         if not verdict.correct:
             if as_json:

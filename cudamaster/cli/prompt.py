@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     "--role", type=click.Choice([role.value for role in Role]), required=True, help="Agent whose prompt to show."
 )
 @options.precision
+@options.of_hgemm
 @click.option("--strategy", help="The strategy that asks.  [default: cudamaster; judge: cudaforge]")
 @click.option("--candidate", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="A kernel, as for evaluate; it is built and judged first.")  # fmt: skip
@@ -109,7 +110,7 @@ def _of_kernel(
     import math
 
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Candidate, Precision, Status, Verdict
+    from cudamaster.core.values import Candidate, Status, Verdict
     from cudamaster.devices.choose import choose
     from cudamaster.profiling.filter import no_profile
     from cudamaster.runs import prompting
@@ -120,20 +121,21 @@ def _of_kernel(
     if file is None and command is not None:
         raise UsageError("--command needs a kernel.", "Give the kernel with --candidate FILE.")
     card, chosen = cards.load(task), choose(device)
-    bench = Workbench(card, Precision(precision), chosen, seed=seed, profile=ProfileMode(profile))
+    one = options.precision_of(card, precision)
+    bench = Workbench(card, one, chosen, seed=seed, profile=ProfileMode(profile))
     if file is None:
         candidate = bench.baseline
         verdict = Verdict(candidate.id, chosen.name, chosen.emulated, Status.CORRECT, "not measured")
         findings = no_profile(candidate.id, "nothing was measured.")
-        where = f"the baseline of {card.name} ({precision}), not measured"
+        where = f"the baseline of {card.name} ({one}), not measured"
     else:
-        code = read_kernel(file, card, precision)
-        candidate = Candidate(card.name, Precision(precision), code, command or chosen.default_command)
+        code = read_kernel(file, card, one)
+        candidate = Candidate(card.name, one, code, command or chosen.default_command)
         # As in a search: compute-sanitizer explains a fault, and no score is a new best.
         verdict = bench.evaluate(candidate, to_beat=math.inf)
         profiled = verdict.correct and role in (Role.PLANNER, Role.JUDGE)
         findings = bench.findings(candidate, verdict) if profiled else no_profile(candidate.id, "none was asked for.")
-        where = f"{file} as a kernel for {card.name} ({precision}), {verdict.status}"
+        where = f"{file} as a kernel for {card.name} ({one}), {verdict.status}"
     return prompting.of_kernel(role, brief_of(bench), bench.baseline, candidate, verdict, findings, strategy), where
 
 

@@ -15,6 +15,7 @@ from cudamaster.cli.output import console, print_json, working
 @click.argument("task")
 @click.argument("file", type=click.Path(path_type=Path))
 @options.precision
+@options.of_hgemm
 @options.device
 @click.option(
     "--tool",
@@ -34,20 +35,21 @@ def sanitize(task: str, file: Path, precision: str, device: str, tool: str, as_j
     one warp, are shown but fail no kernel.
     """
     from cudamaster.core.errors import DeviceError
-    from cudamaster.core.values import Candidate, Precision
+    from cudamaster.core.values import Candidate
     from cudamaster.devices.choose import choose
     from cudamaster.faults.compute_sanitizer import Tool
     from cudamaster.tasks import cards
     from cudamaster.workbench.evaluation import Workbench
 
     card = cards.load(task)
-    code = read_kernel(file, card, precision)
+    one = options.precision_of(card, precision)
+    code = read_kernel(file, card, one)
     chosen = choose(device)
-    candidate = Candidate(card.name, Precision(precision), code, chosen.default_command)
-    bench = Workbench(card, Precision(precision), chosen)
+    candidate = Candidate(card.name, one, code, chosen.default_command)
+    bench = Workbench(card, one, chosen)
     tools = tuple(Tool) if tool == "all" else (Tool(tool),)
     doing = "looking for faults" if chosen.emulated else f"running under {', '.join(tools)}"
-    with working(f"{card.name} ({precision}): {doing}", hidden=as_json):
+    with working(f"{card.name} ({one}): {doing}", hidden=as_json):
         reports = bench.sanitize(candidate, tools)
     if as_json:
         print_json({"candidate": candidate.id, "clean": all(report.clean for report in reports), "reports": reports})

@@ -40,7 +40,10 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 
 @click.command(cls=SearchCommand)
 @click.option("--tasks", "patterns", multiple=True, metavar="GLOB",
-              help="Tasks by name, your own too; can be repeated.  [default: MSKernelBench, all fifty]")  # fmt: skip
+              help="Tasks by name, your own too; can be repeated. hgemm_tn_fp32_* matches that variant's grid.  "
+              "[default: MSKernelBench, all fifty]")  # fmt: skip
+@click.option("--sample", type=click.IntRange(1), metavar="N",
+              help="Of the hgemm tasks that match, take N, spread over the sizes; always the same ones.")  # fmt: skip
 @click.option("--precision", type=_PRECISION,
               help="Element type.  [default: fp32; for a replay, all that are in the record]")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1, options.MOST_JOBS),
@@ -61,6 +64,7 @@ _PRECISION = click.Choice(["fp32", "bf16", "both"])
 @options.as_json
 def suite(
     patterns: tuple[str, ...],
+    sample: int | None,
     precision: str | None,
     jobs: int | None,
     search: SearchOptions,
@@ -93,7 +97,7 @@ def suite(
         limits = budget.limits(plan.sessions[-1].limits if plan.sessions else None)
     else:
         path, limits = records.record or fresh_path(out), budget.limits()
-        plan = _planned(patterns, precision, search, models, records)
+        plan = _planned(patterns, sample, precision, search, models, records)
     settings = plan.settings
     whole = settings.replay is not None and not settings.replay.models_only
     places = ("record",) if whole else units(settings.device)
@@ -129,19 +133,23 @@ def suite(
 
 def _planned(
     patterns: Sequence[str],
+    sample: int | None,
     precision: str | None,
     search: SearchOptions,
     models: ModelOptions,
     records: RecordOptions,
 ) -> Suite:
     """A new suite, or one that replays a record."""
-    from cudamaster.core.values import Precision
+    from cudamaster.core.errors import UsageError
+    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.suites import planning
 
     one = precision or ("both" if records.source is not None else Precision.FP32.value)
-    precisions = list(Precision) if one == "both" else [Precision(one)]
+    precisions = list(BENCHMARK_PRECISIONS) if one == "both" else [Precision(one)]
     if records.source is None:
-        return planning.fresh(search.settings(models), patterns, precisions)
+        return planning.fresh(search.settings(models), patterns, precisions, sample)
+    if sample is not None:
+        raise UsageError("A replay has the tasks of its record.", "Leave out --sample.")
     return planning.replayed(records.wanted, patterns, precisions, device=search.device, seed=search.seed)
 
 

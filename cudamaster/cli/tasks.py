@@ -11,6 +11,7 @@ import click
 from cudamaster.cli import options
 from cudamaster.cli.output import console, ourselves, print_json, table
 from cudamaster.core.errors import CudaMasterError
+from cudamaster.core.values import Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "bf16"]),
+    type=click.Choice([each.value for each in Precision]),
     default="fp32",
-    show_default=True,
+    show_default="fp32, or the one that the task has",
     help="Element type of the skeleton.",
 )
+@options.of_hgemm
 @options.as_json
 def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> None:
     """List the tasks, or describe one: what its kernel gets, has to declare and has to compute, and at which sizes.
@@ -37,15 +39,16 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
     Tasks of your own, in the folder that CUDAMASTER_TASKS names, are listed after those of MSKernelBench.
     """
     from cudamaster.core.errors import CardError, UsageError
-    from cudamaster.core.values import Precision
-    from cudamaster.tasks import cards, harness
+    from cudamaster.tasks import cards, harness, hgemm
 
     if skeleton:
         if name is None:
             raise UsageError("--skeleton is for one task.", "Name it: `cudamaster tasks` lists them.")
-        text = harness.skeleton(cards.load(name), Precision(precision))
+        card = cards.load(name)
+        one = options.precision_of(card, precision)
+        text = harness.skeleton(card, one)
         if as_json:
-            print_json({"task": name, "precision": precision, "skeleton": text})
+            print_json({"task": name, "precision": one, "skeleton": text})
         else:
             click.echo(text, nl=False)
         return
@@ -58,7 +61,9 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
             loaded.append(cards.load(each))
         except CardError as error:
             unusable.append(error)
-    footprints = {card.name: max(card.footprint_bytes(case, Precision.FP32) for case in card.cases) for card in loaded}
+    footprints = {
+        card.name: max(card.footprint_bytes(case, card.precisions[0]) for case in card.cases) for card in loaded
+    }
     if as_json:
         print_json(
             {
@@ -85,6 +90,10 @@ def tasks(name: str | None, skeleton: bool, precision: str, as_json: bool) -> No
         f"{cards.MSKERNELBENCH}: {len(of_benchmark)} tasks, {timed_cases} timed cases in each precision. Timed cases "
         "are scored, the checked ones are further ones that have to be right; largest: all buffers of the largest case "
         "in fp32."
+    )
+    out.print(
+        "The suite hgemm, products of fp16 matrices, has a task for every shape: hgemm --shape 4096x2048x512, say, "
+        f"which is named {hgemm.EXAMPLE}."
     )
     if own:
         out.print(f"\nTasks of your own, in {own[0].folder}:")
@@ -132,21 +141,19 @@ def _size(count: int) -> str:
 
 def _show(card: TaskCard, as_json: bool) -> None:
     """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
-    from cudamaster.core.values import Precision
-    from cudamaster.tasks.cards import MSKERNELBENCH
     from cudamaster.tasks.held_out import in_words
 
     if as_json:
-        declarations = {precision.value: card.declaration(precision) for precision in Precision}
+        declarations = {precision.value: card.declaration(precision) for precision in card.precisions}
         print_json({**card.model_dump(mode="json"), "declarations": declarations, "hash": card.hash})
         return
     out = console()
-    place = f"task {card.id} of {MSKERNELBENCH if card.of_benchmark else card.folder}"
+    place = f"of the suite {card.suite}" if card.family else f"task {card.id} of {card.suite or card.folder}"
     out.print(f"{card.title} ({card.name}, {card.category}, {place})\n", style="bold")
     out.print(card.summary.strip())
     out.print(f"\n    {card.formula}\n")
     out.print("A kernel file defines one of these, and the kernels that it launches. Pointers are to device memory.\n")
-    for precision in Precision:
+    for precision in card.precisions:
         out.print(card.declaration(precision) + ";")
     for name in card.fixed:
         out.print(f"{name} is always {card.sizes[name]} and is not a parameter.")
@@ -160,16 +167,17 @@ def _show(card: TaskCard, as_json: bool) -> None:
     rows = []
     for case in card.cases:
         if case.sweep:
-            floor = card.floor_of(case, Precision.FP32)
+            floor = card.floor_of(case, card.precisions[0])
             rows.append([*(f"{case.values[name]:.12g}" for name in swept), _number(case.weight),
                          _size(floor["bytes_read"]), _size(floor["bytes_written"]),
                          _number(floor["operations"])])  # fmt: skip
     # Long names break after an underscore, so that the numbers below them need not.
+    in_fp32 = " in fp32; in bf16, elements of __nv_bfloat16 take half" if Precision.BF16 in card.precisions else ""
     columns = [*(name.replace("_", "_\n") for name in swept), "weight T", "read", "written", "oper."]
     out.print(table(columns, rows, right=columns))
     out.print(
-        "The timed cases. Weight T: what a size counts in P. Read and written: the least that a call has to in fp32; "
-        "in bf16, elements of __nv_bfloat16 take half. Operations: the fewest known.\n"
+        "The timed cases. Weight T: what a size counts in P. Read and written: the least that a call has to"
+        f"{in_fp32}. Operations: the fewest known.\n"
     )
     verify = [case.label.replace(",", ", ") for case in card.cases if not case.sweep]
     out.print(f"Verification cases ({len(verify)}): {'; '.join(verify)}\n")
@@ -181,8 +189,11 @@ def _show(card: TaskCard, as_json: bool) -> None:
     for p in card.parameters:
         if p.role in ("output", "inout"):
             out.print(f"{p.name}: {_EXACT if p.check == 'exact' else _BOUNDED}")
-    start = ourselves("tasks", card.name, "--skeleton", "--precision", "bf16")
-    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, '--precision', 'bf16')}")
+            if p.exact_if is not None:
+                out.print(f"{p.name}, in cases where {p.exact_if} is not 0: {_EXACT}")
+    last = ("--precision", card.precisions[-1].value) if len(card.precisions) > 1 else ()
+    start = ourselves("tasks", card.name, "--skeleton", *last)
+    click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, *last)}")
 
 
 _EXACT = "compared exactly."

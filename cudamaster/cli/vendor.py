@@ -22,7 +22,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 @click.command()
 @click.argument("tasks", nargs=-1)
-@click.option("--precision", type=click.Choice(["fp32", "bf16", "both"]), default="both", show_default=True)
+@options.precisions
 @click.option("--ours", type=click.Path(path_type=Path, exists=True), metavar="RESULTS",
               help="Runs, a suite or a saved report: also time the best kernel of each task, alone and against "
               "the library.")  # fmt: skip
@@ -58,7 +58,7 @@ def vendor(
     Exits with 1 if a library's call is not correct.
     """
     from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
+    from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
     from cudamaster.core.writing import must_be_writable
     from cudamaster.devices.choose import choose
     from cudamaster.vendor import comparison, measuring
@@ -68,7 +68,9 @@ def vendor(
     if save is not None:
         must_be_writable(save, comparison.ANOTHER)
     chosen = choose(device)
-    found = measuring.files(tasks, list(Precision) if precision == "both" else [Precision(precision)], sources)
+    found = measuring.files(
+        tasks, list(BENCHMARK_PRECISIONS) if precision == "both" else [Precision(precision)], sources
+    )
     kernels = {} if ours is None else _ours(ours)
     if ours is not None and (bare := [f for f in found if (f.card.name, f.precision) not in kernels]):
         which = ", ".join(f"{file.card.name} {file.precision}" for file in bare)

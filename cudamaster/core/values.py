@@ -22,15 +22,21 @@ LATER: Mapping[str, bool] = {"later": True}
 
 
 class Precision(StrEnum):
-    """Element type of a task: float, or __nv_bfloat16 with fp32 accumulation."""
+    """Element type of a task: float, or __nv_bfloat16 or __half, whose sums the task's card describes."""
 
     FP32 = "fp32"
     BF16 = "bf16"
+    FP16 = "fp16"
+
+
+# Those in which each of MSKernelBench's fifty tasks exists.
+BENCHMARK_PRECISIONS = (Precision.FP32, Precision.BF16)
 
 
 def wrapper_name(task: str, precision: Precision, *, optimized: bool = False) -> str:
     """Name of a task's extern "C" wrapper: the baseline's, or the candidate's."""
-    return f"{task}{'_bf16' if precision is Precision.BF16 else ''}{'_optimized' if optimized else ''}"
+    suffix = "" if precision is Precision.FP32 else f"_{precision.value}"
+    return f"{task}{suffix}{'_optimized' if optimized else ''}"
 
 
 class Role(StrEnum):

@@ -1,4 +1,10 @@
-"""Headers that a region may include. All others are refused, such as libraries that do the task, and the system's."""
+"""Headers that a region may include. All others are refused, such as libraries that do the task, and the system's.
+
+A task's card can open libraries of headers to its candidates; what they open stands in `OPENED`.
+"""
+
+import re
+from collections.abc import Sequence
 
 _CUDA = """
     builtin_types.h channel_descriptor.h cooperative_groups.h cooperative_groups/memcpy_async.h
@@ -46,6 +52,20 @@ _LIBRARIES = (
     "npp",
     "cccl/",
 )
+
+
+# Libraries of headers that a card can open, with the headers of each.
+OPENED = {name: re.compile(rf"{name}/(?:\w+/)*\w+\.(?:h|hpp|cuh)") for name in ("cutlass", "cute")}
+
+
+def is_allowed(name: str, libraries: Sequence[str] = ()) -> bool:
+    """Whether a region may include a header; `libraries` are those that its task opens."""
+    return name in ALLOWED or library_of(name) in libraries
+
+
+def library_of(name: str) -> str | None:
+    """The library of headers that a card can open and that has this header, if one has."""
+    return next((library for library, form in OPENED.items() if form.fullmatch(name)), None)
 
 
 def does_the_task(name: str) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudamaster.core import keys
-from cudamaster.guards.headers import ALLOWED
+from cudamaster.guards.headers import is_allowed
 from cudamaster.guards.lexer import Kind, directives, lex
 from cudamaster.guards.refusal import Refusal
 
@@ -91,19 +91,21 @@ def preprocess(
     standard: str = "c++17",
     prelude: Sequence[str] = (),
     flags: Sequence[str] = (),
+    libraries: Sequence[str] = (),
 ) -> str | Refusal:
     """`compiler -E` over the region, with line markers, or a Refusal with the preprocessor's own complaint.
 
     `defines` are NAME or NAME=VALUE: the compile command's definitions, and those that the real compiler predefines
     (NVCC_DEFINES). `prelude` names headers that the compiler includes first (cuda_runtime.h). Files that a region
-    may not open are not read here either. `flags` are further flags, on which the compiler's own macros depend. The
-    caller explains the OSError for a compiler that cannot be started.
+    may not open are not read here either. `flags` are further flags, on which the compiler's own macros depend.
+    `libraries` are those whose headers the task opens, in folders among `include_dirs`. The caller explains the OSError
+    for a compiler that cannot be started.
     """
     hidden = _QUALIFIER.sub(rf"{HIDDEN_PREFIX}\1_hidden", code)
     options = [*flags, f"-std={standard}", *(f"-D{define}" for define in defines)]
     folders = [option for folder in include_dirs for option in ("-isystem", str(folder))]
     first = [option for header in prelude for option in ("-include", header)]
-    closed = _opens_closed_files(code)
+    closed = _opens_closed_files(code, libraries)
     done = None if closed else _expand([compiler, *options, *folders, *first], hidden)
     if done is None or (done.returncode != 0 and _MISSING.search(done.stderr)):
         known = {define.partition("=")[0] for define in defines}
@@ -191,14 +193,14 @@ def _restored(text: str) -> str:
     return _HIDDEN.sub(r"\1", text)
 
 
-def _opens_closed_files(code: str) -> bool:
+def _opens_closed_files(code: str, libraries: Sequence[str]) -> bool:
     """Whether the region asks for a file that is not open: the source guard refuses it, and it is not even read."""
     tokens = lex(code).tokens
     if any(token.kind is Kind.BAD for token in tokens):
         return True  # what follows it was not looked at
     for directive in directives(tokens):
         name = "".join(token.text for token in directive.rest)
-        plain = name[:1] in ("<", '"') and name[1:-1] in ALLOWED
+        plain = name[:1] in ("<", '"') and is_allowed(name[1:-1], libraries)
         if directive.name in _OPENING and not (directive.name == "include" and plain):
             return True
     return False

@@ -56,10 +56,14 @@ _FAILED = re.compile(r"mskb_parameter_(\d+)\b")
 
 @dataclass(frozen=True)
 class Signature:
-    """A wrapper's name and parameters, each as (C type text, name). The return type is void."""
+    """A wrapper's name and parameters, each as (C type text, name). The return type is void.
+
+    `headers` are the libraries whose headers the region may include (guards.headers.OPENED).
+    """
 
     wrapper: str
     parameters: tuple[tuple[str, str], ...]
+    headers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The prototype, as it is shown to whoever got it wrong."""
@@ -84,7 +88,11 @@ def compiler_check(signature: Signature, undecided: Sequence[Undecided]) -> str:
     if not undecided:
         return ""
     kinds = {one.at: signature.parameters[one.at][0] for one in undecided}
-    headers = "#include <cuda_bf16.h>\n" if any("bfloat16" in kind for kind in kinds.values()) else ""
+    headers = "".join(
+        f"#include <{header}>\n"
+        for word, header in (("bfloat16", "cuda_bf16.h"), ("half", "cuda_fp16.h"))
+        if any(word in kind for kind in kinds.values())
+    )
     asserted = (_ASSERTION.format(at=at, kind=kind, wrapper=signature.wrapper) for at, kind in kinds.items())
     return f"\n{headers}{_CHECK}{''.join(asserted)}"
 

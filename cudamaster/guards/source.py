@@ -67,7 +67,7 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
     expanded_directives, expanded_code = split(lex(region.text, region.lines).tokens)
     refused = (
         refused
-        or text_checks.check_entered(region)
+        or text_checks.check_entered(region, signature.headers)
         or text_checks.check_directives(expanded_directives, expanded=True)
         or text_checks.check_names(expanded_code, signature.wrapper)
     )
@@ -84,7 +84,7 @@ def check_as_written(code: str, signature: Signature) -> Refusal | None:
     bodies = tuple(token for directive in raw_directives if directive.name == "define" for token in directive.rest)
     return (
         text_checks.check_lexing(raw)
-        or text_checks.check_directives(raw_directives, expanded=False)
+        or text_checks.check_directives(raw_directives, expanded=False, libraries=signature.headers)
         or text_checks.check_names(raw_code, signature.wrapper)
         or text_checks.check_names(bodies, signature.wrapper)
     )

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from cudamaster.guards.headers import ALLOWED, does_the_task
+from cudamaster.guards.headers import ALLOWED, does_the_task, is_allowed
 from cudamaster.guards.lexer import Directive, Kind, Text, Token, words
 from cudamaster.guards.names import CONDITION_MACROS, HARNESS, KEYWORDS, OWN_WORDS, RESERVED_MACRO, forbidden
 from cudamaster.guards.preprocess import Region
@@ -97,8 +97,13 @@ def check_lexing(text: Text) -> Refusal | None:
     return None
 
 
-def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refusal | None:
-    """Every directive of the region. `expanded` is for preprocessed text, where only pragmas are left."""
+def check_directives(
+    directives: Sequence[Directive], *, expanded: bool, libraries: Sequence[str] = ()
+) -> Refusal | None:
+    """Every directive of the region. `expanded` is for preprocessed text, where only pragmas are left.
+
+    `libraries` are those whose headers the task opens.
+    """
     for directive in directives:
         name, words = directive.name, [token.text for token in directive.rest]
         refused = None
@@ -110,7 +115,7 @@ def check_directives(directives: Sequence[Directive], *, expanded: bool) -> Refu
             )
             refused = f"the directive #{name} is not allowed", fix
         elif name == "include":
-            refused = _include(directive.rest)
+            refused = _include(directive.rest, libraries)
         elif name in ("define", "undef"):
             refused = _macro(words, name)
         elif name in _CONDITIONS:
@@ -139,10 +144,11 @@ def check_unexpanded(directives: Sequence[Directive]) -> Refusal | None:
     return None
 
 
-def check_entered(region: Region) -> Refusal | None:
+def check_entered(region: Region, libraries: Sequence[str] = ()) -> Refusal | None:
     """The files that the region's includes really opened."""
     for path, line in region.entered:
-        if not path.startswith("<") and not any(path.endswith(f"/{name}") for name in ALLOWED):
+        opened = any(f"/include/{library}/" in path for library in libraries)
+        if not path.startswith("<") and not opened and not any(path.endswith(f"/{name}") for name in ALLOWED):
             return _refusal(f"the region opens {path}", line, _ALLOWED_HEADERS)
     return None
 
@@ -185,7 +191,7 @@ def _defined(tokens: Sequence[Token]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _include(rest: Sequence[Token]) -> tuple[str, str] | None:
+def _include(rest: Sequence[Token], libraries: Sequence[str]) -> tuple[str, str] | None:
     text = "".join(token.text for token in rest)
     if len(rest) == 1 and rest[0].kind is Kind.STRING and text.startswith('"'):
         name = text.strip('"')
@@ -193,7 +199,7 @@ def _include(rest: Sequence[Token]) -> tuple[str, str] | None:
         name = text[1:-1]
     else:
         return "an #include of a computed name is not allowed", "Write the name itself, as #include <cuda_bf16.h>."
-    if name in ALLOWED:
+    if is_allowed(name, libraries):
         return None
     if does_the_task(name):
         return (

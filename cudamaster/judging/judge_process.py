@@ -30,6 +30,7 @@ from cudamaster.tasks.cards import Case, TaskCard
 
 CHECK_LIMIT_S = 600.0
 _FAILED = {"fault": 70, "timeout": 75}  # the judge's exit codes where a line of this kind ends a run
+_HOPELESS = 6e8  # weight of a timed case that takes an emulating device minutes; those of the fifty are lighter
 _NOT_UP = "failed at its start"  # the error of a worker that made no call (mskb/workers.h)
 CHUNK_BYTES = 2 << 20  # larger allocations go to the driver in every call (mskb/used_process.h)
 
@@ -283,14 +284,17 @@ class Trials:
         drawn, limit = list(held_out.draw(self._card, seed, largest=True)), self._work_limit()
         if limit is None:
             return drawn
-        heaviest = max(case.weight for case in self._card.cases if case.sweep and case.weight <= limit)
+        heaviest = max((case.weight for case in self._card.cases if case.sweep and case.weight <= limit), default=limit)
         return [case for case in drawn if case.weight <= heaviest]
 
     def _work_limit(self) -> float | None:
-        """Weight of the heaviest timed case that runs. The lightest one always runs, so that there is a score."""
+        """Weight of the heaviest timed case that runs. The lightest one runs too, so that there is a score, unless it
+        would take minutes: then none runs, and a model alone gives times."""
         limit = self._protocol.work_limit
         lightest = min(case.weight for case in self._card.cases if case.sweep)
-        return None if limit is None else max(limit, lightest)
+        if limit is None or lightest > _HOPELESS:
+            return limit if limit is None else max(limit, 1.0)  # to a judge, 0 is no limit
+        return max(limit, lightest)
 
 
 @dataclass(frozen=True)

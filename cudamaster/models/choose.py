@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cudamaster.core.errors import UsageError
@@ -60,16 +60,18 @@ def choose(
     return Choice(names, url, sampling or Sampling())
 
 
-def build(choice: Choice, reply_seconds: float | None = REPLY_SECONDS) -> dict[Role, Model]:
+def build(
+    choice: Choice, reply_seconds: float | None = REPLY_SECONDS, playbook: Callable[[], Model] = PlaybookModel
+) -> dict[Role, Model]:
     """One model object per name, shared by the roles that name it. Nothing is imported or reached yet.
 
-    A whole reply may take `reply_seconds`; None for no limit.
+    A whole reply may take `reply_seconds`; None for no limit. `playbook` makes the playbook.
     """
     built: dict[str, Model] = {}
     for name in choice.names.values():
         if name not in built:
             built[name] = (
-                PlaybookModel()
+                playbook()
                 if name == NAME
                 else LiteLLMModel(name, choice.base_url, choice.sampling, timeout_s=reply_seconds)
             )

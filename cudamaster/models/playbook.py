@@ -2,7 +2,8 @@
 
     cudamaster/playbook/<task>/<precision>/1_<idea>.cu, 2_<idea>.cu ...
 
-For a user's own tasks it is the folder playbook/ beside theirs ($CUDAMASTER_TASKS), where there is one.
+For a user's own tasks it is the folder playbook/ beside theirs ($CUDAMASTER_TASKS), where there is one. Of a suite that
+has a task for every shape, a function gives the kernels of a task (runs/playbooks.py).
 
 Each file opens with a header of comments, and goes through the same pipeline as any model's code:
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +40,17 @@ class Step:
     code: str
 
 
-class PlaybookModel:
-    """Answers from the playbook in `library`; by default from the shipped one, and from that of a user's own tasks."""
+Steps = Callable[[str], tuple[Step, ...]]
 
-    def __init__(self, library: Path | None = None) -> None:
+
+class PlaybookModel:
+    """Answers from the playbook in `library`; by default from the shipped one, and from that of a user's own tasks.
+
+    `suites` gives the steps of tasks whose names begin with a suite's name and an underscore, by the whole name.
+    """
+
+    def __init__(self, library: Path | None = None, suites: Mapping[str, Steps] | None = None) -> None:
+        self._suites = suites or {}
         own = resources.own_tasks() if library is None else None
         shipped = library or resources.package() / "playbook"
         self._libraries = [shipped, *([own / "playbook"] if own is not None else [])]
@@ -81,19 +90,28 @@ class PlaybookModel:
     def steps(self, task: str, precision: str) -> tuple[Step, ...]:
         """The steps for a task, in order of their numbers. Raises as `ask` does."""
         folders = [library / task / precision for library in self._libraries]
-        folder = next((each for each in folders if each.is_dir()), folders[-1])
-        paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
-        if not paths:
-            raise UsageError(
-                f"The built-in playbook has nothing for {task} in {precision}.",
-                "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. Of a task of your own, "
-                "kernels can be put in playbook/ beside it.",
-            )
-        paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
-        steps = tuple(read_step(path) for path in paths)
-        if len({step.idea for step in steps}) < len(steps):
-            raise ModelError(f"Two files in {folder} have the same idea.", "Give each file a title of its own.")
-        return steps
+        folder = next((each for each in folders if each.is_dir()), None)
+        if folder is None:
+            of_suite = next((make for suite, make in self._suites.items() if task.startswith(f"{suite}_")), None)
+            if of_suite is not None:
+                return of_suite(task)
+        return read_steps(folder or folders[-1], f"{task} in {precision}")
+
+
+def read_steps(folder: Path, what: str) -> tuple[Step, ...]:
+    """The steps in a folder, in order of their numbers. Raises UsageError if it has none for `what`, and ModelError."""
+    paths = [path for path in folder.glob("*.cu") if re.match(r"\d+_", path.name)]
+    if not paths:
+        raise UsageError(
+            f"The built-in playbook has nothing for {what}.",
+            "Name a model, e.g. --model openai/o4-mini, or set CUDAMASTER_MODEL. Of a task of your own, "
+            "kernels can be put in playbook/ beside it.",
+        )
+    paths.sort(key=lambda path: int(path.name.split("_", 1)[0]))
+    steps = tuple(read_step(path) for path in paths)
+    if len({step.idea for step in steps}) < len(steps):
+        raise ModelError(f"Two files in {folder} have the same idea.", "Give each file a title of its own.")
+    return steps
 
 
 def read_step(path: Path) -> Step:

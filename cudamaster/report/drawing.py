@@ -24,7 +24,7 @@ INK, QUIET, LINE, PAPER = "#1c2128", "#59626e", "#c9ced6", "#ffffff"
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072b2", "#c35500", "#008563", "#b05c8e", "#b67d00", "#3f95cc"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P")
-PRECISIONS = {Precision.FP32: (BLUE, "o"), Precision.BF16: (ORANGE, "s")}
+PRECISIONS = {Precision.FP32: (BLUE, "o"), Precision.BF16: (ORANGE, "s"), Precision.FP16: (GREEN, "^")}
 CLASSES = {Bottleneck.COMPUTE: (ORANGE, "s"), Bottleneck.LATENCY: (BLUE, "o"), Bottleneck.BANDWIDTH: (GREEN, "^")}
 SHORT = {Bottleneck.COMPUTE: "compute", Bottleneck.LATENCY: "latency", Bottleneck.BANDWIDTH: "bandwidth"}
 

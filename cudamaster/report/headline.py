@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudamaster.core.speed import Change
-from cudamaster.core.values import Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Status
 from cudamaster.report.data import Report
 from cudamaster.report.numbers import Group, by_task, exceeds, groups, typical
 
@@ -25,8 +25,10 @@ def _without_results(report: Report) -> list[str]:
     """A sentence for each precision of which a search lacks every task: no group's sentence counts those."""
     found: dict[str, None] = {}
     for group in groups(report, pooled=True):
+        if group.suite:
+            continue
         there = {run.precision for run in group.results}
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             lost = sum(one.precision is precision for one in group.missing)
             if lost and precision not in there:
                 tasks = "1 task is" if lost == 1 else f"{lost} tasks are"
@@ -84,8 +86,9 @@ def _why_no_speedups(group: Group) -> str:
 
 
 def _of(number: int, group: Group) -> str:
-    precision = f"{group.precision.value.upper()} " if group.precision else ""
-    return f"{number} of {group.tasks} {precision}task{'s' if group.tasks != 1 else ''}"
+    kind = f"{group.precision.value.upper()} " if group.precision else ""
+    kind = f"{group.suite} " if group.suite else kind
+    return f"{number} of {group.tasks} {kind}task{'s' if group.tasks != 1 else ''}"
 
 
 def _also(group: Group) -> str:

@@ -18,13 +18,13 @@ from markupsafe import Markup
 from cudamaster.core import resources
 from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.core.speed import CONFIDENCE
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.models.playbook import NAME as PLAYBOOK
-from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import highlighting
 from cudamaster.report.data import CaseResult, HardwareView, Report, RoundResult, TaskResult
 from cudamaster.report.headline import figure, headline
 from cudamaster.report.speed_figures import heaviest
+from cudamaster.runs import playbooks
 from cudamaster.view import pages
 
 NOT_PROFILED = "not profiled"
@@ -118,6 +118,7 @@ def _entries(report: Report, best: dict[tuple[str, Precision], TaskResult]) -> l
         else _missing(task, precision, lost.get((task, precision), "There is no result of it."))
         for task in tasks
         for precision in precisions
+        if (task, precision) in best or precision in BENCHMARK_PRECISIONS or (task, precision) in lost
     ]
 
 
@@ -187,7 +188,7 @@ class _Whys:
             return ""
         if key not in self._known:
             try:
-                steps = PlaybookModel().steps(result.task, result.precision.value)
+                steps = playbooks.playbook().steps(result.task, result.precision.value)
             except CudaMasterError:  # a task that it has nothing for
                 steps = ()
             self._known[key] = {step.idea: step.why for step in steps}

@@ -21,6 +21,7 @@ import cudamaster
 from cudamaster.core.errors import CudaMasterError, UsageError
 from cudamaster.report import agreement, authorities, from_run, kept, saved
 from cudamaster.report.data import Authority, Disagreement, Missing, Problem, Report, RunProgress, TaskResult
+from cudamaster.report.numbers import suite_of
 from cudamaster.runs.record import FORMAT, read_json
 from cudamaster.suites import folder as suitefolder
 from cudamaster.suites.folder import Entry, State, Suite
@@ -141,7 +142,7 @@ class _Loader:
                 "Wait for it." if result.progress is RunProgress.RUNNING else f"Carry it on: optimize --resume {path}",
                 serious=False,
             )
-        if result.task not in self._benchmark:
+        if result.task not in self._benchmark and not suite_of(result.category):
             result = _marked_apart(result)
         self._keep(result, live=result.source != "kept")
         return result

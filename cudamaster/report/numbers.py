@@ -109,9 +109,13 @@ class Classes:
     metrics: tuple[MetricSummary, ...]
 
 
+# Whose tasks have its name for a category: hgemm_open is hgemm with kernels that may include CUTLASS.
+_SUITES = ("hgemm", "hgemm_open")
+
+
 @dataclass(frozen=True)
 class Group:
-    """Results of one model, configuration, GPU and precision (None for both together), and the numbers over them.
+    """Results of one model, configuration, GPU, suite and precision (None for both together), with numbers over them.
 
     `missing` are expected tasks without a result; `of_benchmark` is how many the benchmark has in these precisions, of
     tasks that are none of it how many there are.
@@ -137,17 +141,27 @@ class Group:
     classes: Classes
 
     @property
+    def suite(self) -> str:
+        """The suite that its tasks are of: hgemm, hgemm_open, or empty for the benchmark and a user's own tasks."""
+        return suite_of(self.results[0].category)
+
+    @property
     def emulated(self) -> bool:
         """Whether it is of the CPU device."""
         return self.hardware.emulated
 
 
-def groups(report: Report, *, pooled: bool = False) -> tuple[Group, ...]:
-    """One group for each model, configuration, GPU and precision; `pooled` takes both precisions together."""
+def suite_of(category: str) -> str:
+    """The suite beside the benchmark that has this category; empty if none has. Results of suites are never pooled."""
+    return category if category in _SUITES else ""
 
-    def key(result: TaskResult) -> tuple[bool, str, str, str, str]:
-        precision = "" if pooled else result.precision.value
-        return (result.emulated, result.hardware.name, result.model, result.configuration.described, precision)
+
+def groups(report: Report, *, pooled: bool = False) -> tuple[Group, ...]:
+    """One group for each model, configuration, GPU, suite and precision; `pooled` takes both precisions together."""
+
+    def key(result: TaskResult) -> tuple[bool, str, str, str, str, str]:
+        precision, where = "" if pooled else result.precision.value, (result.emulated, result.hardware.name)
+        return (*where, result.model, result.configuration.described, suite_of(result.category), precision)
 
     made = []
     for _, same in groupby(sorted(report.results, key=key), key):
@@ -294,16 +308,18 @@ def _group(report: Report, results: tuple[TaskResult, ...], precision: Precision
     first = results[0]
     tasks = by_task(results)
     own = _is_own(report, first.task)
-    expected = {
-        one.name: one
-        for one in report.missing
-        if one.emulated in (None, first.emulated) and _is_own(report, one.task) == own
-    }
+    suite = suite_of(first.category)
+
+    def same_set(one: TaskResult | Missing) -> bool:
+        return _is_own(report, one.task) == own and suite_of(one.category) == suite
+
+    expected = {one.name: one for one in report.missing if one.emulated in (None, first.emulated) and same_set(one)}
     for other in report.results:
-        if other.emulated == first.emulated and _is_own(report, other.task) == own:
+        if other.emulated == first.emulated and same_set(other):
             why = "not run with this model and configuration"
             expected.setdefault(other.name, Missing(other.task, other.precision, other.category, why))
-    wanted = {result.precision for result in report.results} | {one.precision for one in report.missing}
+    wanted = {result.precision for result in report.results if suite_of(result.category) == suite}
+    wanted |= {one.precision for one in report.missing if suite_of(one.category) == suite}
     wanted = {precision} if precision else wanted
     missing = [one for name, one in sorted(expected.items()) if name not in tasks and one.precision in wanted]
     return Group(

@@ -11,19 +11,19 @@ from cudamaster.report.numbers import Group, by_task, groups
 
 def names(settings: Sequence[Group]) -> list[str]:
     """Each group's model, configuration and GPU, as far as these differ; empty if nothing differs."""
-    parts = [(group.model, group.configuration.described, group.hardware.name) for group in settings]
+    parts = [(group.model, group.configuration.described, group.hardware.name, group.suite) for group in settings]
     differ = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
-    return [", ".join(part for part, differs in zip(one, differ, strict=True) if differs) for one in parts]
+    return [", ".join(part for part, differs in zip(one, differ, strict=True) if differs and part) for one in parts]
 
 
-def key(group: Group) -> tuple[str, str, str]:
+def key(group: Group) -> tuple[str, str, str, str]:
     """What groups of one setting have in common."""
-    return group.hardware.name, group.model, group.configuration.described
+    return group.hardware.name, group.model, group.configuration.described, group.suite
 
 
 def halves(report: Report) -> list[list[Group]]:
     """The measured groups of each precision, by setting; FP32 first."""
-    found: dict[tuple[str, str, str], list[Group]] = {}
+    found: dict[tuple[str, str, str, str], list[Group]] = {}
     for group in groups(report):
         if not group.emulated:
             found.setdefault(key(group), []).append(group)
@@ -58,4 +58,6 @@ def _of(number: int, group: Group) -> str:
 
 
 def _kind(group: Group) -> str:
+    if group.suite:
+        return group.suite
     return group.precision.value.upper() if group.precision else "FP32 and BF16"

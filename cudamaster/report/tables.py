@@ -16,7 +16,18 @@ from cudamaster.report.agreement import MAY_DIFFER
 from cudamaster.report.comparing import Held, Steps
 from cudamaster.report.data import HardwareView, Report, TaskResult
 from cudamaster.report.headline import figure
-from cudamaster.report.numbers import FAST_P, MEANINGFUL, TAUS, Average, Group, Point, by_task, groups, typical
+from cudamaster.report.numbers import (
+    FAST_P,
+    MEANINGFUL,
+    TAUS,
+    Average,
+    Group,
+    Point,
+    by_task,
+    groups,
+    suite_of,
+    typical,
+)
 from cudamaster.runs.summary import SHOWN_IN_PERCENT, change
 
 UNKNOWN = "unknown"
@@ -70,8 +81,8 @@ def classes(report: Report) -> tuple[Table, ...]:
 def tasks(report: Report) -> tuple[Table, ...]:
     """For each GPU and for the CPU device a line a task, precision and search, the largest P first."""
 
-    def place(run: TaskResult) -> tuple[bool, str]:
-        return run.emulated, run.hardware.name
+    def place(run: TaskResult) -> tuple[bool, str, str]:
+        return run.emulated, run.hardware.name, suite_of(run.category)
 
     return tuple(_tasks(list(here)) for _, here in groupby(sorted(report.results, key=place), place))
 
@@ -94,7 +105,8 @@ def _tasks(results: Sequence[TaskResult]) -> Table:
     note = "Emulated times choose between kernels there, and say nothing about a GPU" if emulated else ""
     if model is not None:
         note = f"P is modelled, the interval is the model's known error, and no GPU measured it: {model.described}"
-    return Table(f"Tasks on {results[0].hardware.name}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
+    where = _where(results[0].hardware.name, suite_of(results[0].category))
+    return Table(f"Tasks on {where}", note, tuple(columns), tuple(rows), (p, "interval", "of floor"))
 
 
 def disagreements(report: Report) -> Table | None:
@@ -173,15 +185,20 @@ def _by_hardware(report: Report) -> list[tuple[str, list[Group]]]:
     each = groups(report)
     both = [group for group in groups(report, pooled=True) if len({run.precision for run in group.results}) > 1]
 
-    def place(group: Group) -> tuple[bool, str]:
-        return group.emulated, group.hardware.name
+    def place(group: Group) -> tuple[bool, str, str]:
+        return group.emulated, group.hardware.name, group.suite
 
     def line(group: Group) -> tuple[str, str, int]:
         order = [*Precision, None]
         return group.model, group.configuration.described, order.index(group.precision)
 
     every = sorted([*each, *both], key=lambda group: (place(group), line(group)))
-    return [(name, list(here)) for (_, name), here in groupby(every, place)]
+    return [(_where(name, suite), list(here)) for (_, name, suite), here in groupby(every, place)]
+
+
+def _where(hardware: str, suite: str) -> str:
+    """What a table is of: a GPU, and a suite beside the benchmark."""
+    return f"{hardware}, {suite}" if suite else hardware
 
 
 def _searches(results: Sequence[TaskResult]) -> list[list[TaskResult]]:
@@ -315,7 +332,7 @@ def _metrics(group: Group) -> Table:
 
 
 def _described(group: Group) -> str:
-    return f"{group.hardware.name}, {group.model}, {group.configuration.described}"
+    return f"{_where(group.hardware.name, group.suite)}, {group.model}, {group.configuration.described}"
 
 
 def _share(point: Point) -> str:

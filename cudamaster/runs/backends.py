@@ -9,7 +9,7 @@ from cudamaster.core.values import Precision, Role
 from cudamaster.devices.choose import choose as choose_device
 from cudamaster.models import choose
 from cudamaster.models.protocol import Model
-from cudamaster.runs import replaying
+from cudamaster.runs import playbooks, replaying
 from cudamaster.runs.budget import Limits
 from cudamaster.runs.record import Replay, RunRecord, Settings, read_record
 from cudamaster.strategies.protocol import Workbench
@@ -68,7 +68,7 @@ def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[
     """
     record = record_of(settings)
     if settings.replay is None or record is None:
-        return choose.build(_choice(settings), (limits or Limits()).reply_seconds)
+        return choose.build(_choice(settings), (limits or Limits()).reply_seconds, playbooks.playbook)
     done = replaying.answered(read_record(run)) if (run / "run.json").is_file() else None
     return replaying.models(
         record, done, same_requests=not settings.replay.models_only, real_time=settings.replay.real_time

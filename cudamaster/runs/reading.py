@@ -304,6 +304,7 @@ class _StoredCard:
     """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
     title = hash = ""
+    headers = ()
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -14,9 +14,9 @@ from functools import partial
 
 from cudamaster.agents import prompts
 from cudamaster.core.values import Precision, Role
-from cudamaster.models.playbook import PlaybookModel
 from cudamaster.models.protocol import AnsweredBy, Message, Model, Reply, Request
-from cudamaster.tasks import cards
+from cudamaster.runs import playbooks
+from cudamaster.tasks import cards, hgemm
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class WorkedExample:
 def choose(task: str, precision: Precision, count: int) -> tuple[WorkedExample, ...]:
     """Up to `count` examples for a task, those of its own category first, else in the order of the benchmark.
 
-    Of each task it is the last step, which stands on the ones before it.
+    Of each task it is the last step, which stands on the ones before it. For a task in fp16 the examples are in bf16.
     """
     if count == 0:
         return ()
     known = [cards.load(name) for name in cards.names()]
     every = [*known, *map(cards.load, cards.own_names())]
-    category = next((card.category for card in every if card.name == task), None)
+    category = next((card.category for card in every if card.name == task), "dense" if hgemm.is_meant(task) else None)
     others = sorted((card for card in known if card.name != task), key=lambda card: card.category != category)
-    playbook = PlaybookModel()
+    playbook = playbooks.playbook()
     return tuple(
-        WorkedExample(card.name, card.title, playbook.steps(card.name, precision.value)[-1].code)
+        WorkedExample(card.name, card.title, playbook.steps(card.name, card.among([precision])[-1].value)[-1].code)
         for card in others[:count]
     )
 

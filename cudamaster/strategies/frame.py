@@ -193,4 +193,5 @@ def brief_of(workbench: Workbench) -> Brief:
         declaration=card.declaration(precision),
         default_command=workbench.baseline.command,
         hardware=workbench.hardware,
+        headers=tuple(card.headers),
     )

@@ -5,7 +5,7 @@ Strategies print nothing and write nothing. The command line watches as an `Obse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cudamaster.agents.asking import ReplyMisfit
@@ -30,6 +30,11 @@ class Card(Protocol):
     @property
     def hash(self) -> str:
         """Content hash of the card."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """Libraries whose headers a candidate may include."""
         ...
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:

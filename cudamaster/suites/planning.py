@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 
-from cudamaster.core.errors import UsageError, nearest
+from cudamaster.core.errors import CardError, UsageError, nearest
 from cudamaster.core.values import Precision
 from cudamaster.guards import symbols
 from cudamaster.runs import backends, carrying
@@ -15,20 +15,33 @@ from cudamaster.runs.record import Replay, Settings, read_manifest
 from cudamaster.runs.replaying import folder_name
 from cudamaster.suites import scheduler
 from cudamaster.suites.folder import Suite
-from cudamaster.tasks import cards
+from cudamaster.tasks import cards, hgemm
 from cudamaster.tasks.harness import baseline_region
 
 
-def fresh(settings: Settings, patterns: Sequence[str], precisions: Sequence[Precision]) -> Suite:
-    """A suite of the tasks that match, the benchmark's if there are no patterns. Raises UsageError if one matches none.
+def fresh(
+    settings: Settings, patterns: Sequence[str], precisions: Sequence[Precision], sample: int | None = None
+) -> Suite:
+    """A suite of the tasks that match, the benchmark's if there are no patterns.
+
+    Patterns that begin with hgemm match the tasks of that suite's grid, or are the name of one of any shape; `sample`
+    takes so many of them, spread over the sizes. Raises UsageError if a pattern matches none, and for a sample of none.
 
     Tasks that may allocate large memory through the driver have the machine to themselves while they are timed. They
     come last, so that other GPUs wait for them once, and not again and again.
     """
-    known = [*cards.names(), *(cards.own_names() if patterns else ())]
-    tasks = [(name, each) for name in _matching(known, patterns) for each in precisions]
-    tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
-    return scheduler.new(settings, tasks)
+    products, others = _divided(patterns)
+    tasks: list[tuple[str, Precision]] = []
+    if others or not products:
+        known = [*cards.names(), *(cards.own_names() if others else ())]
+        tasks = [(name, each) for name in _matching(known, others) for each in _of(name, precisions)]
+        tasks.sort(key=lambda task: symbols.may_ask_driver(baseline_region(cards.load(task[0]), task[1])))
+    shapes = _products(products)
+    if sample is not None:
+        if not shapes:
+            raise UsageError("Samples are drawn from the suite hgemm alone.", "Add --tasks 'hgemm_tn_fp32_*', say.")
+        shapes = hgemm.sample_names(shapes, sample)
+    return scheduler.new(settings, [*tasks, *((name, Precision.FP16) for name in shapes)])
 
 
 def replayed(
@@ -40,17 +53,19 @@ def replayed(
     """
     source = Path(replay.record)
     known = [*cards.names(), *cards.own_names()]
-    names = _matching(known, patterns)
+    products, others = _divided(patterns)
+    names = _matching(known, others) if others or not products else []
     there = {path.parent.name for path in source.glob("*/run.json")}
-    endings = tuple(folder_name("", each) for each in precisions)
+    endings = tuple(folder_name("", each) for each in (*precisions, Precision.FP16))
     recorded = {name.rpartition("_")[0] for name in there if name.endswith(endings)}
-    unknown = [name for name in sorted(recorded - set(known)) if _matches(name, patterns)]
+    names += [name for name in sorted(recorded) if hgemm.is_name(name) and _matches(name, patterns)]
+    unknown = [name for name in sorted(recorded - {*known, *names}) if _matches(name, patterns)]
     if unknown:
         raise UsageError(
             f"{source} holds records of tasks that are not known here: {', '.join(unknown)}.",
             "Set CUDAMASTER_TASKS to the folder that has them, or name other tasks with --tasks.",
         )
-    tasks = [(name, each) for name in names for each in precisions if folder_name(name, each) in there]
+    tasks = [(name, each) for name in names for each in _of(name, precisions) if folder_name(name, each) in there]
     if not tasks:
         wanted = " or ".join(map(repr, patterns)) or "any task"
         raise UsageError(
@@ -69,6 +84,32 @@ def carried_on(suite: Suite, path: Path, more: carrying.More) -> Suite:
         fix = "Continue the recorded suite instead."
         raise UsageError(f"{path} is a replay, which has the rounds of its records.", fix)
     return scheduler.carried_on(suite, settings)
+
+
+def _of(name: str, precisions: Sequence[Precision]) -> Sequence[Precision]:
+    """The precisions to search for a task in, those of a card that cannot be used included: its search says why."""
+    try:
+        return cards.load(name).among(precisions)
+    except CardError:
+        return precisions
+
+
+def _divided(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The patterns of the suite hgemm, and the others."""
+    products = [pattern for pattern in patterns if pattern.startswith(hgemm.SUITE)]
+    return products, [pattern for pattern in patterns if pattern not in products]
+
+
+def _products(patterns: Sequence[str]) -> Sequence[str]:
+    """Tasks of the suite hgemm that match, each once."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        names = hgemm.matching(pattern)
+        if not names:
+            fix = f"A name is like {hgemm.EXAMPLE}; M, N and K of the grid are {', '.join(map(str, hgemm.EDGES))}."
+            raise UsageError(f"No task of the grid is named {pattern!r}.", fix)
+        found.update(dict.fromkeys(names))
+    return tuple(found)
 
 
 def _matching(known: Sequence[str], patterns: Sequence[str]) -> list[str]:

@@ -21,16 +21,18 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError, nearest
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
-from cudamaster.core.values import Precision, content_hash, wrapper_name
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
+from cudamaster.tasks import hgemm
 from cudamaster.tasks.held_out import Block, check_blocks
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
-_T_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16"}
-_T_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
+ELEMENT_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16", Precision.FP16: "__half"}
+_T_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP16: 2}
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
 _LONGEST_FILE = 16 * 1024
 _MOST_CASES = 500
+_SOUND = 1e-4  # as in mskb/task.h
 _WHOLE = 2**53  # the harness holds sizes as doubles
 # What is written into the harness as it stands: names, and the words of its comment.
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -46,6 +48,9 @@ class Parameter(_Strict):
 
     The reference makes `unit` consecutive elements of an output together, at the `cost` of so many operations. On a
     case where all of them would take too long, it is asked for some of the units.
+
+    `exact_if` is an expression over the sizes: in cases where it is not 0 an output is compared as if its `check` were
+    exact. A baseline whose error is above `sound`, in units of an element's scale, is wrong.
     """
 
     name: _Name
@@ -56,6 +61,8 @@ class Parameter(_Strict):
     check: Literal["bounded", "exact"] = "bounded"
     unit: str = "1"
     cost: str = "1"
+    exact_if: str | None = None
+    sound: float = Field(default=_SOUND, gt=0, le=1)
 
     @model_validator(mode="after")
     def _length_for_buffers(self) -> Parameter:
@@ -70,7 +77,7 @@ class Parameter(_Strict):
 
     def element_type(self, precision: Precision) -> str:
         """Type of one element in C."""
-        return _T_TYPES[precision] if self.type == "T" else self.type
+        return ELEMENT_TYPES[precision] if self.type == "T" else self.type
 
     def element_bytes(self, precision: Precision) -> int:
         """Bytes of one element."""
@@ -80,7 +87,7 @@ class Parameter(_Strict):
 class Floor(_Strict):
     """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`.
 
-    `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 operands.
+    `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 and fp16 operands.
     """
 
     bytes_read: str
@@ -102,11 +109,28 @@ class Case(_Strict):
     held_out: bool = False
 
 
+class Family(_Strict):
+    """What a task shares with others: the names of its suite, of its wrapper (without precision), and of its files.
+
+    `baseline` is the name of the baseline's file, `reference` that of the reference's, and `function` the name of the
+    reference's function without `_reference`. `card_file` is where the description lies, relative to the folder.
+    """
+
+    suite: _Line
+    wrapper: _Name
+    baseline: _Name
+    reference: _Name
+    function: _Name
+    card_file: _Line
+
+
 class TaskCard(_Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
-    small ones, and ones near the largest timed case. tasks/held_out.py describes their form.
+    small ones, and ones near the largest timed case. tasks/held_out.py describes their form. `precisions` are those in
+    which the task exists. `headers` are the libraries that a candidate may include beside what every candidate may.
+    `family` is for the tasks of a suite that share their files; a card of one's own has none.
     """
 
     id: int = Field(ge=1)
@@ -125,6 +149,9 @@ class TaskCard(_Strict):
     held_out_large: tuple[Block, ...]
     weight: str
     floor: Floor
+    precisions: tuple[Precision, ...] = Field(default=BENCHMARK_PRECISIONS, min_length=1)
+    headers: tuple[Literal["cutlass", "cute"], ...] = ()
+    family: Family | None = None
     _folder: Path = PrivateAttr(default_factory=resources.bench)
 
     @model_validator(mode="after")
@@ -156,7 +183,7 @@ class TaskCard(_Strict):
             if default is not None:
                 to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
         for parameter in self.parameters:
-            for text in (parameter.length, parameter.unit, parameter.cost):
+            for text in (parameter.length, parameter.unit, parameter.cost, parameter.exact_if):
                 if text is not None:
                     to_c(text, dict.fromkeys(self.sizes, "c"))
 
@@ -171,9 +198,11 @@ class TaskCard(_Strict):
                 number = least if text is None else evaluate(text, names)
                 if not isinstance(number, int) or not least <= number <= _WHOLE:
                     raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
+            if parameter.exact_if is not None:
+                evaluate(parameter.exact_if, names)
             if self.reference_unit(parameter, case)[1] < 0:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
-        for precision in Precision:
+        for precision in self.precisions:
             if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
 
@@ -255,9 +284,13 @@ class TaskCard(_Strict):
         names = {**case.values, "element_bytes": _T_BYTES[precision]}
         return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
 
+    def among(self, precisions: Sequence[Precision]) -> tuple[Precision, ...]:
+        """Those of the precisions that the task exists in; without one of them, all that it exists in."""
+        return tuple(each for each in precisions if each in self.precisions) or self.precisions
+
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         """Name of the extern "C" wrapper."""
-        return wrapper_name(self.name, precision, optimized=optimized)
+        return wrapper_name(self.family.wrapper if self.family else self.name, precision, optimized=optimized)
 
     def signature(self, precision: Precision) -> tuple[tuple[str, str], ...]:
         """(C type, name) of each wrapper parameter, in order."""
@@ -275,12 +308,36 @@ class TaskCard(_Strict):
 
     @property
     def of_benchmark(self) -> bool:
-        """Whether it is one of MSKernelBench's."""
+        """Whether it is one of MSKernelBench's fifty."""
+        return self.shipped and self.family is None
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its files are in bench/: it is one of the fifty, or of another suite that comes with them."""
         return self.folder == resources.bench()
+
+    @property
+    def suite(self) -> str | None:
+        """The suite that it is of; None for a task of a user's own."""
+        return (self.family.suite if self.family else MSKERNELBENCH) if self.shipped else None
+
+    @property
+    def path(self) -> Path:
+        """Where it is described, relative to its folder."""
+        return Path(self.family.card_file if self.family else f"tasks/{self.name}.yaml")
+
+    @property
+    def reference_function(self) -> str:
+        """Name of the reference's function."""
+        return f"{self.family.function if self.family else self.name}_reference"
 
     def baseline_path(self, precision: Precision) -> Path:
         """The frozen baseline kernel."""
-        return self.folder / precision.value / f"{self.wrapper(precision)}.cu"
+        return self.folder / precision.value / f"{self.file_name(precision)}.cu"
+
+    def file_name(self, precision: Precision) -> str:
+        """Name of the baseline's file, and what those of vendors' libraries begin with, without an ending."""
+        return self.family.baseline if self.family else self.wrapper(precision)
 
     def baseline(self, precision: Precision) -> str:
         """Source of the baseline. Raises CardError where there is none."""
@@ -289,7 +346,7 @@ class TaskCard(_Strict):
     @property
     def reference_path(self) -> Path:
         """The reference in double precision."""
-        return self.folder / "reference" / f"{self.name}.h"
+        return self.folder / "reference" / f"{self.family.reference if self.family else self.name}.h"
 
     def reference(self) -> str:
         """Source of the reference. Raises CardError where there is none."""
@@ -306,8 +363,19 @@ class TaskCard(_Strict):
 
     @cached_property
     def hash(self) -> str:
-        """Content hash of the card."""
-        return content_hash(self.model_dump_json())
+        """Content hash of the card. Fields that came later count if they differ from before, as records keep hashes."""
+        return content_hash(self.model_dump_json(exclude=self._unused))
+
+    @property
+    def _unused(self) -> dict[str, Any]:
+        """Fields that cards did not have at first, as far as they have their defaults here."""
+        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None}
+        found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
+        of_parameters = {
+            index: {name for name, default in (("exact_if", None), ("sound", _SOUND)) if getattr(p, name) == default}
+            for index, p in enumerate(self.parameters)
+        }
+        return {**found, "parameters": of_parameters}
 
     def describe(self, precision: Precision) -> str:
         """The task in words, for prompts: what it computes, interface, sizes, how errors are judged."""
@@ -326,7 +394,7 @@ class TaskCard(_Strict):
             if exact
             else "Each output element is compared with a double-precision reference; its error may not exceed a "
             "small multiple of the baseline's own error, on the scale of the sum of the absolute terms that make "
-            "the element. TF32, FP16 or BF16 arithmetic in place of FP32, or BF16 accumulation, is outside that."
+            f"the element.{_LOWER.get(precision, '')}"
         )
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
@@ -334,6 +402,13 @@ class TaskCard(_Strict):
             f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
             f"{judged}"
         )
+
+
+# What is outside the bound, by precision. Of FP16 the summary says in what sums are due.
+_LOWER = dict.fromkeys(
+    BENCHMARK_PRECISIONS,
+    " TF32, FP16 or BF16 arithmetic in place of FP32, or BF16 accumulation, is outside that.",
+)
 
 
 def names() -> list[str]:
@@ -362,13 +437,15 @@ def _id(name: str) -> float:
 def load(name: str) -> TaskCard:
     """The card of a task, by name, or of a user's own card by path (…/card.yaml).
 
-    By name it is one of MSKernelBench's or one in $CUDAMASTER_TASKS. Raises UsageError for an unknown task, CardError
-    for a card that cannot be used.
+    By name it is one of MSKernelBench's, one in $CUDAMASTER_TASKS, or one of the suite hgemm, whose names say the shape
+    (tasks/hgemm.py). Raises UsageError for an unknown task, CardError for a card that cannot be used.
     """
     if name.endswith(".yaml"):
         return _by_path(Path(name))
     folders = [resources.bench()] + ([own] if (own := resources.own_tasks()) is not None else [])
     found = [folder for folder in folders if _is_file(folder / "tasks" / f"{name}.yaml") and "/" not in name]
+    if not found and hgemm.is_meant(name):
+        return _of_hgemm(hgemm.parse_name(name))
     if not found:
         known = sorted([*names(), *own_names()])
         more = "" if own is not None else f" A folder of your own tasks is named by {resources.TASKS}."
@@ -392,6 +469,17 @@ def _by_path(path: Path) -> TaskCard:
     return _read(path, path.stat().st_mtime_ns, resources.task_folder(folder) if whole else resources.bench())
 
 
+@lru_cache(maxsize=4096)
+def _of_hgemm(task: hgemm.Task) -> TaskCard:
+    try:
+        text = hgemm.card_text(task)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CardError(
+            f"The description of {task.name} cannot be read: {_one_line(error)}.", "Restore it from version control."
+        ) from error
+    return _checked(text, resources.bench() / hgemm.CARD_FILE, resources.bench())
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -407,24 +495,37 @@ def generators() -> Mapping[str, tuple[int, int]]:
     return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
 
 
+_COMPARE = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
+
+
 @lru_cache(maxsize=128)
 def _read(path: Path, _changed: int, folder: Path) -> TaskCard:
-    fix = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
     try:
         with path.open(encoding="utf-8") as file:
-            content = _content(file.read(_LONGEST_FILE + 1))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", fix) from error
+            text = file.read(_LONGEST_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
+    return _checked(text, path, folder)
+
+
+def _checked(text: str, path: Path, folder: Path) -> TaskCard:
+    """The card in a text that was read from `path`. Raises CardError."""
+    try:
+        content = _content(text)
+    except yaml.YAMLError as error:
+        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
     if not isinstance(content, dict):
-        raise CardError(f"The card {path} is no mapping of fields.", fix)
+        raise CardError(f"The card {path} is no mapping of fields.", _COMPARE)
     try:
         card = TaskCard.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "card"
-        raise CardError(f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", fix) from error
+        raise CardError(
+            f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", _COMPARE
+        ) from error
     except (ExpressionError, ValueError) as error:
-        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", fix) from error
+        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", _COMPARE) from error
     card._folder = folder
     return card
 

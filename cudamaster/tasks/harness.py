@@ -14,8 +14,9 @@ import jinja2
 from cudamaster.core import resources
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
-from cudamaster.tasks.cards import MSKERNELBENCH, Parameter, TaskCard
+from cudamaster.tasks.cards import ELEMENT_TYPES, Parameter, TaskCard
 
+_ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 
@@ -42,8 +43,9 @@ def render(
     return _template("test_harness.cu.j2").render(
         card=card,
         card_file=_card_file(card),
-        task_set=MSKERNELBENCH if card.of_benchmark else "A task of one's own",
-        reference=f"reference/{card.name}.h" if card.of_benchmark else str(card.reference_path),
+        task_set=card.suite or "A task of one's own",
+        reference=f"reference/{card.reference_path.name}" if card.shipped else str(card.reference_path),
+        header=element_header(precision),
         precision=precision.value,
         bench=shlex.quote(str(bench)),
         file=shlex.quote(str(file)),
@@ -53,7 +55,7 @@ def render(
         region=(baseline_region(card, precision) if region is None else region).strip(),
         declaration=card.declaration(precision),
         wrapper=wrapper,
-        element_type="float" if precision is Precision.FP32 else "__nv_bfloat16",
+        element_type=ELEMENT_TYPES[precision],
         size_types=size_types,
         defaults={name: None if default is None else written(str(default)) for name, default in card.sizes.items()},
         buffers=[
@@ -63,7 +65,8 @@ def render(
                 "type": p.element_type(precision),
                 "length": written(str(p.length)),
                 "use": _USES[p.role],
-                "exact": p.check == "exact",
+                "exact": _exact(p, written),
+                "sound": None if p.sound == Parameter.model_fields["sound"].default else repr(p.sound),
                 "unit": written(p.unit),
                 "cost": written(p.cost),
                 "width": written(row_width(str(p.length)) or "0"),
@@ -97,11 +100,17 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
         parameters=", ".join(f"{kind} {name}" for kind, name in card.signature(precision)),
         arguments=", ".join(name for _, name in card.signature(precision)),
         result=result,
-        zero="__float2bfloat16(0.0f)" if kind == "__nv_bfloat16" else "0",
+        zero=_ZEROS.get(kind, "0"),
+        header=element_header(precision),
         declaration=card.declaration(precision),
         derived={name: written(text) for name, text in derived.items()},
         length=written(length),
     )
+
+
+def element_header(precision: Precision) -> str:
+    """The header of the element type; that of bf16 for fp32, which needs none."""
+    return "cuda_fp16.h" if precision is Precision.FP16 else "cuda_bf16.h"
 
 
 def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
@@ -124,6 +133,8 @@ def render_vendor_call(card: TaskCard, precision: Precision) -> str:
         size_types={name: _size_type(card, name) for name in card.sizes},
         shape=_shape(card),
         call_arguments=_call_arguments(card, precision),
+        header=element_header(precision),
+        card_file=_card_file(card),
     )
 
 
@@ -147,7 +158,14 @@ def row_width(length: str) -> str | None:
 
 def _card_file(card: TaskCard) -> str:
     """Where the card lies: in any checkout, or in a user's folder."""
-    return str((Path("bench") if card.of_benchmark else card.folder) / "tasks" / f"{card.name}.yaml")
+    return str((Path("bench") if card.shipped else card.folder) / card.path)
+
+
+def _exact(p: Parameter, written: Callable[[str], str]) -> str:
+    """Whether an output is compared exactly, as C."""
+    if p.check == "exact" or p.exact_if is None:
+        return "true" if p.check == "exact" else "false"
+    return f"({written(p.exact_if)}) != 0"
 
 
 def _template(name: str) -> jinja2.Template:

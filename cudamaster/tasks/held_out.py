@@ -6,6 +6,7 @@ before them:
 
     [low, high]               a whole number, with bounds included; a float where a bound is one (1.0, not 1)
     {even: [low, high]}       the same, rounded down to an even number
+    {multiple_of_8: [low, high]}    the same, rounded down to a multiple of 8
     {power_of_two: [0, 14]}   two to the power of a whole number
     {choose: [0, 1]}          one of these
     7 or 2 * N                this
@@ -152,6 +153,9 @@ def _value(rule: Rule, names: Mapping[str, Number], stream: random.Random, grain
             least, most = bounds(low, high)
             even = _whole(math.ceil(least / 2), math.floor(most / 2), stream, max(grain // 2, 1))
             return 2 * even
+        case {"multiple_of_8": [low, high], **rest} if not rest:
+            least, most = bounds(low, high)
+            return 8 * _whole(math.ceil(least / 8), math.floor(most / 8), stream, max(grain // 8, 1))
         case {"power_of_two": [low, high], **rest} if not rest:
             least, most = bounds(low, high)
             if not 0 <= least <= most < _BITS or isinstance(least, float) or isinstance(most, float):
@@ -160,7 +164,8 @@ def _value(rule: Rule, names: Mapping[str, Number], stream: random.Random, grain
         case {"choose": [_, *_] as choices, **rest} if not rest:
             return _number(choices[_below(stream, len(choices))], names)
     raise ValueError(
-        f"{rule!r} is no rule: write [low, high], a number, an expression, or one of even, power_of_two and choose"
+        f"{rule!r} is no rule: write [low, high], a number, an expression, or one of even, multiple_of_8, power_of_two "
+        "and choose"
     )
 
 
@@ -197,6 +202,8 @@ def _rule_in_words(rule: Rule) -> str:
             return f"{low} .. {high}"
         case {"even": [low, high]}:
             return f"{low} .. {high}, even"
+        case {"multiple_of_8": [low, high]}:
+            return f"{low} .. {high}, a multiple of 8"
         case {"power_of_two": [low, high]}:
             return f"2^{low} .. 2^{high}"
         case {"choose": choices}:

@@ -157,9 +157,9 @@ def files(cards: Sequence[TaskCard], precisions: Sequence[Precision], folder: Pa
     folder = folder or resources.bench() / "vendor"
     found = []
     for card in cards:
-        for precision in precisions:
-            wrapper = card.wrapper(precision)
-            for path in (folder / f"{wrapper}.cu", *sorted(folder.glob(f"{wrapper}.*.cu"))):
+        for precision in card.among(precisions):
+            name = card.file_name(precision)
+            for path in (folder / f"{name}.cu", *sorted(folder.glob(f"{name}.*.cu"))):
                 if path.is_file():
                     found.append(VendorFile(card, precision, path, path.read_text("utf-8")))
     return found

@@ -11,7 +11,7 @@ from itertools import repeat
 from pathlib import Path
 
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Candidate, Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision
 from cudamaster.devices.protocol import Device
 from cudamaster.tasks import cards
 from cudamaster.vendor import comparison
@@ -31,7 +31,7 @@ def files(tasks: Sequence[str], precisions: Sequence[Precision], folder: Path | 
     found = of(tasks or cards.names(), precisions)
     without = [name for name in tasks if not any(file.card.name == name for file in found)]
     if without or not found:
-        there = sorted({file.card.name for file in of(cards.names(), list(Precision))})
+        there = sorted({file.card.name for file in of(cards.names(), list(BENCHMARK_PRECISIONS))})
         raise UsageError(
             f"There is no vendor file for {', '.join(without) or 'any of these'}.",
             f"There are some for: {', '.join(there) or 'no task'}.",

@@ -187,7 +187,8 @@ class Workbench:
         verdict = self._begun(candidate.id, build, seed)
         if build.status is None:
             verdict = self._judged(verdict, candidate, build, seed, check_only=check_only, first_failure=first_failure)
-        if self._modeller is not None and verdict.score is not None:
+        # Without a score where nothing was to be timed, or where all that was is too long for this device.
+        if self._modeller is not None and (verdict.score is not None or any(case.skipped for case in verdict.cases)):
             verdict = self._modeller.verdict(verdict, candidate, self.baseline)
         return verdict
 

@@ -115,8 +115,8 @@ class GpuLimits:
 
     def operations_per_s(self, precision: Precision, *, products: bool) -> tuple[float, str]:
         """Rate of the fastest unit for a task's operations, and its name."""
-        if precision is Precision.BF16:
-            rates = [(self.fp32_per_s, "fp32"), (self.bf16_pairs_per_s, "bf16 pairs")]
+        if precision is not Precision.FP32:  # fp16 runs at the rates of bf16, with sums in either type
+            rates = [(self.fp32_per_s, "fp32"), (self.bf16_pairs_per_s, f"{precision} pairs")]
             tensor = (self.tensor_bound_per_s, "tensor")
         else:
             rates = [(self.fp32_per_s, "fp32")]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError
 from cudamaster.core.expressions import evaluate
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 from cudamaster.guards.lexer import Kind, lex
 from cudamaster.tasks import cards, held_out
 from cudamaster.tasks.harness import render
@@ -107,7 +107,7 @@ def _use(path: Path) -> cards.TaskCard | None:
                 elements, cost = card.reference_unit(parameter, case)
                 assert elements >= 1
                 assert cost >= 0
-        for precision in Precision:
+        for precision in BENCHMARK_PRECISIONS:
             for case in card.cases:
                 assert 0 <= card.footprint_bytes(case, precision) < 2**63
                 assert min(card.floor_of(case, precision).values()) >= 0

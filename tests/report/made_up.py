@@ -15,7 +15,7 @@ import yaml
 
 from cudamaster.core import resources
 from cudamaster.core.speed import Change, Comparison, Interval
-from cudamaster.core.values import Bottleneck, Hardware, Precision, ProfileMode, Role, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Bottleneck, Hardware, Precision, ProfileMode, Role, Status
 from cudamaster.report.data import (
     Authority,
     AuthorityCase,
@@ -221,6 +221,6 @@ def hundred(model: str = "openai/o4-mini", configuration: Configuration = FULL, 
     ends = [Status.CORRECT] * 19 + [Status.WRONG]
     return [
         result(task, precision, seed=seed, model=model, configuration=configuration, outcome=chance.choice(ends))
-        for precision in Precision
+        for precision in BENCHMARK_PRECISIONS
         for task in benchmark()
     ]

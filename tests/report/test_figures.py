@@ -14,7 +14,7 @@ import pytest
 from made_up import CPU, H200, authority, comparison, report, result
 
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Bottleneck, Hardware, Precision, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Bottleneck, Hardware, Precision, Status
 from cudamaster.report import class_figures, figures, speed_figures
 from cudamaster.report.data import Report, TaskResult
 from cudamaster.report.inlining import inline
@@ -36,7 +36,7 @@ def scored(*scores: float | None) -> list[TaskResult]:
 @pytest.fixture(scope="module")
 def several() -> Report:
     """Four tasks in both precisions, one without a kernel, a library, and the same on the CPU device."""
-    results = [result(task, precision) for task in TASKS[:3] for precision in Precision]
+    results = [result(task, precision) for task in TASKS[:3] for precision in BENCHMARK_PRECISIONS]
     results.append(result("fft", outcome=Status.WRONG))
     emulated = [result(task, hardware=CPU) for task in TASKS]
     return report([*results, *emulated], authorities=[authority("fft", "cuFFT"), authority("sorting", "CUB", None)])
@@ -97,7 +97,7 @@ def test_the_least_time_is_a_line_at_one() -> None:
 
 
 def test_migration_counts_every_task_once() -> None:
-    results = [result(task, precision) for task in TASKS for precision in Precision]
+    results = [result(task, precision) for task in TASKS for precision in BENCHMARK_PRECISIONS]
     halves = [group for group in groups(report(results)) if group.precision is Precision.BF16]
     figure = class_figures.migration(halves)
     assert figure is not None
@@ -173,7 +173,7 @@ def test_figures_of_several_settings_and_gpus_have_files_of_their_own(tmp_path: 
 def test_a_legend_has_room_in_its_figure() -> None:
     """Two precisions stand beside each other, the names of two models below each other."""
     models = [result("fft", model=model) for model in ("openai/o4-mini", "deepseek/deepseek-chat")]
-    for results, columns in (([result("fft", precision) for precision in Precision], 2), (models, 1)):
+    for results, columns in (([result("fft", precision) for precision in BENCHMARK_PRECISIONS], 2), (models, 1)):
         (drawn,) = (one.figure for one in figures.pictures(report(results), sizes=False) if one.all)
         (legend,) = drawn.legends
         drawn.draw_without_rendering()

@@ -17,7 +17,7 @@ from test_page_in_browser import chromium, needs_browser, opened  # noqa: F401
 from cudamaster.cli import main
 from cudamaster.cli.report import _write_files
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Precision, Role, Status
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, Role, Status
 from cudamaster.models.playbook import PlaybookModel
 from cudamaster.report import kernels
 from cudamaster.report.data import Missing, Report
@@ -64,7 +64,7 @@ def test_the_committed_page_is_what_the_committed_results_give() -> None:
 def test_every_pair_is_there_with_what_was_measured_of_it() -> None:
     """All hundred, each with P, its interval, both codes, its rounds and its class or that it has none."""
     told = rows(COMMITTED.read_text())
-    assert sorted(told) == sorted(f"{task}_{each.value}" for task in benchmark() for each in Precision)
+    assert sorted(told) == sorted(f"{task}_{each.value}" for task in benchmark() for each in BENCHMARK_PRECISIONS)
     best = kernels._best(kept())
     for name, part in told.items():
         task, _, precision = name.rpartition("_")

@@ -16,7 +16,7 @@ from parsed_pages import Parsed, full_report
 from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.speed import Change
-from cudamaster.core.values import GpuModel, Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS, GpuModel, Precision
 from cudamaster.report import page
 from cudamaster.report.data import Missing, RunProgress
 
@@ -48,7 +48,7 @@ def test_a_hundred_tasks_take_a_few_megabytes(whole: Path) -> None:
 def test_the_headline_comes_first_and_counts(read: Parsed) -> None:
     """In words, and before any number that is in a table."""
     results = full_report().measured
-    for precision in Precision:
+    for precision in BENCHMARK_PRECISIONS:
         speeds = [one.speed for one in results if one.precision is precision]
         sure = [speed is not None and speed.change is Change.FASTER for speed in speeds]
         said = f"{sum(sure)} of {len(sure)} {precision.value.upper()} tasks"
@@ -127,7 +127,7 @@ def test_a_change_from_next_to_nothing_is_no_percentage() -> None:
 @pytest.mark.slow
 def test_small_plots_say_what_they_are_of() -> None:
     """The whole name, which may break at its parts, and P in each precision; a key's line stays with its word."""
-    results = [result("high_order_contraction", precision) for precision in Precision]
+    results = [result("high_order_contraction", precision) for precision in BENCHMARK_PRECISIONS]
     text = page.page(report(results))
     (tile,) = re.findall(r'<li><a href="#[^"]+">(.*?)<svg', text)
     assert tile.startswith("<span>high_<wbr>order_<wbr>contraction</span>")

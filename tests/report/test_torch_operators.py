@@ -6,7 +6,7 @@ from typing import Any
 
 import torch_operators
 
-from cudamaster.core.values import Precision
+from cudamaster.core.values import BENCHMARK_PRECISIONS
 from cudamaster.tasks import cards
 
 KEPT = Path(__file__).parents[2] / "results" / "h100" / "torch.json"
@@ -50,7 +50,7 @@ def test_what_is_kept_has_our_kernel_and_an_operator_for_every_timed_case() -> N
     wanted = [
         (card.name, precision.value, case.label)
         for card in map(cards.load, torch_operators.TASKS)
-        for precision in Precision
+        for precision in BENCHMARK_PRECISIONS
         for case in card.cases
         if case.sweep
     ]

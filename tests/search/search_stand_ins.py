@@ -41,6 +41,7 @@ class FakeCard:
     name: str = "double_it"
     title: str = "Double it"
     hash: str = "0123456789abcdef"
+    headers: tuple[str, ...] = ()
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         return self.name + ("_optimized" if optimized else "")

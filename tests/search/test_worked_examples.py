@@ -9,7 +9,7 @@ import pytest
 from search_stand_ins import FakeCard, ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
 from cudamaster.core import resources
-from cudamaster.core.values import Candidate, Precision, Role
+from cudamaster.core.values import BENCHMARK_PRECISIONS, Candidate, Precision, Role
 from cudamaster.runs import optimization
 from cudamaster.runs.record import Settings
 from cudamaster.runs.worked_examples import choose
@@ -17,7 +17,7 @@ from cudamaster.tasks import cards
 
 
 @pytest.mark.slow(but=["bf16"])
-@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("precision", list(BENCHMARK_PRECISIONS))
 def test_no_task_sees_its_own_kernels(precision: Precision) -> None:
     """Asked for all there are, each task gets those of the others and none of its own."""
     for task in cards.names():

@@ -9,7 +9,16 @@
 
 namespace mskb {
 
-enum class Generator { kUniform, kSpiked, kHeavyTailed, kIntegers, kDistribution, kSequence, kAttentionMask };
+enum class Generator {
+    kUniform,
+    kSpiked,
+    kHeavyTailed,
+    kIntegers,
+    kDistribution,
+    kSequence,
+    kAttentionMask,
+    kOnes
+};
 
 // A buffer whose elements do not depend on each other: element i is a function of these and of i.
 struct Fill {

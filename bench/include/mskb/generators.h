@@ -81,6 +81,8 @@ MSKB_HD double value_at(const Fill& rule, uint64_t i, uint64_t n) {
         return sequence_at(rule, i, n);
     case Generator::kAttentionMask:
         return attention_mask_at(rule, i);
+    case Generator::kOnes:
+        return 100 * unit_at(rule.key, i) < rule.a ? 1.0 : 0.0;
     }
     return NAN;
 }

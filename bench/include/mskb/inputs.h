@@ -17,6 +17,9 @@ void spiked(Inputs& inputs, int buffer, double low, double high);
 // them is several percent of the sum, so that sampling shows even where the result is rounded to eight bits.
 void heavy_tailed(Inputs& inputs, int buffer, double low, double high);
 
+// Uniform in [-1, 1), or where `percent` is not 0, ones among zeros: so many percent of the elements are 1.
+void uniform_or_ones(Inputs& inputs, int buffer, double percent);
+
 // Whole numbers of low .. high.
 void integers(Inputs& inputs, int buffer, double low, double high);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #define MSKB_HD __host__ __device__ inline
@@ -19,6 +20,9 @@ MSKB_HD double to_double(int v) {
 MSKB_HD double to_double(__nv_bfloat16 v) {
     return __bfloat162float(v);
 }
+MSKB_HD double to_double(__half v) {
+    return __half2float(v);
+}
 
 template <class T> MSKB_HD T from_double(double v);
 template <> MSKB_HD float from_double<float>(double v) {
@@ -30,8 +34,11 @@ template <> MSKB_HD int from_double<int>(double v) {
 template <> MSKB_HD __nv_bfloat16 from_double<__nv_bfloat16>(double v) {
     return __float2bfloat16(static_cast<float>(v));
 }
+template <> MSKB_HD __half from_double<__half>(double v) {
+    return __float2half(static_cast<float>(v));
+}
 
-enum class Kind { kFloat, kBf16, kInt };
+enum class Kind { kFloat, kBf16, kHalf, kInt };
 
 template <class T> struct KindOf;
 template <> struct KindOf<float> {
@@ -40,15 +47,18 @@ template <> struct KindOf<float> {
 template <> struct KindOf<__nv_bfloat16> {
     static constexpr Kind value = Kind::kBf16;
 };
+template <> struct KindOf<__half> {
+    static constexpr Kind value = Kind::kHalf;
+};
 template <> struct KindOf<int> {
     static constexpr Kind value = Kind::kInt;
 };
 
 inline size_t bytes_of(Kind kind) {
-    return kind == Kind::kBf16 ? 2 : 4;
+    return kind == Kind::kBf16 || kind == Kind::kHalf ? 2 : 4;
 }
 
-// Outputs are filled with these bytes before a call: NaN in fp32 and bf16, -1 in int.
+// Outputs are filled with these bytes before a call: NaN in fp32, bf16 and fp16, -1 in int.
 constexpr int kPoison = 0xFF;
 
 // The poison as a number. As a floating-point one it is a NaN with the same bits, all ones, so that it can be told from
@@ -76,6 +86,10 @@ MSKB_HD double element(const void* data, Kind kind, size_t i) {
         return static_cast<const unsigned short*>(data)[i] == 0xFFFFu
                    ? poison()
                    : to_double(static_cast<const __nv_bfloat16*>(data)[i]);
+    case Kind::kHalf:
+        return static_cast<const unsigned short*>(data)[i] == 0xFFFFu
+                   ? poison()
+                   : to_double(static_cast<const __half*>(data)[i]);
     case Kind::kInt:
         return static_cast<const int*>(data)[i];
     }
@@ -111,16 +125,32 @@ MSKB_HD double power_of_two(int exponent) {
     return number;
 }
 
-// Distance between neighbouring representable values at |v|: 24 significant bits in fp32, 8 in bf16.
+// Distance between neighbouring representable values at |v|: 24 significant bits in fp32, 8 in bf16, 11 in fp16.
 MSKB_HD double ulp(Kind kind, double v) {
-    int exponent = exponent_of(v), significant = kind == Kind::kFloat ? 24 : 8;
+    int exponent = exponent_of(v), significant = kind == Kind::kFloat ? 24 : kind == Kind::kHalf ? 11 : 8;
+    int least = kind == Kind::kHalf ? -14 : -126; // of the normal numbers
     if (kind == Kind::kInt || exponent == 1024)
         return 0.0;
-    return power_of_two((exponent < -126 ? -126 : exponent) - significant + 1);
+    return power_of_two((exponent < least ? least : exponent) - significant + 1);
+}
+
+// The value of a type that is nearest a number, or the number itself where it is one.
+inline double nearest(Kind kind, double v) {
+    switch (kind) {
+    case Kind::kFloat:
+        return to_double(from_double<float>(v));
+    case Kind::kBf16:
+        return to_double(from_double<__nv_bfloat16>(v));
+    case Kind::kHalf:
+        return to_double(from_double<__half>(v));
+    case Kind::kInt:
+        return v;
+    }
+    return v;
 }
 
 // How far rounding to the output type may put a result |v| off: two ulps, and all of one below the smallest normal
-// number, since nvcc's -ftz=true, part of --use_fast_math, makes that zero.
+// number of fp32, since nvcc's -ftz=true, part of --use_fast_math, makes that zero.
 MSKB_HD double rounding(Kind kind, double v) {
     constexpr double kOutputUlps = 2.0, kSmallestNormal = 0x1p-126;
     return kind == Kind::kInt ? 0.0 : kOutputUlps * ulp(kind, v) + kSmallestNormal;

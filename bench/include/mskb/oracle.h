@@ -96,6 +96,10 @@ class Oracle {
             if (!expected[i].complete())
                 harness_failure(std::string("the reference left elements of ") + specs_[i].name +
                                 " undefined");
+        for (size_t i = 0; i < specs_.size(); ++i)
+            if (specs_[i].is_written() && specs_[i].exact)
+                for (double& value : expected[i].value)
+                    value = nearest(specs_[i].kind, value);
         if (!options_.dump.empty() && !dumped_)
             dump(options_.dump, index_, specs_, pointers, expected);
         dumped_ = true; // the first of a case

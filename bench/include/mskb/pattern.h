@@ -212,7 +212,7 @@ class Values {
             return text;
         if (double factor = common_factor(); factor != 1)
             return "each " + number("%.6g", factor) + " times what it should be";
-        if (kind == Kind::kFloat && few_bits(16))
+        if ((kind == Kind::kFloat || kind == Kind::kHalf) && few_bits(16))
             return "each rounded to 8 significant bits, as bf16 has";
         if (kind == Kind::kFloat && few_bits(13))
             return "each rounded to 11 significant bits, as TF32 and fp16 have";

@@ -18,10 +18,11 @@ struct BufferSpec {
     Kind kind;
     long long length; // elements
     Use use;
-    bool exact;      // outputs: compared exactly instead of within a bound
-    long long unit;  // outputs: consecutive elements that the reference makes together
-    double cost;     // outputs: operations of the reference for one unit
-    long long width; // outputs: elements of a row where they are a matrix, 0 for a vector
+    bool exact;          // outputs: have to be the value of their type that is nearest the reference's
+    long long unit;      // outputs: consecutive elements that the reference makes together
+    double cost;         // outputs: operations of the reference for one unit
+    long long width;     // outputs: elements of a row where they are a matrix, 0 for a vector
+    double sound = 1e-4; // outputs: a baseline further off than this, in units of scale, is wrong
 
     size_t bytes() const { return static_cast<size_t>(length) * bytes_of(kind); }
     bool is_read() const { return use != Use::kOutput; }
