@@ -27,7 +27,7 @@ def hgemm() -> None:
 
 @hgemm.command()
 @click.option("--shapes", "patterns", multiple=True, metavar="GLOB",
-              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: all of the grid]")  # fmt: skip
+              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: the grid]")  # fmt: skip
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="N of those shapes, spread over their sizes.")
 @click.option("--accumulate", type=click.Choice(["fp32", "fp16", "both"]), default="both", show_default=True,
               help="The type that products are added up in.")  # fmt: skip
@@ -93,7 +93,7 @@ def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]
         for m in lists[0]:
             for n in lists[1]:
                 for k in lists[2]:
-                    tasks.must_be_legal(m, n, k)
+                    tasks.Shape(m, n, k).must_be_legal()
                     found[Shape(m, n, k)] = None
     if sample is None:
         return list(found)

@@ -17,7 +17,11 @@ NAMES = {
     "cublaslt_heuristic": "heuristic cuBLASLt",
     "cublaslt_autotuned": "autotuned cuBLASLt",
 }
-MODES = {Mode.OFFLINE: "Offline: calls back to back", Mode.SERVER: "Server: calls after random idle intervals", Mode.DEVICE: "Device: back to back with the host ahead, so that only the GPU counts"}
+MODES = {
+    Mode.OFFLINE: "Offline: calls back to back",
+    Mode.SERVER: "Server: calls after random idle intervals",
+    Mode.DEVICE: "Device: back to back with the host ahead, so that only the GPU counts",
+}
 NONE = "–"
 
 
