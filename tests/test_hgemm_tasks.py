@@ -383,6 +383,11 @@ def test_cutlass_is_open_to_the_kernels_of_open_tasks_alone(cutlass: Path) -> No
     for header in ("cutlass/../../mine.h", "cub/cub.cuh", "cublas_v2.h", "cute/tensor"):
         said = str(guarded(OPEN, WITH_CUTE.replace("cute/tensor.hpp", header)))
         assert f"the header {header}" in said, said
+    named = WITH_CUTE.replace("CUTE_NOTHING(C)", "cutlass::nothing(C); cute::nothing(C);")
+    assert guarded(OPEN, named) is None
+    assert "cutlass names a library" in str(guarded(CLOSED, named.replace("#include <cute/tensor.hpp>", "")))
+    printing = WITH_CUTE.replace("    none_kernel", "    std::cerr << M;\n    none_kernel")
+    assert "cerr prints and keeps its settings" in str(guarded(OPEN, printing))
     assert judged(OPEN, WITH_CUTE) == (Status.UNSUPPORTED, "the cpu device cannot execute header <cute/tensor.hpp>")
     assert judged(CLOSED, WITH_CUTE)[0] is Status.REJECTED
 
@@ -392,6 +397,8 @@ def test_a_missing_cutlass_is_named_with_what_to_do(tmp_path: Path, monkeypatch:
     with pytest.raises(DeviceError, match=r"Set CUTLASS_PATH .* or install the package nvidia-cutlass"):
         open_headers.folders(WITH_CUTE, ("cutlass", "cute"))
     assert open_headers.folders("#include <mma.h>", ("cutlass", "cute")) == ()
+    assert open_headers.flags("#include <mma.h>", ("cutlass", "cute")) == []
+    assert open_headers.symbols(WITH_CUTE, ()) == frozenset()
 
 
 def test_prompts_of_open_tasks_say_so() -> None:

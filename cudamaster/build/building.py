@@ -155,7 +155,7 @@ class Builder(SharedBuilder):
         return check_object(
             first.object,
             self._signature.wrapper,
-            rules.symbols,
+            [*rules.symbols, *open_headers.symbols(candidate.code, self._signature.headers)],
             constructors=rules.constructors,
             state=rules.state,
             device=device_names(candidate.code, made.expanded),
@@ -249,8 +249,8 @@ class Builder(SharedBuilder):
     def _compile(self, code: str, flags: Flags, folder: Path, debug: bool) -> Compiled:
         # The two builds run side by side, each in its own folder, under the file name in the agent's command.
         where = folder / "checked" if debug else folder
-        folders = [f"-I{folder}" for folder in open_headers.folders(code, self._signature.headers)]
-        return self.device.compile(code, [*flags.arguments, *folders], "candidate", where, debug=debug)
+        more = open_headers.flags(code, self._signature.headers)
+        return self.device.compile(code, [*flags.arguments, *more], "candidate", where, debug=debug)
 
 
 def _failed(status: Status, detail: str, log: str = "", record: Mapping[str, str] | None = None) -> Build:

@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.guards.headers import library_of
+from cudamaster.guards.symbols import OPENED_SYMBOLS
 
 VARIABLE = "CUTLASS_PATH"
 _PACKAGE = "cutlass_library"  # of nvidia-cutlass
@@ -39,6 +41,20 @@ def folders(code: str, libraries: Sequence[str]) -> tuple[Path, ...]:
             f"Set {VARIABLE} to a checkout of CUTLASS, or install the package nvidia-cutlass beside this program.",
         )
     return (found,)
+
+
+def flags(code: str, libraries: Sequence[str]) -> list[str]:
+    """What the compiler needs to read a candidate that includes such headers; nothing if it includes none.
+
+    Raises DeviceError as `folders`.
+    """
+    found = [f"-I{folder}" for folder in folders(code, libraries)]
+    return [*found, "-include", str(resources.bench() / "include" / "mskb" / "no_iostream.h")] if found else []
+
+
+def symbols(code: str, libraries: Sequence[str]) -> frozenset[str]:
+    """Undefined symbols that an object may have since it includes such headers, as regular expressions."""
+    return OPENED_SYMBOLS if included(code, libraries) else frozenset()
 
 
 def versions(code: str, libraries: Sequence[str]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def check_source(code: str, signature: Signature, preprocessed: str | None) -> R
         refused
         or text_checks.check_entered(region, signature.headers)
         or text_checks.check_directives(expanded_directives, expanded=True)
-        or text_checks.check_names(expanded_code, signature.wrapper)
+        or text_checks.check_names(expanded_code, signature.wrapper, signature.headers)
     )
     return refused or _check_tree(parse(region), signature)
 
@@ -85,8 +85,8 @@ def check_as_written(code: str, signature: Signature) -> Refusal | None:
     return (
         text_checks.check_lexing(raw)
         or text_checks.check_directives(raw_directives, expanded=False, libraries=signature.headers)
-        or text_checks.check_names(raw_code, signature.wrapper)
-        or text_checks.check_names(bodies, signature.wrapper)
+        or text_checks.check_names(raw_code, signature.wrapper, signature.headers)
+        or text_checks.check_names(bodies, signature.wrapper, signature.headers)
     )
 
 

@@ -113,6 +113,20 @@ CUDA_STATE = frozenset(
 )
 
 
+# What CUTLASS's headers call where they report an error: streams and assertions. The region itself may name no stream.
+OPENED_SYMBOLS = frozenset(
+    {
+        r"_ZSt4(?:cerr|cout)",
+        r"_ZNSo\w+",
+        r"_ZSt16__ostream_insert\w+",
+        r"_ZStls\w+",
+        r"_ZNKSt5ctypeIcE\w+",
+        r"_ZSt16__throw_bad_castv",
+        r"__assert_fail",
+    }
+)
+
+
 def may_ask_driver(source: str) -> bool:
     """Whether a text names a function that asks the driver for something, be it in a comment."""
     return any(re.search(rf"\b{function}\s*\(", source) is not None for function in CUDA_OF_THE_DRIVER)

@@ -29,6 +29,7 @@ _ALLOWED_HEADERS = (
     "Allowed: <cuda_runtime.h>, <cuda_bf16.h>, <cuda_fp16.h>, <mma.h>, <cooperative_groups.h>, "
     "<cuda_pipeline.h>, <cuda/barrier>, cuda/std, and of C++ <cmath>, <algorithm>, <vector> and the like."
 )
+_STREAMS = frozenset({"cin", "cout", "cerr", "clog"})
 _STORAGE = frozenset({"static", "extern", "thread_local", "asm", "__asm__", "__asm", "__attribute__", "operator"})
 
 
@@ -153,13 +154,15 @@ def check_entered(region: Region, libraries: Sequence[str] = ()) -> Refusal | No
     return None
 
 
-def check_names(tokens: Sequence[Token], wrapper: str) -> Refusal | None:
-    """Names of the harness, of the system, of libraries that do the task."""
+def check_names(tokens: Sequence[Token], wrapper: str, libraries: Sequence[str] = ()) -> Refusal | None:
+    """Names of the harness, of the system, of libraries that do the task, but for those that the task opens."""
     baseline = wrapper.removesuffix("_optimized")
     own = _defined(tokens)
     for index, token in enumerate(tokens):
-        if token.kind is not Kind.NAME:
+        if token.kind is not Kind.NAME or token.text in libraries:
             continue
+        if libraries and token.text in _STREAMS:  # elsewhere no header declares them, and they do not link
+            return _refusal(f"{token.text} prints and keeps its settings between calls", token.line, "Remove it.")
         before = tokens[index - 1].text if index else ""
         after = tokens[index + 1].text if index + 1 < len(tokens) else ""
         if after == ":" and index + 2 < len(tokens):  # one is that of a label
