@@ -27,7 +27,7 @@ def hgemm() -> None:
 
 @hgemm.command()
 @click.option("--shapes", "patterns", multiple=True, metavar="GLOB",
-              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: the grid]")  # fmt: skip
+              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: all]")  # fmt: skip
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="N of those shapes, spread over their sizes.")
 @click.option("--accumulate", type=click.Choice(["fp32", "fp16", "both"]), default="both", show_default=True,
               help="The type that products are added up in.")  # fmt: skip
@@ -39,6 +39,7 @@ def hgemm() -> None:
               help="Most seconds for the times of one mode of a shape; short calls need less.")  # fmt: skip
 @click.option("--warm-up", type=click.FloatRange(0), default=0.0, show_default=True,
               help="Seconds of calls before the times of each mode.")  # fmt: skip
+@click.option("--whole-time", is_flag=True, help="Use the seconds up, however certain the ratios are before.")
 @options.as_json
 def tune(
     patterns: tuple[str, ...],
@@ -48,6 +49,7 @@ def tune(
     candidates: int,
     seconds: float,
     warm_up: float,
+    whole_time: bool,
     as_json: bool,
 ) -> None:
     """Choose our kernel for each shape on this GPU, and measure it beside PyTorch, cuBLAS and cuBLASLt.
@@ -63,7 +65,7 @@ def tune(
     from cudamaster.hgemm.table import Accumulate
 
     ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
-    wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up)
+    wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up, whole_time)
     with Progress(console(), hidden=as_json) as progress:
         outcome = tuning.tune(wanted, place, progress)
     if as_json:

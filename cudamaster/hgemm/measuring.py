@@ -35,7 +35,7 @@ from cudamaster.hgemm.table import (
 
 _FIRST, _SECOND, _LAST = 3, 9, 15  # iterations of a tournament's rounds
 _SECOND_ROUND, _BANDED = 5, 2  # members that come into it, and those of them whose bands are tried
-_CHUNK, _FEWEST, _MOST = 20, 100, 400  # iterations of the times that count; fewer where `seconds` are over
+_CHUNK, _FEWEST = 20, 100  # iterations of the times that count; fewer where `seconds` are over
 _ENOUGH = 0.005  # relative standard error of the ratio to the strongest library
 _BELOW, _BEYOND = 1400.0, 3000.0  # sums of zeros and ones on average: below 2048 for certain, and well beyond
 
@@ -49,6 +49,7 @@ class Job:
     candidates: Mapping[Layout, Sequence[tuple[Config, Path]]]
     seconds: float  # that the times of one mode may take
     warm_up: float  # seconds of calls before them
+    whole: bool  # use the seconds up, however certain the ratios are
     seed: int
 
 
@@ -113,7 +114,7 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
     names = list(indexes)
     samples: dict[Mode, np.ndarray] = {}
     for mode in Mode:
-        samples[mode] = _times(bench, names, [indexes[name] for name in names], mode, job.seconds, job.warm_up)
+        samples[mode] = _times(bench, names, [indexes[name] for name in names], mode, job)
         clock.lap(mode.value)
     return entry_from_samples(
         job.shape,
@@ -202,20 +203,17 @@ def _checks(
     return [Check(name, what, elements, deviations[name].worst, spread, below[name], above[name]) for name in indexes]
 
 
-def _times(
-    bench: Bench, names: Sequence[str], indexes: Sequence[int], mode: Mode, seconds: float, warm_up: float
-) -> np.ndarray:
+def _times(bench: Bench, names: Sequence[str], indexes: Sequence[int], mode: Mode, job: Job) -> np.ndarray:
     """Times of a mode, [iteration, contestant], until the ratios are certain enough or the seconds are over."""
-    until = time.monotonic() + warm_up
+    until = time.monotonic() + job.warm_up
     bench.time(indexes, 1, mode.value)
     while time.monotonic() < until:
         bench.time(indexes, 2, mode.value)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + job.seconds
     chunks: list[np.ndarray] = []
-    while len(chunks) * _CHUNK < _MOST:
+    while time.monotonic() < until:
         chunks.append(bench.time(indexes, _CHUNK, mode.value))
-        enough = len(chunks) * _CHUNK >= _FEWEST and _certain(names, np.concatenate(chunks))
-        if enough or time.monotonic() >= until:
+        if not job.whole and len(chunks) * _CHUNK >= _FEWEST and _certain(names, np.concatenate(chunks)):
             break
     return np.concatenate(chunks)
 

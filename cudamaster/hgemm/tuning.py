@@ -11,7 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,6 +26,7 @@ from cudamaster.hgemm.table import (
     Form,
     Header,
     Layout,
+    Mode,
     Shape,
     Writer,
     default_place,
@@ -65,6 +66,7 @@ class Wanted:
     candidates: int = 14  # members that are measured of each product and layout
     seconds: float = 3.0
     warm_up: float = 0.0
+    whole: bool = False  # use the seconds up, as the paper does
     seed: int = 1
 
 
@@ -111,7 +113,7 @@ def tune(wanted: Wanted, place: Path | None, observer: Observer) -> Outcome:
                 candidates = {
                     layout: [(config, built[config]) for config in ranked[shape, way, layout]] for layout in Layout
                 }
-                job = measuring.Job(shape, way, candidates, wanted.seconds, wanted.warm_up, wanted.seed)
+                job = measuring.Job(shape, way, candidates, wanted.seconds, wanted.warm_up, wanted.whole, wanted.seed)
                 found = process.measure(job, observer)
                 if isinstance(found, str):
                     outcome.failures.append((shape, way, found))
@@ -205,8 +207,8 @@ class _Process:
             if not all(candidates.values()):
                 return f"all members failed; the last: {why}"
             pipe = self._pipe or self._start()
-            pipe.send(measuring.Job(job.shape, job.accumulate, candidates, job.seconds, job.warm_up, job.seed))
-            limit = time.monotonic() + _LIMIT_S + 2 * (job.seconds + job.warm_up)
+            pipe.send(replace(job, candidates=candidates))
+            limit = time.monotonic() + _LIMIT_S + len(Mode) * (job.seconds + job.warm_up)
             trying: Config | None = None
             try:
                 while True:
