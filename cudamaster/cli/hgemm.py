@@ -27,7 +27,7 @@ def hgemm() -> None:
 
 @hgemm.command()
 @click.option("--shapes", "patterns", multiple=True, metavar="GLOB",
-              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; can be repeated.  [default: all]")  # fmt: skip
+              help="Shapes as MxNxK, each side a number or *, e.g. 64x*x4096; repeatable.  [default: all]")  # fmt: skip
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="N of those shapes, spread over their sizes.")
 @click.option("--accumulate", type=click.Choice(["fp32", "fp16", "both"]), default="both", show_default=True,
               help="The type that products are added up in.")  # fmt: skip
