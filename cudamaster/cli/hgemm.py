@@ -13,8 +13,9 @@ from cudamaster.cli.output import console, ourselves, print_json, print_to_copy,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudamaster.hgemm.table import Entry, Shape, Table
+    from cudamaster.hgemm.table import Entry, Table
     from cudamaster.report.tables import Table as Shown
+    from cudamaster.tasks.hgemm import Shape
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -62,7 +63,7 @@ def tune(
     """
     from cudamaster.cli.hgemm_progress import Progress
     from cudamaster.hgemm import tuning
-    from cudamaster.hgemm.table import Accumulate
+    from cudamaster.tasks.hgemm import Accumulate
 
     ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
     wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up, whole_time)
@@ -83,8 +84,8 @@ def tune(
 def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]:
     """The shapes of the grid that match, and those named outright."""
     from cudamaster.core.errors import UsageError
-    from cudamaster.hgemm.table import SIZES, Shape
-    from cudamaster.tasks import hgemm as tasks
+    from cudamaster.tasks import hgemm as products
+    from cudamaster.tasks.hgemm import SIZES, Shape
 
     found: dict[Shape, None] = {}
     for pattern in patterns or ("*x*x*",):
@@ -95,12 +96,10 @@ def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]
         for m in lists[0]:
             for n in lists[1]:
                 for k in lists[2]:
-                    tasks.Shape(m, n, k).must_be_legal()
-                    found[Shape(m, n, k)] = None
-    if sample is None:
-        return list(found)
-    chosen = tasks.sample([tasks.Shape(each.m, each.n, each.k) for each in found], sample)
-    return [Shape(each.M, each.N, each.K) for each in chosen]
+                    shape = Shape(m, n, k)
+                    shape.must_be_legal()
+                    found[shape] = None
+    return list(found) if sample is None else list(products.sample(list(found), sample))
 
 
 @hgemm.command()
@@ -136,7 +135,8 @@ def show(tables: tuple[Path, ...], wanted: str | None, as_json: bool) -> None:
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.hgemm.statistics import statistics
-    from cudamaster.hgemm.table import parse_shape, read_all
+    from cudamaster.hgemm.table import read_all
+    from cudamaster.tasks.hgemm import parse_shape
 
     of = None if wanted is None else parse_shape(wanted)
     found = read_all(tables)

@@ -17,10 +17,11 @@ from cudamaster.core.errors import UsageError, unwritable
 from cudamaster.core.writing import write_text
 from cudamaster.hgemm import bounds, pictures, words
 from cudamaster.hgemm.statistics import Contest, contests, statistics, strongest
-from cudamaster.hgemm.table import OURS, Accumulate, Entry, Form, Layout, Mode, Table
+from cudamaster.hgemm.table import OURS, Entry, Form, Mode, Table
 from cudamaster.report.drawing import style
 from cudamaster.report.inlining import inline
 from cudamaster.report.tables import Table as Shown
+from cudamaster.tasks.hgemm import Accumulate, Layout
 from cudamaster.view import pages
 
 if TYPE_CHECKING:

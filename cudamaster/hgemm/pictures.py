@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cudamaster.families.config import Config
 from cudamaster.hgemm.statistics import Contest, by_size, rank_correlation
-from cudamaster.hgemm.table import SIZES, Config, Entry, Layout, Shape
+from cudamaster.hgemm.table import Entry
 from cudamaster.report.drawing import BLUE, INK, ORANGE, PAPER, QUIET, WIDTH_IN, blank, legend, logarithmic
+from cudamaster.tasks.hgemm import SIZES, Layout, Shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

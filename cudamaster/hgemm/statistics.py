@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, Accumulate, Entry, Layout, Mode, Ratio
+from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, Entry, Mode, Ratio
+from cudamaster.tasks.hgemm import Accumulate, Layout
 
 RESAMPLES = 10_000
 SEED = 251202551  # the paper's number: the same table gives the same interval

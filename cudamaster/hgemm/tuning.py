@@ -18,20 +18,11 @@ from pathlib import Path
 
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cuda import find_gpu
-from cudamaster.hgemm import building, measuring, model
-from cudamaster.hgemm.table import (
-    Accumulate,
-    Config,
-    Entry,
-    Form,
-    Header,
-    Layout,
-    Mode,
-    Shape,
-    Writer,
-    default_place,
-    header,
-)
+from cudamaster.families import model
+from cudamaster.families.config import Config
+from cudamaster.hgemm import building, measuring
+from cudamaster.hgemm.table import Entry, Form, Header, Mode, Writer, default_place, header
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 _START_LIMIT_S = 120.0
 _LIMIT_S = 60.0  # for a product, beside the seconds that its times may take

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from cudamaster.hgemm.bounds import Limits, Loss
 from cudamaster.hgemm.statistics import Contest, Statistic, by_size
-from cudamaster.hgemm.table import OURS, Accumulate, Entry, Layout, Mode, Ratio, Table, contestant
+from cudamaster.hgemm.table import OURS, Entry, Mode, Ratio, Table, contestant
 from cudamaster.report.tables import Table as Shown
+from cudamaster.tasks.hgemm import Accumulate, Layout
 
 NAMES = {
     OURS: "ours",

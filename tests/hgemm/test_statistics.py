@@ -11,7 +11,10 @@ from scipy import stats
 
 from cudamaster.hgemm import bounds, statistics
 from cudamaster.hgemm.statistics import Contest
-from cudamaster.hgemm.table import Accumulate, Layout, Mode, Shape
+from cudamaster.hgemm.table import (
+    Mode,
+)
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 AUTOTUNED = Contest(Mode.OFFLINE, Accumulate.FP32, Layout.NN, "cublaslt_autotuned")
 SHAPES = [Shape(64, 64, 64 << step) for step in range(4)]

@@ -17,20 +17,17 @@ from scipy import stats
 from cudamaster.core.errors import UsageError
 from cudamaster.hgemm import table
 from cudamaster.hgemm.table import (
-    Accumulate,
     Form,
-    Layout,
     Mode,
     Ratio,
-    Shape,
     Writer,
     entry_from_samples,
-    parse_shape,
     ratio_of,
     read,
     read_all,
     times_of,
 )
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape, parse_shape
 
 SMALL, LARGE = Shape(64, 128, 256), Shape(4096, 4096, 64)
 

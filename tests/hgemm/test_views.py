@@ -16,7 +16,13 @@ from cudamaster.cli import main
 from cudamaster.core.errors import UsageError
 from cudamaster.hgemm import bounds, page, statistics, words
 from cudamaster.hgemm.statistics import Contest
-from cudamaster.hgemm.table import SIZES, Accumulate, Check, Form, Layout, Mode, Shape, Table, parse_shape
+from cudamaster.hgemm.table import (
+    Check,
+    Form,
+    Mode,
+    Table,
+)
+from cudamaster.tasks.hgemm import SIZES, Accumulate, Layout, Shape, parse_shape
 
 MISSING = Shape(512, 512, 4096)
 AUTOTUNED = Contest(Mode.OFFLINE, Accumulate.FP32, Layout.NN, "cublaslt_autotuned")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cudamaster.hgemm.family import STEP, Misfit, details
-from cudamaster.hgemm.table import Accumulate, Config, Layout, Shape
+from cudamaster.families.config import Config, Schedule
+from cudamaster.families.render import STEP, Misfit, details
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 BLOCKS = 132  # multiprocessors; one block each
 # Clusters that find room at once, by their blocks, each of which fills a multiprocessor (an H100 says so).
@@ -28,11 +29,11 @@ _LAUNCH, _MEET_IN_CLUSTER, _MEET_IN_L2 = 2.0, 1.0, 3.0  # microseconds
 _STAGES = (12, 10, 8, 7, 6, 5, 4, 3)
 
 _TILES = {
-    "cooperative": [
+    Schedule.COOPERATIVE: [
         (64, 16), (64, 32), (64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256),
         (256, 64), (256, 128), (192, 192), (256, 192), (256, 256),
     ],
-    "pingpong": [
+    Schedule.PINGPONG: [
         (64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (192, 128), (128, 256), (256, 128),
     ],
 }  # fmt: skip
@@ -52,7 +53,7 @@ _L2_SPLITS = [
 def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
     """All members that may be tried, each with as many stages as fit."""
 
-    def fitting(schedule: str, tile: tuple[int, int], m: int = 1, n: int = 1, split: int = 1) -> Iterator[Config]:
+    def fitting(schedule: Schedule, tile: tuple[int, int], m: int = 1, n: int = 1, split: int = 1) -> Iterator[Config]:
         for stages in _STAGES:
             config = Config(layout, accumulate, schedule, *tile, stages, m, n, split, 8)
             try:
@@ -69,19 +70,19 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
                 yield from fitting(schedule, tile, 2, 1)
                 yield from fitting(schedule, tile, 1, 2)
     for tile, split in _CLUSTER_SPLITS:
-        yield from fitting("cooperative", tile, split=split)
+        yield from fitting(Schedule.COOPERATIVE, tile, split=split)
     for tile, split in _L2_SPLITS:
-        yield from fitting("through_l2", tile, split=split)
+        yield from fitting(Schedule.THROUGH_L2, tile, split=split)
     for warps in (4, 8, 16):
-        yield Config(layout, accumulate, "warps", 16, 32, warps, 1, 1, 1, 8)
+        yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
 
 
 def microseconds(config: Config, shape: Shape) -> float:
     """Modelled time of a call on the device; infinity for a member that cannot make this product."""
-    if config.schedule == "warps":
+    if config.schedule is Schedule.WARPS:
         return _by_warps(config, shape)
     sharing = config.cluster_m * config.cluster_n
-    through_l2 = config.schedule == "through_l2"
+    through_l2 = config.schedule is Schedule.THROUGH_L2
     tiles = math.ceil(shape.m / (config.tile_m * config.cluster_m))
     tiles *= math.ceil(shape.n / (config.tile_n * config.cluster_n))
     room = _CLUSTERS[sharing if through_l2 or config.split == 1 else config.split]
@@ -102,7 +103,7 @@ def microseconds(config: Config, shape: Shape) -> float:
     )
     out = config.tile_m * config.tile_n * 2 / _OUT + _OUT_AT_LEAST
     products = steps * step
-    if config.schedule == "pingpong":
+    if config.schedule is Schedule.PINGPONG:
         clocks = waves * max(products, (products + out) / 2) + out
     else:
         clocks = waves * (products + out)
@@ -137,6 +138,6 @@ def ranked(layout: Layout, accumulate: Accumulate, shape: Shape) -> list[Config]
 
 def bands(config: Config, shape: Shape) -> list[int]:
     """Bands worth trying for a configuration: all where tiles outnumber the blocks that make them."""
-    if config.schedule in ("warps", "through_l2") or config.split > 1 or config.tiles(shape) <= BLOCKS:
+    if config.schedule in (Schedule.WARPS, Schedule.THROUGH_L2) or config.split > 1 or config.tiles(shape) <= BLOCKS:
         return [config.band]
     return [1, 2, 4, 8, 16, 32, -1, -2, -4, -8, -16]
