@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from cudamaster.families.config import Config, Schedule
 from cudamaster.families.render import STEP, Misfit, details
@@ -77,8 +79,37 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
         yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
 
 
+class Bound(StrEnum):
+    """What takes the most of a member's modelled time."""
+
+    TENSOR = "the tensor cores"
+    SHARED = "what the tensor cores read from shared memory"
+    L2 = "copies from L2"
+    STEP = "the latency of its steps along K"
+    MEMORY = "memory, from which all three matrices come or go once"
+    AROUND = "the launch, the first copies and the way out of the results"
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A call by the model: its time, the waves that tiles come in, the blocks at work in a full one, its bound.
+
+    The time is infinity for a member that cannot make the product.
+    """
+
+    microseconds: float
+    waves: int
+    blocks: int
+    bound: Bound
+
+
 def microseconds(config: Config, shape: Shape) -> float:
     """Modelled time of a call on the device; infinity for a member that cannot make this product."""
+    return modelled(config, shape).microseconds
+
+
+def modelled(config: Config, shape: Shape) -> Modelled:
+    """A call on the device."""
     if config.schedule is Schedule.WARPS:
         return _by_warps(config, shape)
     sharing = config.cluster_m * config.cluster_n
@@ -88,21 +119,22 @@ def microseconds(config: Config, shape: Shape) -> float:
     room = _CLUSTERS[sharing if through_l2 or config.split == 1 else config.split]
     if through_l2:
         if tiles * config.split > room:
-            return math.inf
+            return Modelled(math.inf, 0, 0, Bound.AROUND)
         room //= config.split
     waves = math.ceil(tiles / room)
     busy = min(tiles, room) * sharing * config.split
     steps = max(math.ceil(math.ceil(shape.k / STEP) / config.split), 1)
     copied = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STEP * 2
     read = (64 + config.tile_n) * STEP * 2 * (config.tile_m / 64)
-    step = max(
-        config.tile_m * config.tile_n * STEP / _PRODUCTS,
-        read / _SHARED,
-        copied / min(_L2 / busy, _L2_OF_ONE),
-        _STEP_AT_LEAST,
-    )
+    limits = {
+        Bound.TENSOR: config.tile_m * config.tile_n * STEP / _PRODUCTS,
+        Bound.SHARED: read / _SHARED,
+        Bound.L2: copied / min(_L2 / busy, _L2_OF_ONE),
+        Bound.STEP: _STEP_AT_LEAST,
+    }
+    bound = max(limits, key=lambda limit: limits[limit])
     out = config.tile_m * config.tile_n * 2 / _OUT + _OUT_AT_LEAST
-    products = steps * step
+    products = steps * limits[bound]
     if config.schedule is Schedule.PINGPONG:
         clocks = waves * max(products, (products + out) / 2) + out
     else:
@@ -112,17 +144,30 @@ def microseconds(config: Config, shape: Shape) -> float:
         extra += _MEET_IN_L2 if through_l2 else _MEET_IN_CLUSTER
         clocks += config.tile_m * config.tile_n * 8 / _L2_OF_ONE
     memory = shape.bytes / _MEMORY if shape.bytes > 30e6 else 0.0
-    return max((clocks + _FILL) / _CLOCK, memory) + extra
+    on_device = (clocks + _FILL) / _CLOCK
+    if memory > on_device:
+        bound = Bound.MEMORY
+    elif 2 * waves * products / _CLOCK < on_device + extra:
+        bound = Bound.AROUND
+    return Modelled(max(on_device, memory) + extra, waves, busy, bound)
 
 
-def _by_warps(config: Config, shape: Shape) -> float:
+def _by_warps(config: Config, shape: Shape) -> Modelled:
     warps = config.stages
     tiles = math.ceil(shape.m / 16) * math.ceil(shape.n / 32)
     at_once = BLOCKS * max(24 // warps, 1)
     waves = math.ceil(tiles / at_once)
-    steps = math.ceil(shape.k / (32 * warps))
+    steps = steps_of_a_warp(config, shape)
     traffic = tiles * (16 + 32) * 2 * shape.k / (_L2 * _CLOCK / 2)
-    return _LAUNCH + max(waves * (0.4 + 0.7 * steps), traffic) + warps / 40
+    work = max(waves * (0.4 + 0.7 * steps), traffic)
+    time = _LAUNCH + work + warps / 40
+    bound = Bound.AROUND if 2 * work < time else Bound.L2 if work == traffic else Bound.STEP
+    return Modelled(time, waves, min(tiles, at_once), bound)
+
+
+def steps_of_a_warp(config: Config, shape: Shape) -> int:
+    """Steps of 32 products that a warp takes of K, with the schedule "warps"."""
+    return math.ceil(shape.k / (32 * config.stages))
 
 
 def ranked(layout: Layout, accumulate: Accumulate, shape: Shape) -> list[Config]:
