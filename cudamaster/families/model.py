@@ -82,12 +82,12 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
 class Bound(StrEnum):
     """What takes the most of a member's modelled time."""
 
-    TENSOR = "the tensor cores"
-    SHARED = "what the tensor cores read from shared memory"
+    TENSOR = "tensor cores"
+    SHARED = "shared memory"  # which the tensor cores read
     L2 = "copies from L2"
-    STEP = "the latency of its steps along K"
-    MEMORY = "memory, from which all three matrices come or go once"
-    AROUND = "the launch, the first copies and the way out of the results"
+    STEP = "latency of steps"
+    MEMORY = "memory"
+    AROUND = "launch and ends"  # with the first copies and the way out of the results
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from cudamaster.families import model
 from cudamaster.families.config import Config, Schedule
+from cudamaster.families.model import Bound
 from cudamaster.families.render import FLAGS, STEP, details, render
 from cudamaster.models.playbook import Step
 from cudamaster.tasks import hgemm
@@ -23,6 +24,14 @@ _NAMES = {
     Schedule.PINGPONG: "Warpgroups that take turns on tiles",
     Schedule.THROUGH_L2: "Slices of K that meet in L2, tiles",
     Schedule.WARPS: "Warps that share K, tiles",
+}
+_BOUND = {
+    Bound.TENSOR: "the tensor cores",
+    Bound.SHARED: "what the tensor cores read from shared memory",
+    Bound.L2: "copies from L2",
+    Bound.STEP: "the latency of the steps along K",
+    Bound.MEMORY: "memory, which the three matrices cross once",
+    Bound.AROUND: "the launch, the first copies and the way out of the results",
 }
 
 
@@ -57,7 +66,7 @@ def why_of(config: Config, shape: Shape) -> str:
     waves = "one wave" if found.waves == 1 else f"{found.waves} waves"
     return (
         f"{made} On an H100 the model expects {found.microseconds:.1f} µs for {shape}, with {found.blocks} blocks at "
-        f"once in {waves}; most of that goes into {found.bound}."
+        f"once in {waves}; most of that goes into {_BOUND[found.bound]}."
     )
 
 
