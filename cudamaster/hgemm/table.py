@@ -58,12 +58,17 @@ class Form(StrEnum):
 class Mode(StrEnum):
     """How calls follow each other: back to back, or after random idle intervals (paper, section 2.4.2).
 
-    `device` is ours: back to back while the host is ahead, so that only what the GPU does counts.
+    `device` is ours and not the paper's: back to back while the host is ahead, so that only what the GPU does counts.
     """
 
     OFFLINE = "offline"
     SERVER = "server"
     DEVICE = "device"
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether the paper has it too: headlines, maps and losses are of such modes alone."""
+        return self is not Mode.DEVICE
 
 
 @dataclass(frozen=True)
