@@ -113,6 +113,40 @@ __global__ void pick(const __half* C, const unsigned long long* wanted, int coun
         values[j] = __half2float(C[wanted[j]]);
 }
 
+// The largest distance from sums in fp32, as bits of a float, which sort as the numbers do; and the smallest and the
+// largest of what the libraries made of an element.
+__global__ void distances(const __half* C, const float* sums, size_t count, unsigned int* largest, __half* low,
+                          __half* high, bool library) {
+    unsigned int most = 0;
+    for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
+         i += gridDim.x * static_cast<size_t>(blockDim.x)) {
+        float value = __half2float(C[i]), off = fabsf(value - sums[i]);
+        most = max(most, __float_as_uint(isnan(off) ? INFINITY : off));
+        if (library) {
+            low[i] = __float2half(fminf(__half2float(low[i]), value));
+            high[i] = __float2half(fmaxf(__half2float(high[i]), value));
+        }
+    }
+    atomicMax(largest, most);
+}
+
+__global__ void nothing_yet(__half* low, __half* high, size_t count) {
+    for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
+         i += gridDim.x * static_cast<size_t>(blockDim.x)) {
+        low[i] = __float2half(INFINITY);
+        high[i] = __float2half(-INFINITY);
+    }
+}
+
+__global__ void widest(const __half* low, const __half* high, size_t count, unsigned int* largest) {
+    unsigned int most = 0;
+    for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
+         i += gridDim.x * static_cast<size_t>(blockDim.x))
+        if (__half2float(high[i]) >= __half2float(low[i]))
+            most = max(most, __float_as_uint(__half2float(high[i]) - __half2float(low[i])));
+    atomicMax(largest, most);
+}
+
 // Elements that differ from whole numbers: of those below 2048, and of the others, which are to be rounded once.
 __global__ void differences(const __half* C, const float* exact, size_t count, unsigned long long* found) {
     for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
@@ -140,7 +174,7 @@ struct Contestant {
 struct State {
     int M = 0, N = 0, K = 0;
     bool fp32 = true;
-    Memory A, B, columns, C, exact, workspace, some, found;
+    Memory A, B, columns, C, exact, low, high, workspace, some, found;
     std::vector<Contestant> contestants;
     cublasHandle_t cublas = nullptr;
     cublasLtHandle_t lt = nullptr;
@@ -452,6 +486,9 @@ int hgemm_shape(int M, int N, int K, int fp32, unsigned int seed) {
         state.A.hold(count(M, K) * 2), state.B.hold(count(K, N) * 2), state.columns.hold(count(K, N) * 2);
         state.C.hold(count(M, N) * 2);
         fill_inputs(-1, seed);
+        state.exact.hold(count(M, N) * 4), state.low.hold(count(M, N) * 2), state.high.hold(count(M, N) * 2);
+        state.found.hold(3 * 8);
+        nothing_yet<<<1024, 256>>>(state.low.as<__half>(), state.high.as<__half>(), count(M, N));
         state.wanted.clear();
         size_t all = count(M, N);
         for (int i = 0; i < kWanted; ++i)
@@ -493,15 +530,26 @@ int hgemm_add_torch(const char* name, const char* path, int tn) {
     return guarded([&] { return add(torch(path, tn), name); });
 }
 
-// Errors of a contestant's results against sums in double of some elements: the largest, the largest on the scale of the
-// sum of absolute terms, and the results themselves (for comparing contestants with one another; `values` has kWanted).
-int hgemm_check(int index, double* worst, double* worst_scaled, float* values) {
+// Errors of a contestant's results: the largest distance of all elements from cuBLAS' sums in fp32 (`furthest`), and of
+// some from sums in double, on the scale of the sum of absolute terms (`scaled`). A library's results are kept to be
+// compared with the others'.
+int hgemm_check(int index, int library, double* furthest, double* scaled) {
     return guarded([&] {
         __half* C = state.C.as<__half>();
         MUST(cudaMemset(C, 0xff, count(state.M, state.N) * 2)); // NaN where nothing is written
         if (!state.contestants.at(index).call())
             fail("refused");
         MUST(cudaDeviceSynchronize());
+        size_t all = count(state.M, state.N);
+        auto* largest = state.found.as<unsigned int>();
+        MUST(cudaMemset(largest, 0, 4));
+        if (!cublas(false, state.exact.as<void>(), CUDA_R_32F))
+            fail("cuBLAS refuses fp32 results");
+        distances<<<1024, 256>>>(C, state.exact.as<float>(), all, largest, state.low.as<__half>(),
+                                 state.high.as<__half>(), library != 0);
+        float most = 0;
+        MUST(cudaMemcpy(&most, largest, 4, cudaMemcpyDeviceToHost));
+        *furthest = most;
         state.some.hold(kWanted * (8 + 8 + 8 + 4));
         auto* wanted = state.some.as<unsigned long long>();
         auto* sums = reinterpret_cast<double*>(wanted + kWanted);
@@ -512,17 +560,30 @@ int hgemm_check(int index, double* worst, double* worst_scaled, float* values) {
                                         state.K, sums, scales);
         pick<<<kWanted / 256, 256>>>(C, wanted, kWanted, picked);
         std::vector<double> right(kWanted), scale(kWanted);
+        std::vector<float> values(kWanted);
         MUST(cudaMemcpy(right.data(), sums, kWanted * 8, cudaMemcpyDeviceToHost));
         MUST(cudaMemcpy(scale.data(), scales, kWanted * 8, cudaMemcpyDeviceToHost));
-        MUST(cudaMemcpy(values, picked, kWanted * 4, cudaMemcpyDeviceToHost));
-        *worst = *worst_scaled = 0;
+        MUST(cudaMemcpy(values.data(), picked, kWanted * 4, cudaMemcpyDeviceToHost));
+        *scaled = 0;
         for (int i = 0; i < kWanted; ++i) {
             double off = std::abs(values[i] - right[i]);
             off = std::isnan(off) ? INFINITY : off;
-            *worst = std::max(*worst, off);
-            *worst_scaled = std::max(*worst_scaled, scale[i] > 0 ? off / scale[i] : off);
+            *scaled = std::max(*scaled, scale[i] > 0 ? off / scale[i] : off);
         }
         return kWanted;
+    });
+}
+
+// The largest difference of an element among the libraries that were checked.
+int hgemm_spread(double* spread) {
+    return guarded([&] {
+        auto* largest = state.found.as<unsigned int>();
+        MUST(cudaMemset(largest, 0, 4));
+        widest<<<1024, 256>>>(state.low.as<__half>(), state.high.as<__half>(), count(state.M, state.N), largest);
+        float most = 0;
+        MUST(cudaMemcpy(&most, largest, 4, cudaMemcpyDeviceToHost));
+        *spread = most;
+        return 0;
     });
 }
 
@@ -532,7 +593,6 @@ int hgemm_check(int index, double* worst, double* worst_scaled, float* values) {
 int hgemm_check_whole(int index, long long* below, long long* above, long long* large) {
     return guarded([&] {
         size_t all = count(state.M, state.N);
-        state.exact.hold(all * 4), state.found.hold(3 * 8);
         if (!cublas(false, state.exact.as<void>(), CUDA_R_32F))
             fail("cuBLAS refuses fp32 results");
         MUST(cudaMemset(state.C.as<void>(), 0xff, all * 2));

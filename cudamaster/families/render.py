@@ -90,6 +90,8 @@ def details(config: Config) -> dict[str, int | bool | str]:
         "swizzle_bytes": box_n * 2,
         "patches": patches,
         "reducers": reducers,
+        # Slices whose sums are fetched at once: a thread has some 128 registers for them.
+        "at_once": max(min(config.split, 128 * reducers // (heights * registers)), 1),
         "through_l2": through_l2,
         "registers_each": 232 if many else 0,
         "registers_left": 40,

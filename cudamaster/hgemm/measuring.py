@@ -26,6 +26,8 @@ _FIRST, _SECOND, _LAST = 3, 9, 15  # iterations of a tournament's rounds
 _SECOND_ROUND, _BANDED = 5, 2  # members that come into it, and those of them whose bands are tried
 _CHUNK, _FEWEST = 20, 100  # iterations of the times that count; fewer where `seconds` are over
 _ENOUGH = 0.005  # relative standard error of the ratio to the strongest library
+# Our own bound beside the paper's: errors from sums in double, on the scale of the absolute terms.
+_AS_EXACT, _ROUNDED = 2.0, 2.0**-20
 _BELOW, _BEYOND = 1400.0, 3000.0  # sums of zeros and ones on average: below 2048 for certain, and well beyond
 
 
@@ -87,18 +89,18 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
             if measured:
                 algorithms[layout] = measured
     clock.lap("autotuning")
-    deviations = {name: bench.check(index) for name, index in indexes.items()}
-    spread, furthest = _differences(list(deviations.values()))
+    deviations = {name: bench.check(index, library=True) for name, index in indexes.items()}
+    spread, libraries = bench.spread(), list(deviations.values())
     clock.lap("checks")
     chosen: dict[Layout, Config] = {}
     tried: dict[Layout, int] = {}
     for layout, candidates in job.candidates.items():
-        config, index, tried[layout] = _best(bench, job.shape, candidates, max(spread, furthest), trying)
+        config, index, tried[layout] = _best(bench, job.shape, candidates, spread, libraries, trying)
         chosen[layout] = config
         indexes[contestant(OURS, layout)] = index
         deviations[contestant(OURS, layout)] = bench.check(index)
     clock.lap("tuning")
-    checks = _checks(bench, job, indexes, deviations, spread)
+    checks = _checks(bench, job, indexes, deviations, spread, max(each.furthest for each in libraries))
     clock.lap("checks")
     names = list(indexes)
     samples: dict[Mode, np.ndarray] = {}
@@ -119,20 +121,17 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
     )
 
 
-def _differences(found: Sequence[Deviation]) -> tuple[float, float]:
-    """The largest difference of an element among the libraries, and of a library from the reference."""
-    values = np.stack([each.values for each in found])
-    return float(np.max(values.max(axis=0) - values.min(axis=0))), max(each.worst for each in found)
-
-
 def _best(
     bench: Bench,
     shape: Shape,
     candidates: Sequence[tuple[Config, Path]],
-    allowed: float,
+    spread: float,
+    libraries: Sequence[Deviation],
     trying: Callable[[Config], None],
 ) -> tuple[Config, int, int]:
     """The fastest member that is as exact as the libraries, its index, and how many were measured."""
+    furthest = max(spread, *(each.furthest for each in libraries))
+    scaled = _AS_EXACT * max(each.scaled for each in libraries) + _ROUNDED
     added: list[tuple[Config, Path, int]] = []
     for config, path in candidates:
         trying(config)
@@ -142,7 +141,8 @@ def _best(
             if "refuses" not in str(error):
                 raise
             continue
-        if bench.check(index).worst <= allowed:
+        found = bench.check(index)
+        if found.furthest <= furthest and found.scaled <= scaled:
             added.append((config, path, index))
     if not added:
         raise BenchError(f"no member of the family makes {shape} as exactly as the libraries")
@@ -171,12 +171,17 @@ def _fastest(
 
 
 def _checks(
-    bench: Bench, job: Job, indexes: Mapping[str, int], deviations: Mapping[str, Deviation], spread: float
+    bench: Bench,
+    job: Job,
+    indexes: Mapping[str, int],
+    deviations: Mapping[str, Deviation],
+    spread: float,
+    libraries: float,
 ) -> list[Check]:
     """Ours and every library against the references, on general inputs and on zeros and ones."""
     below: dict[str, int] = {}
     above: dict[str, int | None] = dict.fromkeys(indexes)
-    what = "32768 elements of general inputs, all of zeros and ones"
+    what = "general inputs, zeros and ones"
     bench.fill(min(0.5, math.sqrt(_BELOW / job.shape.k)), job.seed + 1)
     for name, index in indexes.items():
         below[name] = bench.check_whole(index).wrong_below
@@ -189,7 +194,10 @@ def _checks(
             below[name] += whole.wrong_below
     bench.fill(-1.0, job.seed)
     elements = job.shape.m * job.shape.n
-    return [Check(name, what, elements, deviations[name].worst, spread, below[name], above[name]) for name in indexes]
+    return [
+        Check(name, what, elements, deviations[name].furthest, spread, below[name], above[name], libraries)
+        for name in indexes
+    ]
 
 
 def _times(bench: Bench, names: Sequence[str], indexes: Sequence[int], mode: Mode, job: Job) -> np.ndarray:

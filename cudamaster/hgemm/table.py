@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from cudamaster.core.errors import CudaMasterError, UsageError, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import t_quantile
+from cudamaster.core.values import LATER
 from cudamaster.families.config import Config
 from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
@@ -109,9 +110,10 @@ class Check:
     """Results of a contestant beside the reference in double precision (paper, section 2.3.2), in `elements` each.
 
     On general inputs: the largest difference from the reference, and the largest difference among the libraries, which
-    it must not exceed. On inputs of 0 and 1: how many elements are wrong where the reference is below 2048, of which
-    none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not checked; `what` says
-    what was in words.
+    it must not exceed. Where they agree more closely than fp16 rounds, it must not exceed `of_libraries`, the largest
+    difference of a library from the reference. On inputs of 0 and 1: how many elements are wrong where the reference is
+    below 2048, of which none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not
+    checked; `what` says what was in words.
     """
 
     contestant: str
@@ -121,13 +123,16 @@ class Check:
     among_libraries: float | None
     wrong_below_2048: int | None
     wrong_from_2048: int | None
+    of_libraries: float | None = field(default=None, metadata=LATER)
 
     @property
     def passed(self) -> bool:
         """Whether nothing that was checked is against it."""
         if self.deviation is None or self.among_libraries is None:
             return not self.wrong_below_2048
-        return not self.wrong_below_2048 and self.deviation <= self.among_libraries  # a NaN has not passed
+        return not self.wrong_below_2048 and self.deviation <= max(
+            self.among_libraries, self.of_libraries or 0.0
+        )  # a NaN has not passed
 
 
 @dataclass(frozen=True)
