@@ -1,7 +1,7 @@
 """A bench without a GPU: times come from a known function, and members do what a script says of them.
 
-The script is a JSON file, which takes the place of the program that measures. For the name of a kernel's file it has the
-microseconds of a call (`us`; with `bands`, those with a band), and whether it is `wrong`, `inexact`, `refuses`,
+The script is a JSON file, which takes the place of the program that measures. For the name of a kernel's file it has
+the microseconds of a call (`us`; with `bands`, those with a band), and whether it is `wrong`, `inexact`, `refuses`,
 `breaks` the context or `kills` the process. Libraries are there by their name, e.g. cublas_tn.
 """
 
