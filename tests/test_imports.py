@@ -59,7 +59,7 @@ NARROWER: dict[str, set[str]] = {
     "hgemm.statistics": {"hgemm.table", "tasks.hgemm"},
 }
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
-SEARCH = {"agents", "models", "strategies", "runs", "view", "suites", "report"}
+SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
 BENCH = {"tasks", "guards", "devices", "build", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
          "audit"}  # fmt: skip
 WRITING = {

@@ -2,7 +2,7 @@
 
 A block's step of 64 products takes what its tensor cores or its copies from L2 take, whichever is longer; tiles go over
 the GPU in waves; results leave at a rate of their own. All constants are of Hopper: measured on an H100 for this family
-or counted from its instructions. How good the ranking is: `benchmarks/hgemm_model.py`.
+or counted from its instructions.
 """
 
 from __future__ import annotations

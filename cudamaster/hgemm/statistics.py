@@ -76,6 +76,7 @@ class Share:
     """Geometric means of the offline ratio and of the device mode's, over the shapes that have both.
 
     The device mode's is the kernel's gain; what the offline one has beyond it comes from a shorter way to the launch.
+    Each is against the library's faster layout in that mode.
     """
 
     accumulate: Accumulate
