@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from cudamaster.core.errors import UsageError
 from cudamaster.core.records import RecordError, from_json, to_json
+from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.families import model
 from cudamaster.families.config import Config, Schedule
-from cudamaster.families.render import FLAGS, Misfit, render
+from cudamaster.families.render import Misfit, flags, render
 from cudamaster.families.steps import STEPS, promising, steps
 from cudamaster.models.playbook import read_step
 from cudamaster.tasks.hgemm import GRID, Accumulate, Layout, Shape
@@ -50,6 +52,20 @@ def test_every_member_can_be_rendered(layout: Layout, accumulate: Accumulate) ->
 def test_what_no_kernel_can_have_is_said(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Misfit, match=said):
         render(replace(TILED, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow(but=["warps"])
+@pytest.mark.parametrize("schedule", Schedule)
+def test_a_member_builds_with_its_flags(schedule: Schedule, tmp_path: Path) -> None:
+    """For every GPU that they name."""
+    config = next(each for each in model.family(Layout.TN, Accumulate.FP32) if each.schedule is schedule)
+    (tmp_path / "kernel.cu").write_text(render(config), encoding="utf-8")
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    command = [str(nvcc), "-std=c++17", *flags(config).split(), "-c", "kernel.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_config_is_the_same_text_as_before() -> None:
@@ -106,7 +122,7 @@ def test_steps_are_the_models_first_of_their_kind(
         file = tmp_path / "1_step.cu"
         file.write_text(step.code, encoding="utf-8")
         assert read_step(file) == step
-        assert step.flags == FLAGS
+        assert step.flags == flags(config)
         assert step.code.endswith(render(config))
         assert f"{config.tile_m} x {config.tile_n}" in step.why
         assert f"expects {model.microseconds(config, shape):.1f} µs for {shape}" in step.why
