@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,8 +15,9 @@ from cudamaster.cli.output import console, ourselves, print_json, print_to_copy,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudamaster.hgemm.table import Entry, Shape, Table
+    from cudamaster.hgemm.table import Entry, Table
     from cudamaster.report.tables import Table as Shown
+    from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -62,7 +65,7 @@ def tune(
     """
     from cudamaster.cli.hgemm_progress import Progress
     from cudamaster.hgemm import tuning
-    from cudamaster.hgemm.table import Accumulate
+    from cudamaster.tasks.hgemm import Accumulate
 
     ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
     wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up, whole_time)
@@ -83,8 +86,8 @@ def tune(
 def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]:
     """The shapes of the grid that match, and those named outright."""
     from cudamaster.core.errors import UsageError
-    from cudamaster.hgemm.table import SIZES, Shape
-    from cudamaster.tasks import hgemm as tasks
+    from cudamaster.tasks import hgemm as products
+    from cudamaster.tasks.hgemm import SIZES, Shape
 
     found: dict[Shape, None] = {}
     for pattern in patterns or ("*x*x*",):
@@ -95,12 +98,10 @@ def _wanted_shapes(patterns: tuple[str, ...], sample: int | None) -> list[Shape]
         for m in lists[0]:
             for n in lists[1]:
                 for k in lists[2]:
-                    tasks.Shape(m, n, k).must_be_legal()
-                    found[Shape(m, n, k)] = None
-    if sample is None:
-        return list(found)
-    chosen = tasks.sample([tasks.Shape(each.m, each.n, each.k) for each in found], sample)
-    return [Shape(each.M, each.N, each.K) for each in chosen]
+                    shape = Shape(m, n, k)
+                    shape.must_be_legal()
+                    found[shape] = None
+    return list(found) if sample is None else list(products.sample(list(found), sample))
 
 
 @hgemm.command()
@@ -136,7 +137,8 @@ def show(tables: tuple[Path, ...], wanted: str | None, as_json: bool) -> None:
     """
     from cudamaster.core.errors import UsageError
     from cudamaster.hgemm.statistics import statistics
-    from cudamaster.hgemm.table import parse_shape, read_all
+    from cudamaster.hgemm.table import read_all
+    from cudamaster.tasks.hgemm import parse_shape
 
     of = None if wanted is None else parse_shape(wanted)
     found = read_all(tables)
@@ -157,6 +159,69 @@ def show(tables: tuple[Path, ...], wanted: str | None, as_json: bool) -> None:
         _statistics(console(), found)
     if not as_json:
         _notes(found)
+
+
+def _of_product(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds what says which product is meant; the command gets its shape, layout and accumulation."""
+
+    @click.argument("shape", metavar="MxNxK")
+    @click.option("--accumulate", type=click.Choice(["fp32", "fp16"]), default="fp32", show_default=True,
+                  help="The type that products are added up in.")  # fmt: skip
+    @click.option("--b-layout", type=click.Choice(["row", "column"]), default="column", show_default=True,
+                  help="How B is stored.")  # fmt: skip
+    @functools.wraps(command)
+    def meant(*given: Any, shape: str, accumulate: str, b_layout: str, **more: Any) -> Any:
+        from cudamaster.tasks.hgemm import Accumulate, Layout, parse_shape
+
+        of = parse_shape(shape)
+        of.must_be_legal()
+        layout = Layout.NN if b_layout == "row" else Layout.TN
+        return command(*given, shape=of, layout=layout, accumulate=Accumulate(accumulate), **more)
+
+    return meant
+
+
+@hgemm.command()
+@_of_product
+@click.option("--table", "place", type=_PATH, metavar="FILE",
+              help="The table of measurements.  [default: those in runs/hgemm, if there are any]")  # fmt: skip
+def kernel(shape: Shape, layout: Layout, accumulate: Accumulate, place: Path | None) -> None:
+    """Print the source of our kernel for a product: the one that measurements chose, or else the model's first.
+
+    Whose choice it is and how to compile it is said on stderr.
+    """
+    from cudamaster.families.render import flags, render
+    from cudamaster.hgemm.choosing import choose
+    from cudamaster.tasks import hgemm as products
+
+    found = choose(shape, layout, accumulate, place)
+    click.echo(f"{products.name(shape, layout, accumulate)}: {found.config}", err=True)
+    click.echo(f"chosen by {found.by}", err=True)
+    click.echo(f"compile: nvcc -std=c++17 {flags(found.config)} -c kernel.cu; link with -lcuda", err=True)
+    click.echo(render(found.config), nl=False)
+
+
+@hgemm.command()
+@_of_product
+@click.option("--number", type=click.IntRange(1), default=10, show_default=True, help="Members to show.")
+@options.as_json
+def rank(shape: Shape, layout: Layout, accumulate: Accumulate, number: int, as_json: bool) -> None:
+    """Show the members of our kernel family that the model finds most promising for a product, on an H100.
+
+    With sums in fp16, members that sum in fp32 are among them: they are more exact, and may be as fast.
+    """
+    from cudamaster.families import model
+
+    found = [(config, model.modelled(config, shape)) for config in model.ranked(layout, accumulate, shape)[:number]]
+    if as_json:
+        print_json([{"config": config, "modelled": of} for config, of in found])
+        return
+    columns = ("modelled µs", "sums", "configuration", "blocks", "waves", "most of it")
+    rows = [
+        (f"{of.microseconds:.2f}", config.accumulate.value, str(config), str(of.blocks), str(of.waves), of.bound.value)
+        for config, of in found
+    ]
+    console().print(table(columns, rows, right=("modelled µs", "blocks", "waves")))
 
 
 def _others(found: Table, of: Shape) -> str:
@@ -186,6 +251,8 @@ def _statistics(out: Console, found: Table) -> None:
         out.print(sentence)
     for shown in words.statistics_tables(every):
         _table(out, shown)
+    if (of_kernel := words.device_table(authority, found.entries)) is not None:
+        _table(out, of_kernel)
     out.print(
         "Libraries in the faster of their two layouts. Mean, median, std.: speedup t_ref / t - 1 over shapes; "
         "wins: shapes above 0; faster, slower, unsure: shapes by their own 95 % interval of t_ref / t."

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from cudamaster.hgemm.table import Accumulate, Entry, Header, Shape
+    from cudamaster.hgemm.table import Entry, Header
+    from cudamaster.tasks.hgemm import Accumulate, Shape
 
 
 class Progress(Observer):

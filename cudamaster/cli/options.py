@@ -139,9 +139,11 @@ def hgemm_name(
         raise UsageError(what, f"Give them with hgemm alone; a whole name such as {hgemm.EXAMPLE} says all of it.")
     if shape is None:
         raise UsageError("hgemm has a task for every shape, and none was given.", "Add --shape 4096x2048x512, say.")
-    layout = hgemm.Layout.ROW if b_layout == "row" else hgemm.Layout.COLUMN
-    sums = Precision(accumulate or Precision.FP32)
-    return hgemm.name(hgemm.Shape.parse(shape), layout, sums, open_headers=open_headers)
+    of = hgemm.parse_shape(shape)
+    of.must_be_legal()
+    layout = hgemm.Layout.NN if b_layout == "row" else hgemm.Layout.TN
+    sums = hgemm.Accumulate(accumulate or hgemm.Accumulate.FP32)
+    return hgemm.name(of, layout, sums, open_headers=open_headers)
 
 
 def one_of(flags: Mapping[str, bool]) -> str | None:

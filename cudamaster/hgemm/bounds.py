@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cudamaster.families.config import Config
 from cudamaster.hgemm.statistics import Contest
-from cudamaster.hgemm.table import AUTHORITIES, OURS, Accumulate, Config, Entry, Layout, Mode, Ratio, Shape, Times
+from cudamaster.hgemm.table import AUTHORITIES, OURS, Entry, Mode, Ratio, Times
 from cudamaster.modelling import gpu
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 _OTHER_BOARDS = {"PCIe", "NVL"}  # with slower clocks and memory than those in profiles/gpus/ of the same chip
 _NEEDED = {"tensor": "warpgroup_operations", "memory": "read_bytes_per_s"}

@@ -19,8 +19,8 @@ from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import content_hash
 from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
 from cudamaster.devices.process import run_limited
-from cudamaster.hgemm.family import render
-from cudamaster.hgemm.table import Config
+from cudamaster.families.config import Config
+from cudamaster.families.render import render
 from cudamaster.vendor import libraries
 
 _KERNEL = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC", "--shared")

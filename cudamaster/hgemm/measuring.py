@@ -16,22 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from cudamaster.core.speed import t_quantile
-from cudamaster.hgemm import model
+from cudamaster.families import model
+from cudamaster.families.config import Config
 from cudamaster.hgemm.bench import Bench, BenchError, Deviation
-from cudamaster.hgemm.table import (
-    AUTHORITIES,
-    CONFIDENCE,
-    OURS,
-    Accumulate,
-    Check,
-    Config,
-    Entry,
-    Layout,
-    Mode,
-    Shape,
-    contestant,
-    entry_from_samples,
-)
+from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, OURS, Check, Entry, Mode, contestant, entry_from_samples
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 _FIRST, _SECOND, _LAST = 3, 9, 15  # iterations of a tournament's rounds
 _SECOND_ROUND, _BANDED = 5, 2  # members that come into it, and those of them whose bands are tried

@@ -17,10 +17,11 @@ from cudamaster.core.errors import UsageError, unwritable
 from cudamaster.core.writing import write_text
 from cudamaster.hgemm import bounds, pictures, words
 from cudamaster.hgemm.statistics import Contest, contests, statistics, strongest
-from cudamaster.hgemm.table import OURS, Accumulate, Entry, Form, Layout, Mode, Table
+from cudamaster.hgemm.table import OURS, Entry, Form, Mode, Table
 from cudamaster.report.drawing import style
 from cudamaster.report.inlining import inline
 from cudamaster.report.tables import Table as Shown
+from cudamaster.tasks.hgemm import Accumulate, Layout
 from cudamaster.view import pages
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def page(table: Table) -> str:
     if authority is None:
         raise UsageError("Nothing in the table was compared with a library.", "Measure shapes beside libraries.")
     every = statistics(table.entries)
-    against = [contest for contest in contests(table.entries) if contest.authority == authority]
+    against = [each for each in contests(table.entries) if each.authority == authority and each.mode.of_paper]
     limits = bounds.limits_of(table.header.gpu)
     folder = resources.package() / "view/pages"
     script = (folder / "report.js").read_text("utf-8")
@@ -91,6 +92,7 @@ def page(table: Table) -> str:
             authority=words.NAMES[authority],
             sentences=words.headline(table, every, authority),
             statistics=words.statistics_tables(every),
+            device=words.device_table(authority, table.entries),
             best=words.best_tables(every),
             maps=maps,
             sizes=sizes,
@@ -152,7 +154,7 @@ def _told(svg: Markup, contest: Contest, entries: Sequence[Entry]) -> Markup:
 
 
 def _sizes(against: Sequence[Contest], entries: Sequence[Entry]) -> Iterator[_Picture]:
-    for mode in Mode:
+    for mode in filter(lambda mode: mode.of_paper, Mode):
         for accumulate in Accumulate:
             those = [each for each in against if (each.mode, each.accumulate) == (mode, accumulate)]
             if (figure := pictures.over_size(those, entries)) is not None:
@@ -172,7 +174,7 @@ def _choices(entries: Sequence[Entry]) -> Iterator[_Picture]:
 
 
 def _losses(entries: Sequence[Entry], limits: bounds.Limits | None) -> Iterator[_Losses]:
-    for mode in Mode:
+    for mode in filter(lambda mode: mode.of_paper, Mode):
         for accumulate in Accumulate:
             for layout in Layout:
                 compared = {

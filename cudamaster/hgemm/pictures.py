@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cudamaster.families import model
+from cudamaster.families.config import Config, Schedule
 from cudamaster.hgemm.statistics import Contest, by_size, rank_correlation
-from cudamaster.hgemm.table import SIZES, Config, Entry, Layout, Shape
+from cudamaster.hgemm.table import Entry
 from cudamaster.report.drawing import BLUE, INK, ORANGE, PAPER, QUIET, WIDTH_IN, blank, legend, logarithmic
+from cudamaster.tasks.hgemm import SIZES, Layout, Shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +34,12 @@ _WITHIN = 98  # percent of the ratios that the scale holds
 _FINE = 4.0  # axes of ratios that span less have these ticks
 _TICKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
 _LARGEST_AREA = 42.0  # of a bubble, in square points
+_SCHEDULES = {
+    Schedule.COOPERATIVE: "cooperative",
+    Schedule.PINGPONG: "pingpong",
+    Schedule.THROUGH_L2: "cooperative,\nK through L2",
+    Schedule.WARPS: "warps share K",
+}
 
 
 def cells(k: int) -> str:
@@ -186,26 +195,42 @@ def choices(entries: Sequence[Entry]) -> Figure | None:
 _Chosen = dict[Layout, list[tuple[Shape, Config]]]
 
 
-def _panels() -> Iterator[tuple[str, str, Callable[[Shape, Config], float], Callable[[Config], int]]]:
+def _panels() -> Iterator[tuple[str, str, Callable[[Shape, Config], float], Callable[[Shape, Config], int | None]]]:
+    """What is drawn over what; None for a member that has no such thing, or had no choice."""
+
     def area(shape: Shape, _: Config) -> float:
         return math.log2(shape.m * shape.n)
 
-    yield "tile M", "log2(M N)", area, lambda config: config.tile_m
-    yield "tile N", "log2(M N)", area, lambda config: config.tile_n
-    yield "stages", "log2(K)", lambda shape, _: math.log2(shape.k), lambda config: config.stages
-    yield "band of tiles", "log2(M N K)", lambda shape, _: math.log2(shape.products), lambda config: config.band
+    def stages(_: Shape, config: Config) -> int | None:
+        return None if config.schedule is Schedule.WARPS else config.stages
+
+    def band(shape: Shape, config: Config) -> int | None:
+        return config.band if len(model.bands(config, shape)) > 1 else None
+
+    yield "tile M", "log2(M N)", area, lambda _, config: config.tile_m
+    yield "tile N", "log2(M N)", area, lambda _, config: config.tile_n
+    yield "stages", "log2(K)", lambda shape, _: math.log2(shape.k), stages
+    yield "band of tiles", "log2(M N K)", lambda shape, _: math.log2(shape.products), band
     yield (
         "slices of K", "log2(K / tiles)", lambda shape, config: math.log2(shape.k / config.tiles(shape)),
-        lambda config: config.split,
+        lambda _, config: config.split,
     )  # fmt: skip
 
 
-def _bubbles(panel: Axes, chosen: _Chosen, x: Callable[[Shape, Config], float], y: Callable[[Config], int]) -> None:
-    values = sorted({y(config) for those in chosen.values() for _, config in those})
-    counts = {
-        layout: Counter((round(x(shape, config)), y(config)) for shape, config in those)
+def _bubbles(
+    panel: Axes, chosen: _Chosen, x: Callable[[Shape, Config], float], y: Callable[[Shape, Config], int | None]
+) -> None:
+    found = {
+        layout: [(x(shape, config), value) for shape, config in those if (value := y(shape, config)) is not None]
         for layout, those in chosen.items()
     }
+    if not any(found.values()):
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.set_title("no member that was chosen has any", fontsize=7, color=QUIET)
+        return
+    values = sorted({value for those in found.values() for _, value in those})
+    counts = {layout: Counter((round(across), value) for across, value in those) for layout, those in found.items()}
     most = max(count for of in counts.values() for count in of.values())
     said = []
     for layout, of in counts.items():
@@ -216,8 +241,7 @@ def _bubbles(panel: Axes, chosen: _Chosen, x: Callable[[Shape, Config], float], 
             sizes = [_LARGEST_AREA * count / most for count in of.values()]
             xs, ys = zip(*places, strict=True)
             panel.scatter(xs, ys, s=sizes, color=colour, marker=marker, alpha=0.65, linewidths=0)
-            pairs = [(x(shape, config), float(y(config))) for shape, config in chosen[layout]]
-            rank = rank_correlation(*zip(*pairs, strict=True))
+            rank = rank_correlation(*zip(*[(across, float(value)) for across, value in found[layout]], strict=True))
             said.append(f"{layout.value} {'–' if rank is None else f'{rank:.2f}'}")
     panel.set_yticks(range(len(values)), [str(value) for value in values])
     panel.set_ylim(-0.7, len(values) - 0.3)
@@ -227,8 +251,10 @@ def _bubbles(panel: Axes, chosen: _Chosen, x: Callable[[Shape, Config], float], 
 
 def _schedules(panel: Axes, chosen: _Chosen) -> None:
     def words(config: Config) -> str:
+        if config.schedule is Schedule.COOPERATIVE and config.split > 1:
+            return "cooperative,\nK in a cluster"
         single = config.cluster_m * config.cluster_n == 1
-        return config.schedule + ("" if single else f"\n{config.cluster_m}x{config.cluster_n} cluster")
+        return _SCHEDULES[config.schedule] + ("" if single else f"\n{config.cluster_m}x{config.cluster_n} cluster")
 
     counts = {layout: Counter(words(config) for _, config in those) for layout, those in chosen.items()}
     names = sorted({name for of in counts.values() for name in of}, reverse=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, Accumulate, Entry, Layout, Mode, Ratio
+from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, Entry, Mode, Ratio
+from cudamaster.tasks.hgemm import Accumulate, Layout
 
 RESAMPLES = 10_000
 SEED = 251202551  # the paper's number: the same table gives the same interval
@@ -71,6 +72,26 @@ class Statistic:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Geometric means of the offline ratio and of the device mode's, over the shapes that have both.
+
+    The device mode's is the kernel's gain; what the offline one has beyond it comes from a shorter way to the launch.
+    Each is against the library's faster layout in that mode.
+    """
+
+    accumulate: Accumulate
+    layout: Layout
+    shapes: int
+    offline: float
+    kernel: float
+
+    @property
+    def launch(self) -> float:
+        """What is left of the offline ratio without the kernel's."""
+        return self.offline / self.kernel
+
+
+@dataclass(frozen=True)
 class Bin:
     """Shapes with low <= log2(M N K) < high; the mean and median ratio, and the geometric mean (paper, figure 3).
 
@@ -104,6 +125,21 @@ def contests(entries: Sequence[Entry]) -> Iterator[Contest]:
         for authority in AUTHORITIES
     )
     return (contest for contest in every if contest in there)
+
+
+def launch_and_kernel(authority: str, entries: Sequence[Entry]) -> tuple[Share, ...]:
+    """What of the gain over an authority is the kernel's, for each accumulation and layout that has both modes."""
+    found = []
+    for accumulate in Accumulate:
+        for layout in Layout:
+            offline, device = (
+                {entry.shape: ratio.geometric for entry, ratio in contest.ratios(entries)}
+                for contest in (Contest(mode, accumulate, layout, authority) for mode in (Mode.OFFLINE, Mode.DEVICE))
+            )
+            if shapes := sorted(offline.keys() & device.keys()):
+                whole, kernel = (_geometric(np.array([of[shape] for shape in shapes])) for of in (offline, device))
+                found.append(Share(accumulate, layout, len(shapes), whole, kernel))
+    return tuple(found)
 
 
 def strongest(entries: Sequence[Entry]) -> str | None:

@@ -29,6 +29,8 @@ from cudamaster.core.errors import CudaMasterError, UsageError, unwritable
 from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.core.speed import t_quantile
 from cudamaster.core.values import LATER
+from cudamaster.families.config import Config
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 SUFFIX = ".jsonl"
 FOLDER = Path("runs/hgemm")  # where tables are by default
-SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384)  # of M, N and K (paper, section 1)
 CONFIDENCE = 0.95  # of all intervals here
 OURS = "ours"
 # The libraries that ours is measured beside (paper, section 2.2); the last one is the strongest.
@@ -55,96 +56,20 @@ class Form(StrEnum):
     OPEN = "open"
 
 
-class Layout(StrEnum):
-    """How B lies in memory: row after row (nn) or column after column (tn). A and C lie row after row."""
-
-    NN = "nn"
-    TN = "tn"
-
-
-class Accumulate(StrEnum):
-    """The type that products are added up in; factors and results are fp16."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-
-
 class Mode(StrEnum):
     """How calls follow each other: back to back, or after random idle intervals (paper, section 2.4.2).
 
-    `device` is ours: back to back while the host is ahead, so that only what the GPU does counts.
+    `device` is ours and not the paper's: back to back while the host is ahead, so that only what the GPU does counts.
     """
 
     OFFLINE = "offline"
     SERVER = "server"
     DEVICE = "device"
 
-
-@dataclass(frozen=True, order=True)
-class Shape:
-    """M, N and K of a product, in elements."""
-
-    m: int
-    n: int
-    k: int
-
-    def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
-
     @property
-    def products(self) -> int:
-        """M N K, the multiplications."""
-        return self.m * self.n * self.k
-
-    @property
-    def operations(self) -> int:
-        """Floating-point operations: a multiplication and an addition for each product."""
-        return 2 * self.products
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of A, B and C, each once."""
-        return 2 * (self.m * self.k + self.k * self.n + self.m * self.n)
-
-
-def parse_shape(text: str) -> Shape:
-    """The shape that is written as MxNxK. Raises UsageError for any other text."""
-    found = re.fullmatch(r"([1-9]\d{0,8})[x,*]([1-9]\d{0,8})[x,*]([1-9]\d{0,8})", text.strip())
-    if found is None:
-        raise UsageError(f"{text!r} is no shape.", "Write M, N and K as MxNxK, for example 4096x4096x64.")
-    return Shape(*map(int, found.groups()))
-
-
-@dataclass(frozen=True)
-class Config:
-    """A member of our family of kernels.
-
-    A block makes a tile of C, `tile_m` x `tile_n`, from K in `stages` that are loaded ahead; `cluster_m` x `cluster_n`
-    blocks share what they load. K is divided among `split` blocks that add up. `band` is the number of tiles side by
-    side that are made before those below them: the swizzle. `schedule` is how warps divide the work: "cooperative",
-    "pingpong" or "warps".
-    """
-
-    layout: Layout
-    accumulate: Accumulate
-    schedule: str
-    tile_m: int
-    tile_n: int
-    stages: int
-    cluster_m: int
-    cluster_n: int
-    split: int
-    band: int
-
-    def __str__(self) -> str:
-        parts = [f"{self.tile_m}x{self.tile_n} tiles", f"{self.stages} stages", self.schedule]
-        parts += [f"cluster {self.cluster_m}x{self.cluster_n}"] if self.cluster_m * self.cluster_n > 1 else []
-        parts += [f"K split in {self.split}"] if self.split > 1 else []
-        return ", ".join([*parts, f"band {self.band}"])
-
-    def tiles(self, of: Shape) -> int:
-        """Tiles of C, the last ones in part outside of it."""
-        return math.ceil(of.m / self.tile_m) * math.ceil(of.n / self.tile_n)
+    def of_paper(self) -> bool:
+        """Whether the paper has it too: headlines, maps and losses are of such modes alone."""
+        return self is not Mode.DEVICE
 
 
 @dataclass(frozen=True)
@@ -186,9 +111,9 @@ class Check:
 
     On general inputs: the largest difference from the reference, and the largest difference among the libraries, which
     it must not exceed. Where they agree more closely than fp16 rounds, it must not exceed `of_libraries`, the largest
-    difference of a library from the reference. On inputs of 0 and 1: how many elements are wrong where the reference is below 2048, of which
-    none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not checked; `what` says
-    what was in words.
+    difference of a library from the reference. On inputs of 0 and 1: how many elements are wrong where the reference is
+    below 2048, of which none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not
+    checked; `what` says what was in words.
     """
 
     contestant: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -18,21 +18,13 @@ from pathlib import Path
 
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices.cuda import find_gpu
-from cudamaster.hgemm import building, measuring, model
-from cudamaster.hgemm.table import (
-    Accumulate,
-    Config,
-    Entry,
-    Form,
-    Header,
-    Layout,
-    Mode,
-    Shape,
-    Writer,
-    default_place,
-    header,
-)
+from cudamaster.families import model
+from cudamaster.families.config import Config
+from cudamaster.hgemm import building, measuring
+from cudamaster.hgemm.table import Entry, Form, Header, Mode, Writer, default_place, header
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
+Serve = Callable[[Connection, Path, Path | None], None]
 _START_LIMIT_S = 120.0
 _LIMIT_S = 60.0  # for a product, beside the seconds that its times may take
 _MOST_TRIES = 4  # of a product whose members broke the process
@@ -86,14 +78,17 @@ class Outcome:
             self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
 
-def tune(wanted: Wanted, place: Path | None, observer: Observer) -> Outcome:
-    """Measure all products that the table does not have. Raises DeviceError without a Hopper GPU, nvcc or cuBLAS."""
+def tune(wanted: Wanted, place: Path | None, observer: Observer, serve: Serve = measuring.serve) -> Outcome:
+    """Measure all products that the table does not have. Raises DeviceError without a Hopper GPU, nvcc or cuBLAS.
+
+    `serve` is what the process that measures does.
+    """
     began = time.monotonic()
     bench = building.bench()
     torch = building.torch()
     if isinstance(torch, str):
         observer.said(f"torch.matmul is left out: {torch}.")
-    with _Process(bench, None if isinstance(torch, str) else torch) as process:
+    with _Process(bench, None if isinstance(torch, str) else torch, serve) as process:
         about = _header(process.versions)
         outcome = Outcome(place or default_place(about.gpu, Form.CLOSED))
         with Writer(outcome.place, about) as writer:
@@ -153,8 +148,8 @@ def _build(
 class _Process:
     """The process that measures. It is started again after a member broke it, and that member is left out."""
 
-    def __init__(self, bench: Path, torch: Path | None) -> None:
-        self._bench, self._torch = bench, torch
+    def __init__(self, bench: Path, torch: Path | None, serve: Serve) -> None:
+        self._bench, self._torch, self._serve = bench, torch, serve
         self._context = multiprocessing.get_context("spawn")
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
@@ -170,9 +165,7 @@ class _Process:
 
     def _start(self) -> Connection:
         ours, theirs = self._context.Pipe()
-        self._process = self._context.Process(
-            target=measuring.serve, args=(theirs, self._bench, self._torch), daemon=True
-        )
+        self._process = self._context.Process(target=self._serve, args=(theirs, self._bench, self._torch), daemon=True)
         self._process.start()
         theirs.close()
         self._pipe = ours

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cudamaster.core import resources
-from cudamaster.models.playbook import PlaybookModel, Step, Steps, read_steps
+from cudamaster.families.steps import steps
+from cudamaster.models.playbook import PlaybookModel, Steps
 from cudamaster.tasks import hgemm
 
-
-def hgemm_steps(task: str) -> tuple[Step, ...]:
-    """The steps for a task of the suite hgemm: those of its layout and sums. Raises UsageError for no such task."""
-    found = hgemm.parse_name(task)
-    return read_steps(resources.package() / "playbook" / hgemm.SUITE / found.variant, task)
-
-
-SUITES: Mapping[str, Steps] = {hgemm.SUITE: hgemm_steps}
+SUITES: Mapping[str, Steps] = {hgemm.SUITE: steps}
 
 
 def playbook() -> PlaybookModel:

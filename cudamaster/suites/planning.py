@@ -106,7 +106,7 @@ def _products(patterns: Sequence[str]) -> Sequence[str]:
     for pattern in patterns:
         names = hgemm.matching(pattern)
         if not names:
-            fix = f"A name is like {hgemm.EXAMPLE}; M, N and K of the grid are {', '.join(map(str, hgemm.EDGES))}."
+            fix = f"A name is like {hgemm.EXAMPLE}; M, N and K of the grid are {', '.join(map(str, hgemm.SIZES))}."
             raise UsageError(f"No task of the grid is named {pattern!r}.", fix)
         found.update(dict.fromkeys(names))
     return tuple(found)

@@ -6,8 +6,8 @@ A task's name says all about it, and `cards.load` makes the card of any such nam
     hgemm_nn_fp16_64x64x128         B row-major, sums in fp16
     hgemm_open_tn_fp32_64x64x128    the same task, whose kernels may include CUTLASS's headers
 
-The suite is that of CUDA-L2 (arXiv 2512.02551): M, N and K of its grid are each one of `EDGES`. Every other shape is a
-task too.
+The suite is that of CUDA-L2 (arXiv 2512.02551): M, N and K of its grid are each one of `SIZES`. Every other shape is a
+task too. `Shape`, `Layout` and `Accumulate` are also those of the kernel family and of the tables of measurements.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ import jinja2
 
 from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
-from cudamaster.core.values import Precision
 
 SUITE = "hgemm"
 CARD_FILE = Path("hgemm/hgemm.yaml")  # in bench/
-EDGES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384)
+SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384)  # of M, N and K (paper, section 1)
 EXAMPLE = "hgemm_tn_fp32_4096x2048x512"
 PIECE = 8  # elements of the 16 bytes that rows are whole pieces of
 LONGEST_EDGE = 2**20
@@ -41,63 +40,83 @@ _FORM = "hgemm_<nn|tn>_<fp32|fp16>_<M>x<N>x<K>"
 
 
 class Layout(StrEnum):
-    """How B lies in memory, in the letters that BLAS has for A and B together."""
+    """How B lies in memory: row after row (nn) or column after column (tn), in the letters that BLAS has for A and B.
 
-    ROW = "nn"
-    COLUMN = "tn"
+    A and C lie row after row.
+    """
+
+    NN = "nn"
+    TN = "tn"
 
 
-@dataclass(frozen=True)
+class Accumulate(StrEnum):
+    """The type that products are added up in; factors and results are fp16."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+@dataclass(frozen=True, order=True)
 class Shape:
     """M rows of A and C, N columns of B and C, and the K products that are summed up for an element."""
 
-    M: int
-    N: int
-    K: int
-
-    @classmethod
-    def parse(cls, text: str) -> Shape:
-        """The shape in a text like 4096x2048x512. Raises UsageError for another text, and for one of no task."""
-        found = _SHAPE.fullmatch(text)
-        if found is None:
-            raise UsageError(f"{text!r} is no shape.", "Write M x N x K as whole numbers: 4096x2048x512.")
-        shape = cls(*map(int, found.groups()))
-        shape.must_be_legal()
-        return shape
+    m: int
+    n: int
+    k: int
 
     def must_be_legal(self) -> None:
-        """Raises UsageError unless rows are whole pieces of 16 bytes and the matrices can be held."""
-        for edge, size in (("N", self.N), ("K", self.K)):
+        """Raises UsageError unless it is the shape of a task: rows are whole pieces of 16 bytes, and matrices fit."""
+        for edge, size in (("N", self.n), ("K", self.k)):
             if size % PIECE:
                 above = size + PIECE - size % PIECE
                 near = f"{above - PIECE} or {above}" if above > PIECE else f"{above}"
                 fix = f"Take {near}; M may be any number, and N and K are multiples of {PIECE}."
                 raise UsageError(f"{edge} of {self} is no multiple of {PIECE}.", fix)
-        if max(self.M, self.N, self.K) > LONGEST_EDGE:
+        if max(self.m, self.n, self.k) > LONGEST_EDGE:
             raise UsageError(f"{self} is too large.", f"M, N and K are at most {LONGEST_EDGE}.")
-        if max(self.M * self.N, self.M * self.K, self.N * self.K) > _MOST_ELEMENTS:
+        if max(self.m * self.n, self.m * self.k, self.n * self.k) > _MOST_ELEMENTS:
             raise UsageError(f"A matrix of {self} is too large.", "Take a shape whose matrices have at most 4 GiB.")
 
     @property
     def products(self) -> int:
-        """Multiplications of a call."""
-        return self.M * self.N * self.K
+        """M N K, the multiplications of a call."""
+        return self.m * self.n * self.k
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations: a multiplication and an addition for each product."""
+        return 2 * self.products
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B and C, each once."""
+        return 2 * (self.m * self.k + self.k * self.n + self.m * self.n)
 
     def __str__(self) -> str:
-        return f"{self.M}x{self.N}x{self.K}"
+        return f"{self.m}x{self.n}x{self.k}"
 
 
-GRID: tuple[Shape, ...] = tuple(Shape(*edges) for edges in itertools.product(EDGES, repeat=3))
+def parse_shape(text: str) -> Shape:
+    """The shape that is written as MxNxK; `must_be_legal` says whether there is a task of it.
+
+    Raises UsageError for any other text.
+    """
+    found = _SHAPE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is no shape.", "Write M, N and K as MxNxK, for example 4096x2048x512.")
+    return Shape(*map(int, found.groups()))
+
+
+GRID: tuple[Shape, ...] = tuple(Shape(*sizes) for sizes in itertools.product(SIZES, repeat=3))
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a task's name says. `accumulate` is the type of the sums, fp32 or fp16; `open_headers` says whether kernels
-    may include CUTLASS's headers."""
+    """What a task's name says; `open_headers` is whether kernels may include CUTLASS's headers."""
 
     shape: Shape
-    layout: Layout = Layout.COLUMN
-    accumulate: Precision = Precision.FP32
+    layout: Layout = Layout.TN
+    accumulate: Accumulate = Accumulate.FP32
     open_headers: bool = False
 
     @property
@@ -118,8 +137,8 @@ class Task:
 
 def name(
     shape: Shape,
-    layout: Layout = Layout.COLUMN,
-    accumulate: Precision = Precision.FP32,
+    layout: Layout = Layout.TN,
+    accumulate: Accumulate = Accumulate.FP32,
     *,
     open_headers: bool = False,
 ) -> str:
@@ -158,7 +177,9 @@ def parse_name(text: str) -> Task:
         wrong = "it has no shape" if len(rest) < 3 else "something stands behind the shape"
     if wrong is not None:
         raise UsageError(f"No task is named {text!r}: {wrong}.", f"Write {_FORM}, for example {EXAMPLE}.")
-    return Task(Shape.parse(rest[2]), Layout(rest[0]), Precision(rest[1]), open_headers)
+    shape = parse_shape(rest[2])
+    shape.must_be_legal()
+    return Task(shape, Layout(rest[0]), Accumulate(rest[1]), open_headers)
 
 
 @cache
@@ -168,7 +189,7 @@ def grid_names() -> tuple[str, ...]:
         name(shape, layout, accumulate, open_headers=open_headers)
         for open_headers in (False, True)
         for layout in Layout
-        for accumulate in (Precision.FP32, Precision.FP16)
+        for accumulate in Accumulate
         for shape in GRID
     )
 
@@ -216,4 +237,4 @@ def card_text(task: Task) -> str:
     """The card of a task as YAML. Raises OSError if the suite's description cannot be read."""
     text = (resources.bench() / CARD_FILE).read_text(encoding="utf-8")
     template = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(text)
-    return template.render(task=task, M=task.shape.M, N=task.shape.N, K=task.shape.K)
+    return template.render(task=task, M=task.shape.m, N=task.shape.n, K=task.shape.k)

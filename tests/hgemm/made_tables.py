@@ -8,18 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from cudamaster.families.config import Config, Schedule
 from cudamaster.hgemm.table import (
     AUTHORITIES,
-    SIZES,
-    Accumulate,
     Check,
-    Config,
     Entry,
     Form,
     Header,
-    Layout,
     Mode,
-    Shape,
     Table,
     Writer,
     contestant,
@@ -27,6 +23,7 @@ from cudamaster.hgemm.table import (
     header,
     read,
 )
+from cudamaster.tasks.hgemm import SIZES, Accumulate, Layout, Shape
 
 H200 = header(
     form=Form.CLOSED, gpu="NVIDIA H200", driver="570.124", cuda="12.9",
@@ -42,8 +39,9 @@ def config(layout: Layout, accumulate: Accumulate, shape: Shape) -> Config:
     tile_n = 64 if wide < 18 else 128 if wide < 22 else 256
     tiles = math.ceil(shape.m / tile) * math.ceil(shape.n / tile_n)
     split = max(1, min(16, int(2 ** round(math.log2(max(1, 132 / tiles)))), shape.k // 256))
+    schedule = Schedule.PINGPONG if wide > 20 else Schedule.COOPERATIVE if wide > 16 else Schedule.WARPS
     return Config(
-        layout, accumulate, "pingpong" if wide > 20 else "cooperative" if wide > 16 else "warps", tile, tile_n,
+        layout, accumulate, schedule, tile, tile_n,
         min(7, 2 + int(math.log2(shape.k) - 5) // 2), 2 if wide > 22 else 1, 1, split, 1 if wide < 22 else 8,
     )  # fmt: skip
 

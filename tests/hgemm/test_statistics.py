@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from scipy import stats
 
 from cudamaster.hgemm import bounds, statistics
 from cudamaster.hgemm.statistics import Contest
-from cudamaster.hgemm.table import Accumulate, Layout, Mode, Shape
+from cudamaster.hgemm.table import (
+    Mode,
+)
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 AUTOTUNED = Contest(Mode.OFFLINE, Accumulate.FP32, Layout.NN, "cublaslt_autotuned")
 SHAPES = [Shape(64, 64, 64 << step) for step in range(4)]
@@ -34,7 +38,7 @@ def test_by_hand() -> None:
 def test_against_numpy_over_a_grid() -> None:
     entries = grid((64, 512, 4096))
     every = statistics.statistics(entries)
-    assert len(every) == 2 * 2 * 2 * 4
+    assert len(every) == len(Mode) * 2 * 2 * 4
     for found in every:
         ratios = [
             each.ratios[found.contest.mode][found.contest.authority][found.contest.layout]
@@ -52,6 +56,26 @@ def test_against_numpy_over_a_grid() -> None:
         assert found.geometric == pytest.approx(stats.gmean([ratio.geometric for ratio in ratios]))
         assert found.faster == sum(ratio.low > 1 for ratio in ratios)
         assert found.faster + found.slower + found.undecided == found.shapes
+
+
+def test_what_of_a_gain_is_the_kernels() -> None:
+    """By hand: ours is 1.2 times as fast back to back, and 1.1 times as soon as the host is ahead."""
+    entries = [entry(of, ratios={"cublas": 1.2}) for of in SHAPES]
+    assert [share.launch for share in statistics.launch_and_kernel("cublas", entries)] == [1, 1]
+    kernels = [entry(of, ratios={"cublas": 1.1}).ratios[Mode.DEVICE] for of in SHAPES]
+    mixed = [
+        replace(each, ratios={**each.ratios, Mode.DEVICE: kernel})
+        for each, kernel in zip(entries, kernels, strict=True)
+    ]
+    alone = replace(entry(Shape(64, 64, 2048), ratios={"cublas": 9.0}), ratios=entries[0].ratios)
+    without = replace(alone, ratios={Mode.OFFLINE: alone.ratios[Mode.OFFLINE]})
+    found = statistics.launch_and_kernel("cublas", [*mixed, without])
+    assert [(share.accumulate, share.layout, share.shapes) for share in found] == [
+        (Accumulate.FP32, layout, 4) for layout in Layout
+    ]
+    assert (found[0].offline, found[0].kernel) == pytest.approx((1.2, 1.1))
+    assert found[0].launch == pytest.approx(1.2 / 1.1)
+    assert statistics.launch_and_kernel("cublas", [without]) == ()
 
 
 def test_the_bootstrap_is_that_of_scipy_and_always_the_same() -> None:

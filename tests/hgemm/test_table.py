@@ -15,22 +15,21 @@ from made_tables import H200, NAMES, entry, written
 from scipy import stats
 
 from cudamaster.core.errors import UsageError
+from cudamaster.core.records import from_json, to_json
 from cudamaster.hgemm import table
 from cudamaster.hgemm.table import (
-    Accumulate,
+    Check,
     Form,
-    Layout,
     Mode,
     Ratio,
-    Shape,
     Writer,
     entry_from_samples,
-    parse_shape,
     ratio_of,
     read,
     read_all,
     times_of,
 )
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape, parse_shape
 
 SMALL, LARGE = Shape(64, 128, 256), Shape(4096, 4096, 64)
 
@@ -262,6 +261,20 @@ def test_senseless_samples_are_refused(names: list[str], us: list[list[float]], 
             SMALL, "fp32", date="", contestants=names, us={"offline": us}, chosen={}, tried={}, algorithms={},
             seconds={},
         )  # fmt: skip
+
+
+def test_a_check_allows_what_the_libraries_differ_by_or_are_off() -> None:
+    """Tables that were written before `of_libraries` have none."""
+    older = entry(SMALL).checks[0]
+    assert older.passed
+    assert "of_libraries" not in to_json(older)
+    closer = replace(older, among_libraries=0.001)
+    assert not closer.passed
+    newer = replace(closer, of_libraries=0.01)
+    assert newer.passed
+    assert from_json(Check, to_json(newer)) == newer
+    assert not replace(newer, deviation=math.nan).passed
+    assert not replace(newer, wrong_below_2048=1).passed
 
 
 def test_shapes_in_words() -> None:

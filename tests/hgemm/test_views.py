@@ -14,9 +14,16 @@ from made_tables import H200, entry, grid, written
 
 from cudamaster.cli import main
 from cudamaster.core.errors import UsageError
-from cudamaster.hgemm import bounds, page, statistics, words
+from cudamaster.families.config import Config, Schedule
+from cudamaster.hgemm import bounds, page, pictures, statistics, words
 from cudamaster.hgemm.statistics import Contest
-from cudamaster.hgemm.table import SIZES, Accumulate, Check, Form, Layout, Mode, Shape, Table, parse_shape
+from cudamaster.hgemm.table import (
+    Check,
+    Form,
+    Mode,
+    Table,
+)
+from cudamaster.tasks.hgemm import SIZES, Accumulate, Layout, Shape, parse_shape
 
 MISSING = Shape(512, 512, 4096)
 AUTOTUNED = Contest(Mode.OFFLINE, Accumulate.FP32, Layout.NN, "cublaslt_autotuned")
@@ -49,7 +56,7 @@ def cudamaster(*arguments: str) -> Result:
 def test_the_pages_statistics_are_the_tables(measured: tuple[Path, Table], text: str) -> None:
     found = [row for row in rows(text, "statistics") if len(row) == 12]
     every = statistics.statistics(measured[1].entries)
-    assert len(found) == len(every) == 32
+    assert len(found) == len(every) == 48  # three modes, two layouts, four libraries, two ways to add up
     for row, each in zip(found, every, strict=True):
         contest = each.contest
         assert row[:3] == [contest.accumulate.value, contest.layout.value, words.NAMES[contest.authority]]
@@ -71,8 +78,35 @@ def test_the_headline_is_of_the_strongest_library(measured: tuple[Path, Table], 
     each = statistics.statistic(AUTOTUNED, measured[1].entries)
     headline = re.findall(r'<p class="headline">(.*?)</p>', text, re.S)
     assert len(headline) == 1
-    assert f"than autotuned cuBLASLt with B as nn at {each.faster} of 26 shapes" in headline[0]
-    assert f"slower at {each.slower}" in headline[0]
+    assert "On NVIDIA H200, offline, fp32 sums, ours beside autotuned cuBLASLt: with B as nn, " in headline[0]
+    assert (
+        f"{words.percent(each.speedup.mean)} mean speedup and {each.wins} of 26 shapes won as the paper" in headline[0]
+    )
+    assert f"mean of the ratio {each.geometric:.3f} ({each.low:.3f} to {each.high:.3f})" in headline[0]
+    assert f"certainly faster at {each.faster} shapes and slower at {each.slower}; with B as tn" in headline[0]
+    others = re.findall(r'<p class="lead">(.*?)</p>', text, re.S)
+    assert [said.partition(" with B")[0] for said in others] == [
+        f"{mode}, {sums} sums, ours beside autotuned cuBLASLt:"
+        for mode, sums in (("Offline", "fp16"), ("Server", "fp32"), ("Server", "fp16"))
+    ]
+
+
+def test_the_mode_device_is_named_as_ours(measured: tuple[Path, Table], text: str) -> None:
+    """It has statistics, and a table of what they are for; the rest is of the paper's modes."""
+    assert "<h3>Device, a mode of ours and not the paper&#39;s: " in text
+    found = [row for row in rows(text, "statistics") if len(row) == 6]
+    shares = statistics.launch_and_kernel("cublaslt_autotuned", measured[1].entries)
+    assert len(found) == len(shares) == 4
+    for row, share in zip(found, shares, strict=True):
+        assert row[:3] == [share.accumulate.value, share.layout.value, str(share.shapes)]
+        assert [float(cell) for cell in row[3:]] == pytest.approx([share.offline, share.kernel, share.launch], abs=6e-4)
+    for section in ("grid", "size", "losses", "chosen"):
+        part = text.partition(f'<section id="{section}">')[2].partition("</section>")[0]
+        assert "Offline, fp32 sums" in part or section == "chosen"
+        assert not re.search(r"\bdevice\b", part, re.I)
+    shown = cudamaster("show", str(measured[0])).output
+    assert shown.count("a mode of ours and not the paper's") == 1
+    assert "What of the gain over autotuned cuBLASLt is the kernel's" in shown
 
 
 def test_every_cell_of_the_maps_tells_its_ratio(measured: tuple[Path, Table], text: str) -> None:
@@ -88,6 +122,31 @@ def test_every_cell_of_the_maps_tells_its_ratio(measured: tuple[Path, Table], te
     assert told.keys() == ratios.keys()
     for shape, said in told.items():
         assert said.startswith(f"{shape}: {words.ratio_text(ratios[shape].geometric)} (")
+
+
+def test_the_pictures_show_every_schedule() -> None:
+    """With what a member has: those whose warps share K have no stages, and a band only where several were tried."""
+    large, small = Shape(8192, 8192, 512), Shape(64, 64, 16384)
+    tiled = Config(Layout.NN, Accumulate.FP32, Schedule.PINGPONG, 128, 256, 4, 2, 1, 1, -4)
+    chosen = {
+        large: tiled,
+        Shape(64, 128, 512): replace(tiled, schedule=Schedule.WARPS, tile_m=16, tile_n=32, stages=16, cluster_m=1),
+        Shape(64, 256, 4096): replace(tiled, schedule=Schedule.COOPERATIVE, split=8, cluster_m=1, band=8),
+        small: replace(tiled, schedule=Schedule.THROUGH_L2, split=32, cluster_m=1, band=8),
+    }
+    made = [replace(entry(shape), chosen={Layout.NN: config}) for shape, config in chosen.items()]
+    figure = pictures.choices(made)
+    assert figure is not None
+    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
+    assert labels[2] == ["4"]  # stages
+    assert labels[3] == ["-4"]  # bands
+    assert labels[4] == ["1", "8", "32"]  # slices of K
+    assert set(labels[5]) == {
+        "pingpong\n2x1 cluster", "warps share K", "cooperative,\nK in a cluster", "cooperative,\nK through L2"
+    }  # fmt: skip
+    figure = pictures.choices(made[1:2])
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes[2:4]] == ["no member that was chosen has any"] * 2
 
 
 def test_losses_are_listed_with_what_bounds_them(measured: tuple[Path, Table], text: str) -> None:
@@ -148,7 +207,8 @@ def test_show_prints_all_about_a_shape(measured: tuple[Path, Table]) -> None:
     assert ratio is not None
     assert f"{ratio.geometric:.3f} ({ratio.low:.3f} to {ratio.high:.3f})" in shown.output
     assert f"ours_nn: {of[0].chosen[Layout.NN]}; the fastest of 60 configurations" in shown.output
-    assert shown.output.count("autotuned cuBLASLt") == 4
+    assert shown.output.count("autotuned cuBLASLt") == 2 * len(Mode)
+    assert "fp32 sums, device (ours, not the paper's)" in shown.output
     assert "ours_tn: passed" in shown.output
     assert "µs at 975 TFLOP/s of the tensor cores" in shown.output
 
@@ -156,7 +216,7 @@ def test_show_prints_all_about_a_shape(measured: tuple[Path, Table]) -> None:
 def test_show_as_json(measured: tuple[Path, Table]) -> None:
     found = json.loads(cudamaster("show", str(measured[0]), "--json").output)
     assert found["headers"][0]["gpu"] == "NVIDIA H200"
-    assert len(found["statistics"]) == 32
+    assert len(found["statistics"]) == 48
     assert found["statistics"][3]["contest"] == {
         "mode": "offline", "accumulate": "fp32", "layout": "nn", "authority": "cublaslt_autotuned"
     }  # fmt: skip

@@ -2,16 +2,19 @@
 
 A block's step of 64 products takes what its tensor cores or its copies from L2 take, whichever is longer; tiles go over
 the GPU in waves; results leave at a rate of their own. All constants are of Hopper: measured on an H100 for this family
-or counted from its instructions. How good the ranking is: `benchmarks/hgemm_model.py`.
+or counted from its instructions.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
-from cudamaster.hgemm.family import STEP, Misfit, details
-from cudamaster.hgemm.table import Accumulate, Config, Layout, Shape
+from cudamaster.families.config import Config, Schedule
+from cudamaster.families.render import STEP, Misfit, details
+from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 BLOCKS = 132  # multiprocessors; one block each
 # Clusters that find room at once, by their blocks, each of which fills a multiprocessor (an H100 says so).
@@ -28,11 +31,11 @@ _LAUNCH, _MEET_IN_CLUSTER, _MEET_IN_L2 = 2.0, 1.0, 3.0  # microseconds
 _STAGES = (12, 10, 8, 7, 6, 5, 4, 3)
 
 _TILES = {
-    "cooperative": [
+    Schedule.COOPERATIVE: [
         (64, 16), (64, 32), (64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256),
         (256, 64), (256, 128), (192, 192), (256, 192), (256, 256),
     ],
-    "pingpong": [
+    Schedule.PINGPONG: [
         (64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (192, 128), (128, 256), (256, 128),
     ],
 }  # fmt: skip
@@ -52,7 +55,7 @@ _L2_SPLITS = [
 def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
     """All members that may be tried, each with as many stages as fit."""
 
-    def fitting(schedule: str, tile: tuple[int, int], m: int = 1, n: int = 1, split: int = 1) -> Iterator[Config]:
+    def fitting(schedule: Schedule, tile: tuple[int, int], m: int = 1, n: int = 1, split: int = 1) -> Iterator[Config]:
         for stages in _STAGES:
             config = Config(layout, accumulate, schedule, *tile, stages, m, n, split, 8)
             try:
@@ -69,40 +72,70 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
                 yield from fitting(schedule, tile, 2, 1)
                 yield from fitting(schedule, tile, 1, 2)
     for tile, split in _CLUSTER_SPLITS:
-        yield from fitting("cooperative", tile, split=split)
+        yield from fitting(Schedule.COOPERATIVE, tile, split=split)
     for tile, split in _L2_SPLITS:
-        yield from fitting("through_l2", tile, split=split)
+        yield from fitting(Schedule.THROUGH_L2, tile, split=split)
     for warps in (4, 8, 16):
-        yield Config(layout, accumulate, "warps", 16, 32, warps, 1, 1, 1, 8)
+        yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
+
+
+class Bound(StrEnum):
+    """What takes the most of a member's modelled time."""
+
+    TENSOR = "tensor cores"
+    SHARED = "shared memory"  # which the tensor cores read
+    L2 = "copies from L2"
+    STEP = "latency of steps"
+    MEMORY = "memory"
+    AROUND = "launch and ends"  # with the first copies and the way out of the results
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A call by the model: its time, the waves that tiles come in, the blocks at work in a full one, its bound.
+
+    The time is infinity for a member that cannot make the product.
+    """
+
+    microseconds: float
+    waves: int
+    blocks: int
+    bound: Bound
 
 
 def microseconds(config: Config, shape: Shape) -> float:
     """Modelled time of a call on the device; infinity for a member that cannot make this product."""
-    if config.schedule == "warps":
+    return modelled(config, shape).microseconds
+
+
+def modelled(config: Config, shape: Shape) -> Modelled:
+    """A call on the device."""
+    if config.schedule is Schedule.WARPS:
         return _by_warps(config, shape)
     sharing = config.cluster_m * config.cluster_n
-    through_l2 = config.schedule == "through_l2"
+    through_l2 = config.schedule is Schedule.THROUGH_L2
     tiles = math.ceil(shape.m / (config.tile_m * config.cluster_m))
     tiles *= math.ceil(shape.n / (config.tile_n * config.cluster_n))
     room = _CLUSTERS[sharing if through_l2 or config.split == 1 else config.split]
     if through_l2:
         if tiles * config.split > room:
-            return math.inf
+            return Modelled(math.inf, 0, 0, Bound.AROUND)
         room //= config.split
     waves = math.ceil(tiles / room)
     busy = min(tiles, room) * sharing * config.split
     steps = max(math.ceil(math.ceil(shape.k / STEP) / config.split), 1)
     copied = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STEP * 2
     read = (64 + config.tile_n) * STEP * 2 * (config.tile_m / 64)
-    step = max(
-        config.tile_m * config.tile_n * STEP / _PRODUCTS,
-        read / _SHARED,
-        copied / min(_L2 / busy, _L2_OF_ONE),
-        _STEP_AT_LEAST,
-    )
+    limits = {
+        Bound.TENSOR: config.tile_m * config.tile_n * STEP / _PRODUCTS,
+        Bound.SHARED: read / _SHARED,
+        Bound.L2: copied / min(_L2 / busy, _L2_OF_ONE),
+        Bound.STEP: _STEP_AT_LEAST,
+    }
+    bound = max(limits, key=lambda limit: limits[limit])
     out = config.tile_m * config.tile_n * 2 / _OUT + _OUT_AT_LEAST
-    products = steps * step
-    if config.schedule == "pingpong":
+    products = steps * limits[bound]
+    if config.schedule is Schedule.PINGPONG:
         clocks = waves * max(products, (products + out) / 2) + out
     else:
         clocks = waves * (products + out)
@@ -111,17 +144,30 @@ def microseconds(config: Config, shape: Shape) -> float:
         extra += _MEET_IN_L2 if through_l2 else _MEET_IN_CLUSTER
         clocks += config.tile_m * config.tile_n * 8 / _L2_OF_ONE
     memory = shape.bytes / _MEMORY if shape.bytes > 30e6 else 0.0
-    return max((clocks + _FILL) / _CLOCK, memory) + extra
+    on_device = (clocks + _FILL) / _CLOCK
+    if memory > on_device:
+        bound = Bound.MEMORY
+    elif 2 * waves * products / _CLOCK < on_device + extra:
+        bound = Bound.AROUND
+    return Modelled(max(on_device, memory) + extra, waves, busy, bound)
 
 
-def _by_warps(config: Config, shape: Shape) -> float:
+def _by_warps(config: Config, shape: Shape) -> Modelled:
     warps = config.stages
     tiles = math.ceil(shape.m / 16) * math.ceil(shape.n / 32)
     at_once = BLOCKS * max(24 // warps, 1)
     waves = math.ceil(tiles / at_once)
-    steps = math.ceil(shape.k / (32 * warps))
+    steps = steps_of_a_warp(config, shape)
     traffic = tiles * (16 + 32) * 2 * shape.k / (_L2 * _CLOCK / 2)
-    return _LAUNCH + max(waves * (0.4 + 0.7 * steps), traffic) + warps / 40
+    work = max(waves * (0.4 + 0.7 * steps), traffic)
+    time = _LAUNCH + work + warps / 40
+    bound = Bound.AROUND if 2 * work < time else Bound.L2 if work == traffic else Bound.STEP
+    return Modelled(time, waves, min(tiles, at_once), bound)
+
+
+def steps_of_a_warp(config: Config, shape: Shape) -> int:
+    """Steps of 32 products that a warp takes of K, with the schedule "warps"."""
+    return math.ceil(shape.k / (32 * config.stages))
 
 
 def ranked(layout: Layout, accumulate: Accumulate, shape: Shape) -> list[Config]:
@@ -137,6 +183,6 @@ def ranked(layout: Layout, accumulate: Accumulate, shape: Shape) -> list[Config]
 
 def bands(config: Config, shape: Shape) -> list[int]:
     """Bands worth trying for a configuration: all where tiles outnumber the blocks that make them."""
-    if config.schedule in ("warps", "through_l2") or config.split > 1 or config.tiles(shape) <= BLOCKS:
+    if config.schedule in (Schedule.WARPS, Schedule.THROUGH_L2) or config.split > 1 or config.tiles(shape) <= BLOCKS:
         return [config.band]
     return [1, 2, 4, 8, 16, 32, -1, -2, -4, -8, -16]

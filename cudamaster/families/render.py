@@ -1,7 +1,7 @@
-"""Our family of kernels for half-precision matrix products on Hopper: one template, and what may be chosen in it.
+"""Our family of kernels for half-precision matrix products on Hopper: the source of a member.
 
-`Config` says which member: the layout of B, the type of the sums, and how the work is cut up. `render` gives its
-source, a region as any candidate's. `family.cu.j2` says how it works.
+A `Config` says which member: the layout of B, the type of the sums, and how the work is cut up. `render` gives its
+source, a region as any candidate's. `hgemm.cu.j2` is the one template of all, and says how they work.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from functools import lru_cache
 import jinja2
 
 from cudamaster.core import resources
-from cudamaster.hgemm.table import Config
+from cudamaster.families.config import Config, Schedule
+from cudamaster.tasks.hgemm import Accumulate, Layout
 
 FLAGS = (
     "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 "
     "-gencode=arch=compute_80,code=compute_80"
 )
+# Members whose warps share K have an instruction of sm_90 in their one kernel, so older GPUs cannot have them.
+FLAGS_OF_WARPS = "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90"
 SHARED_BYTES = 227 * 1024  # that a block can have on sm_90
 STEP = 64  # of K: what a stage holds
 _BOX_OF_C = 16 * 128  # bytes
@@ -25,19 +28,16 @@ _BOX_OF_C = 16 * 128  # bytes
 _FEW_REGISTERS, _MOST_REGISTERS = 128, 192
 
 
-COOP, OVER = True, None
-
-
 class Misfit(ValueError):
     """A configuration that no kernel can have; the message says why."""
 
 
 def details(config: Config) -> dict[str, int | bool | str]:
     """What the template derives from a configuration. Raises Misfit for one that no kernel can have."""
-    fp32, tn = config.accumulate == "fp32", config.layout == "tn"
-    if config.schedule == "warps":
+    fp32, tn = config.accumulate is Accumulate.FP32, config.layout is Layout.TN
+    if config.schedule is Schedule.WARPS:
         return {"fp32": fp32, "tn": tn, "warps": config.stages, "through_l2": False, "overlap": True}
-    turns = config.schedule == "pingpong"
+    turns = config.schedule is Schedule.PINGPONG
     if config.tile_m % 64 or not 64 <= config.tile_m <= 256:
         raise Misfit(f"tiles of {config.tile_m} rows: a warpgroup makes 64 at a time, a block at most 256")
     if config.tile_n % 16 or not 16 <= config.tile_n <= 256:
@@ -54,7 +54,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
     if many and consumers != 2:
         raise Misfit("more than two warpgroups leave too few registers for so many sums")
     box_n = next(width for width in (64, 32, 16) if config.tile_n % width == 0)
-    through_l2 = config.schedule == "through_l2"
+    through_l2 = config.schedule is Schedule.THROUGH_L2
     cluster = config.cluster_m * config.cluster_n * (1 if through_l2 else config.split)
     if cluster > 16:
         raise Misfit(f"a cluster of {cluster} blocks, and 16 is the most")
@@ -108,20 +108,17 @@ def render(config: Config, *, tuning: bool = False) -> str:
 
     Raises Misfit for a configuration that no kernel can have.
     """
-    return _template().render(
-        **{
-            **vars(config),
-            **details(config),
-            "tuning": tuning,
-            "cooperative": COOP,
-            **({"overlap": OVER} if OVER is not None else {}),
-        }
-    )
+    return _template().render(**vars(config), **details(config), tuning=tuning)
+
+
+def flags(config: Config) -> str:
+    """What the compile command of a member has beside the default one's flags."""
+    return FLAGS_OF_WARPS if config.schedule is Schedule.WARPS else FLAGS
 
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
-    folder = resources.package() / "hgemm"
+    folder = resources.package() / "families"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         block_start_string="<%",
@@ -136,4 +133,4 @@ def _template() -> jinja2.Template:
         autoescape=False,
         keep_trailing_newline=True,
     )
-    return environment.get_template("family.cu.j2")
+    return environment.get_template("hgemm.cu.j2")
