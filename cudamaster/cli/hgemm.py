@@ -190,14 +190,14 @@ def kernel(shape: Shape, layout: Layout, accumulate: Accumulate, place: Path | N
 
     Whose choice it is and how to compile it is said on stderr.
     """
-    from cudamaster.families.render import flags, render
+    from cudamaster.families.render import FLAGS, render
     from cudamaster.hgemm.choosing import choose
     from cudamaster.tasks import hgemm as products
 
     found = choose(shape, layout, accumulate, place)
     click.echo(f"{products.name(shape, layout, accumulate)}: {found.config}", err=True)
     click.echo(f"chosen by {found.by}", err=True)
-    click.echo(f"compile: nvcc -std=c++17 {flags(found.config)} -c kernel.cu; link with -lcuda", err=True)
+    click.echo(f"compile: nvcc -std=c++17 {FLAGS} -c kernel.cu; link with -lcuda", err=True)
     click.echo(render(found.config), nl=False)
 
 

@@ -18,8 +18,6 @@ FLAGS = (
     "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=sm_80 "
     "-gencode=arch=compute_80,code=compute_80"
 )
-# Members whose warps share K have an instruction of sm_90 in their one kernel, so older GPUs cannot have them.
-FLAGS_OF_WARPS = "-O3 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90"
 SHARED_BYTES = 227 * 1024  # that a block can have on sm_90
 STEP = 64  # of K: what a stage holds
 _BOX_OF_C = 16 * 128  # bytes
@@ -109,11 +107,6 @@ def render(config: Config, *, tuning: bool = False) -> str:
     Raises Misfit for a configuration that no kernel can have.
     """
     return _template().render(**vars(config), **details(config), tuning=tuning)
-
-
-def flags(config: Config) -> str:
-    """What the compile command of a member has beside the default one's flags."""
-    return FLAGS_OF_WARPS if config.schedule is Schedule.WARPS else FLAGS
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from cudamaster.families import model
 from cudamaster.families.config import Config, Schedule
 from cudamaster.families.model import Bound
-from cudamaster.families.render import STEP, details, flags, render
+from cudamaster.families.render import FLAGS, STEP, details, render
 from cudamaster.models.playbook import Step
 from cudamaster.tasks import hgemm
 from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
@@ -55,8 +55,8 @@ def _step(config: Config, shape: Shape) -> Step:
     idea = f"{_NAMES[config.schedule]} of {config.tile_m} x {config.tile_n}"
     why = why_of(config, shape)
     begun = textwrap.wrap(why, _WIDTH, initial_indent="// why: ", subsequent_indent="//      ")
-    header = "\n".join([f"// idea: {idea}", *begun, f"// flags: {flags(config)}"])
-    return Step(idea, why, flags(config), f"{header}\n{render(config)}")
+    header = "\n".join([f"// idea: {idea}", *begun, f"// flags: {FLAGS}"])
+    return Step(idea, why, FLAGS, f"{header}\n{render(config)}")
 
 
 def why_of(config: Config, shape: Shape) -> str:

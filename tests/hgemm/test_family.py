@@ -14,7 +14,7 @@ from cudamaster.core.records import RecordError, from_json, to_json
 from cudamaster.devices.nvcc import find_nvcc
 from cudamaster.families import model
 from cudamaster.families.config import Config, Schedule
-from cudamaster.families.render import Misfit, flags, render
+from cudamaster.families.render import FLAGS, Misfit, render
 from cudamaster.families.steps import STEPS, promising, steps
 from cudamaster.models.playbook import read_step
 from cudamaster.tasks.hgemm import GRID, Accumulate, Layout, Shape
@@ -63,7 +63,7 @@ def test_a_member_builds_with_its_flags(schedule: Schedule, tmp_path: Path) -> N
     (tmp_path / "kernel.cu").write_text(render(config), encoding="utf-8")
     nvcc = find_nvcc()
     assert nvcc is not None
-    command = [str(nvcc), "-std=c++17", *flags(config).split(), "-c", "kernel.cu"]
+    command = [str(nvcc), "-std=c++17", *FLAGS.split(), "-c", "kernel.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -122,7 +122,7 @@ def test_steps_are_the_models_first_of_their_kind(
         file = tmp_path / "1_step.cu"
         file.write_text(step.code, encoding="utf-8")
         assert read_step(file) == step
-        assert step.flags == flags(config)
+        assert step.flags == FLAGS
         assert step.code.endswith(render(config))
         assert f"{config.tile_m} x {config.tile_n}" in step.why
         assert f"expects {model.microseconds(config, shape):.1f} µs for {shape}" in step.why
