@@ -32,7 +32,7 @@ _T_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP16: 2}
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
 _LONGEST_FILE = 16 * 1024
 _MOST_CASES = 500
-_SOUND = 1e-4  # as in mskb/task.h
+_SOUND, _ULPS = 1e-4, "4"  # as in mskb/task.h
 _WHOLE = 2**53  # the harness holds sizes as doubles
 # What is written into the harness as it stands: names, and the words of its comment.
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -50,7 +50,8 @@ class Parameter(_Strict):
     case where all of them would take too long, it is asked for some of the units.
 
     `exact_if` is an expression over the sizes: in cases where it is not 0 an output is compared as if its `check` were
-    exact. A baseline whose error is above `sound`, in units of an element's scale, is wrong.
+    exact. A baseline whose error is above `sound`, in units of an element's scale, is wrong. `ulps`, an expression, is
+    what any kernel may be off by, in ulps of fp32 at that scale: tensor cores cut off at each of their steps.
     """
 
     name: _Name
@@ -63,6 +64,12 @@ class Parameter(_Strict):
     cost: str = "1"
     exact_if: str | None = None
     sound: float = Field(default=_SOUND, gt=0, le=1)
+    ulps: str = _ULPS
+
+    @property
+    def has_bounds_of_its_own(self) -> bool:
+        """Whether `sound` or `ulps` is another than for all tasks."""
+        return (self.sound, self.ulps) != (_SOUND, _ULPS)
 
     @model_validator(mode="after")
     def _length_for_buffers(self) -> Parameter:
@@ -183,7 +190,7 @@ class TaskCard(_Strict):
             if default is not None:
                 to_c(str(default), dict.fromkeys(list(self.sizes)[:position], "c"))
         for parameter in self.parameters:
-            for text in (parameter.length, parameter.unit, parameter.cost, parameter.exact_if):
+            for text in (parameter.length, parameter.unit, parameter.cost, parameter.exact_if, parameter.ulps):
                 if text is not None:
                     to_c(text, dict.fromkeys(self.sizes, "c"))
 
@@ -372,7 +379,11 @@ class TaskCard(_Strict):
         fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None}
         found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
         of_parameters = {
-            index: {name for name, default in (("exact_if", None), ("sound", _SOUND)) if getattr(p, name) == default}
+            index: {
+                name
+                for name, default in (("exact_if", None), ("sound", _SOUND), ("ulps", _ULPS))
+                if getattr(p, name) == default
+            }
             for index, p in enumerate(self.parameters)
         }
         return {**found, "parameters": of_parameters}

@@ -3,7 +3,7 @@
 // error.
 //
 // allowed(e) = bound * scale(e) + rounding(expected(e))
-// bound      = max(kMultiple * worst error of the baseline, kFloor)   in units of scale
+// bound      = max(kMultiple * worst error of the baseline, ulps of fp32 that the card allows)   in units of scale
 //
 // The second term is the rounding of the result to the output type, which no kernel can avoid; keeping it
 // apart leaves the first one as tight as fp32 accumulation. Every comparison is written so that NaN fails.
@@ -27,7 +27,7 @@
 namespace mskb {
 
 constexpr double kMultiple = 4.0;
-constexpr double kFloor = 4 * 0x1.0p-23; // four ulps of fp32 at the element's scale
+constexpr double kUlp = 0x1.0p-23; // of fp32, at the element's scale
 constexpr size_t kFurthest = 2; // elements that are no suspects and are asked about: among the furthest, ...
 constexpr int kNarrower = 6;    // ... found by halving what they may be apart so often
 
@@ -71,7 +71,7 @@ inline double worst_error(const std::vector<double>& got, const BufferSpec& spec
 }
 
 inline double bound_of(const BufferSpec& spec, double baseline_worst) {
-    return spec.exact ? 0.0 : std::max(kMultiple * baseline_worst, kFloor);
+    return spec.exact ? 0.0 : std::max(kMultiple * baseline_worst, spec.ulps * kUlp);
 }
 
 // Hold the wanted elements of one output against the reference.

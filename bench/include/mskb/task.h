@@ -23,6 +23,7 @@ struct BufferSpec {
     double cost;         // outputs: operations of the reference for one unit
     long long width;     // outputs: elements of a row where they are a matrix, 0 for a vector
     double sound = 1e-4; // outputs: a baseline further off than this, in units of scale, is wrong
+    double ulps = 4;     // outputs: what any kernel may be off by, in ulps of fp32 at the element's scale
 
     size_t bytes() const { return static_cast<size_t>(length) * bytes_of(kind); }
     bool is_read() const { return use != Use::kOutput; }
