@@ -113,11 +113,15 @@ def report(tables: tuple[Path, ...], html: Path) -> None:
 
     Several tables have to be of one GPU and one form. By default, those in runs/hgemm.
     """
+    from cudamaster.core.errors import UsageError
     from cudamaster.core.writing import must_be_writable
     from cudamaster.hgemm import page
-    from cudamaster.hgemm.table import read_all
+    from cudamaster.hgemm.table import SUFFIX, read_all
 
-    must_be_writable(html, "Name another one with --html.")
+    fix = "Name another one with --html."
+    if html.suffix == SUFFIX or any(table.exists() and html.exists() and html.samefile(table) for table in tables):
+        raise UsageError(f"{html} is the name of a table, which the page would replace.", fix)
+    must_be_writable(html, fix)
     found = read_all(tables)
     with working(f"Drawing {len(found.entries)} entries"):
         page.write(found, html)
