@@ -175,8 +175,14 @@ def _of_product(command: Callable[..., Any]) -> Callable[..., Any]:
                   help="How B is stored.")  # fmt: skip
     @functools.wraps(command)
     def meant(*given: Any, shape: str, accumulate: str, b_layout: str, **more: Any) -> Any:
-        from cudamaster.tasks.hgemm import Accumulate, Layout, parse_shape
+        from cudamaster.core.errors import UsageError
+        from cudamaster.tasks.hgemm import Accumulate, Layout, is_name, parse_name, parse_shape
 
+        if is_name(shape):
+            task = parse_name(shape)
+            stored = "row" if task.layout is Layout.NN else "column"
+            options = f"--accumulate {task.accumulate.value} --b-layout {stored}"
+            raise UsageError(f"{shape} is a task's name, and a shape is wanted.", f"Write {task.shape} {options}.")
         of = parse_shape(shape)
         of.must_be_legal()
         layout = Layout.NN if b_layout == "row" else Layout.TN
