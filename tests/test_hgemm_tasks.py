@@ -283,13 +283,14 @@ def test_commands_take_the_suite_and_a_shape() -> None:
     ("words", "said"),
     [
         (("harness", "hgemm"), "Add --shape 4096x2048x512"),
-        (("harness", "relu", "--shape", "64x64x64"), "--shape belongs to the task hgemm"),
+        (("harness", "relu", "--shape", "64x64x64"), "and the task is relu. Give it with hgemm alone"),
         (("harness", "hgemm", "--shape", "64x64"), "'64x64' is no shape"),
         (("harness", "hgemm", "--shape", "64x64x12"), "no multiple of 8"),
         (("harness", "hgemm_tn_fp32_64x64x64", "--accumulate", "fp16"), "belongs to the task hgemm"),
         (("harness", "hgemm_tn_fp32_64x64x64", "--precision", "bf16"), "is a task in fp16, not in bf16"),
         (("harness", "relu", "--precision", "fp16"), "is a task in fp32 and bf16, not in fp16"),
         (("optimize", "--shape", "64x64x64"), "the task is not given"),
+        (("harness", "hgem"), "Did you mean hgemm?"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -113,11 +113,15 @@ def report(tables: tuple[Path, ...], html: Path) -> None:
 
     Several tables have to be of one GPU and one form. By default, those in runs/hgemm.
     """
+    from cudamaster.core.errors import UsageError
     from cudamaster.core.writing import must_be_writable
     from cudamaster.hgemm import page
-    from cudamaster.hgemm.table import read_all
+    from cudamaster.hgemm.table import SUFFIX, read_all
 
-    must_be_writable(html, "Name another one with --html.")
+    fix = "Name another one with --html."
+    if html.suffix == SUFFIX or any(table.exists() and html.exists() and html.samefile(table) for table in tables):
+        raise UsageError(f"{html} is the name of a table, which the page would replace.", fix)
+    must_be_writable(html, fix)
     found = read_all(tables)
     with working(f"Drawing {len(found.entries)} entries"):
         page.write(found, html)
@@ -171,8 +175,14 @@ def _of_product(command: Callable[..., Any]) -> Callable[..., Any]:
                   help="How B is stored.")  # fmt: skip
     @functools.wraps(command)
     def meant(*given: Any, shape: str, accumulate: str, b_layout: str, **more: Any) -> Any:
-        from cudamaster.tasks.hgemm import Accumulate, Layout, parse_shape
+        from cudamaster.core.errors import UsageError
+        from cudamaster.tasks.hgemm import Accumulate, Layout, is_name, parse_name, parse_shape
 
+        if is_name(shape):
+            task = parse_name(shape)
+            stored = "row" if task.layout is Layout.NN else "column"
+            options = f"--accumulate {task.accumulate.value} --b-layout {stored}"
+            raise UsageError(f"{shape} is a task's name, and a shape is wanted.", f"Write {task.shape} {options}.")
         of = parse_shape(shape)
         of.must_be_legal()
         layout = Layout.NN if b_layout == "row" else Layout.TN

@@ -81,7 +81,8 @@ def optimize(
     wanted = _wanted(task, precision, search, models, out, resumed, records)
     path, settings, earlier = wanted.path, wanted.settings, wanted.earlier
     limits = budget.limits(earlier.sessions[-1].limits if earlier is not None and earlier.sessions else None)
-    if earlier is not None and not wanted.is_finished:
+    was_finished = wanted.is_finished
+    if earlier is not None and not was_finished:
         backends.models_must_be_usable(settings)
     hardware = wanted.workbench.hardware
     asked = wanted.models(limits)
@@ -113,7 +114,7 @@ def optimize(
     optimization.must_make_sense(path, result)
     if as_json:
         print_json({"run": str(path), "device": result.verdict.device, "spent": spending.spent, "result": result})
-    if wanted.is_finished:
+    if was_finished:
         optimize_output.say_finished(result, path, settings)
 
 

@@ -136,7 +136,8 @@ def hgemm_name(
     if task != hgemm.SUITE:
         verb = "belongs" if len(given) == 1 else "belong"
         what = f"{' and '.join(given)} {verb} to the task hgemm, and the task is {task or 'not given'}."
-        raise UsageError(what, f"Give them with hgemm alone; a whole name such as {hgemm.EXAMPLE} says all of it.")
+        them = "it" if len(given) == 1 else "them"
+        raise UsageError(what, f"Give {them} with hgemm alone; a whole name such as {hgemm.EXAMPLE} says all of it.")
     if shape is None:
         raise UsageError("hgemm has a task for every shape, and none was given.", "Add --shape 4096x2048x512, say.")
     of = hgemm.parse_shape(shape)

@@ -42,7 +42,7 @@ class Search:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run was finished before, and is given nothing more."""
+        """Whether the run on the disk is finished, and is given nothing more: ask before running it."""
         return self.earlier is not None and self.earlier.finished and self.settings == self.earlier.manifest.settings
 
     @cached_property

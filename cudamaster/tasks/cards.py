@@ -459,8 +459,10 @@ def load(name: str) -> TaskCard:
         return _of_hgemm(hgemm.parse_name(name))
     if not found:
         known = sorted([*names(), *own_names()])
+        products = f" The suite {hgemm.SUITE} has a task for every shape: {hgemm.EXAMPLE}, say."
         more = "" if own is not None else f" A folder of your own tasks is named by {resources.TASKS}."
-        raise UsageError(f"Unknown task {name!r}.", nearest(name, known, f"Choose one of: {', '.join(known)}.{more}"))
+        every = f"Choose one of: {', '.join(known)}.{products}{more}"
+        raise UsageError(f"Unknown task {name!r}.", nearest(name, [*known, hgemm.SUITE, hgemm.EXAMPLE], every))
     path = found[-1] / "tasks" / f"{name}.yaml"
     fix = f"Give the file and the field `name` of {path} another name."
     if len(found) > 1:

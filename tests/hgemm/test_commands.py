@@ -83,6 +83,7 @@ def test_rank_is_the_models_order() -> None:
     ("arguments", "said"),
     [
         (["kernel", "512x256"], "Write M, N and K as MxNxK"),
+        (["kernel", "hgemm_nn_fp16_64x64x72"], "Write 64x64x72 --accumulate fp16 --b-layout row."),
         (["rank", "512x256x12"], "K of 512x256x12 is no multiple of 8"),
         (["kernel", "512x256x64", "--table", "/nothing/there.jsonl"], "cannot be read"),
         (["kernel", "512x256x64", "--accumulate", "bf16"], "fp32"),

@@ -22,6 +22,7 @@ from cudamaster.hgemm.table import (
     Form,
     Mode,
     Table,
+    read,
 )
 from cudamaster.tasks.hgemm import SIZES, Accumulate, Layout, Shape, parse_shape
 
@@ -227,16 +228,21 @@ def test_show_as_json(measured: tuple[Path, Table]) -> None:
 def test_mistakes_are_said(measured: tuple[Path, Table], tmp_path: Path) -> None:
     path = str(measured[0])
     written(tmp_path / "open.jsonl", entry(MISSING), about=replace(H200, form=Form.OPEN))
+    bare = tmp_path / "table"
+    written(bare, entry(MISSING))
     for arguments, what in (
         (["show", path, "--shape", "500x500x512"], "The nearest shape in it is 512x512x512"),
         (["show", path, "--shape", "12x12"], "Write M, N and K as MxNxK"),
         (["show", path, str(tmp_path)], "never put together"),
         (["show", str(tmp_path / "none")], "cannot be read"),
         (["report", path, "--html", "/proc/page.html"], "cannot be written"),
+        (["report", path, "--html", path], "the name of a table, which the page would replace"),
+        (["report", str(bare), "--html", str(bare)], "the name of a table"),
     ):
         found = cudamaster(*arguments)
         assert found.exit_code == 2, found.output
         assert what in found.output
+    assert read(bare).entries
 
 
 def test_report_writes_the_page(measured: tuple[Path, Table], tmp_path: Path) -> None:

@@ -256,6 +256,7 @@ def test_the_command_carries_on_and_says_so(tmp_path: Path) -> None:
     done = cli("optimize", "--resume", str(run))
     assert done.returncode == 0, done.stderr
     assert "R = 2, D = 1, carried on from R = 1, D = 0" in " ".join(done.stdout.split())
+    assert "this run is finished" not in done.stderr
     assert before.items() <= judged(run).items()
     summary = json.loads((run / "summary.json").read_text())
     assert [each["outcome"]["round"] for each in summary["rounds"]] == [1, 2]
