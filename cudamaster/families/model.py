@@ -75,8 +75,9 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
         yield from fitting(Schedule.COOPERATIVE, tile, split=split)
     for tile, split in _L2_SPLITS:
         yield from fitting(Schedule.THROUGH_L2, tile, split=split)
-    for warps in (4, 8, 16):
-        yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
+    if accumulate is Accumulate.FP32:  # warps that share K have no other sums
+        for warps in (4, 8, 16):
+            yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
 
 
 class Bound(StrEnum):

@@ -26,10 +26,11 @@ TILED = Config(Layout.TN, Accumulate.FP32, Schedule.COOPERATIVE, 128, 128, 6, 1,
 @pytest.mark.parametrize(("layout", "accumulate"), VARIANTS)
 def test_every_member_can_be_rendered(layout: Layout, accumulate: Accumulate) -> None:
     found = list(model.family(layout, accumulate))
-    assert {config.schedule for config in found} == set(Schedule)
-    assert len(set(found)) == len(found)
-    for config in found:
-        code = render(config)
+    fewer = set() if accumulate is Accumulate.FP32 else {Schedule.WARPS}  # whose sums are in fp32 anyway
+    assert {config.schedule for config in found} == set(Schedule) - fewer
+    codes = [render(config) for config in found]
+    assert len(set(codes)) == len(found)
+    for config, code in zip(found, codes, strict=True):
         assert 'extern "C" void hgemm_fp16_optimized(' in code
         assert "hgemm_with_band" not in code
         assert ("cudaLaunchAttributeCooperative" in code) == (config.schedule is Schedule.THROUGH_L2)
