@@ -335,6 +335,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow(but=["cudamaster"])
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("strategy", registry.STRATEGIES)
 def test_every_strategy_searches_with_the_playbook(tmp_path: Path, strategy: str) -> None:
     """From the command line to a result that can be shown and resumed by the run folder alone."""
