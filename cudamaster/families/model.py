@@ -118,10 +118,8 @@ def modelled(config: Config, shape: Shape) -> Modelled:
     tiles = math.ceil(shape.m / (config.tile_m * config.cluster_m))
     tiles *= math.ceil(shape.n / (config.tile_n * config.cluster_n))
     room = _CLUSTERS[sharing if through_l2 or config.split == 1 else config.split]
-    if through_l2:
-        if tiles * config.split > room:
-            return Modelled(math.inf, 0, 0, Bound.AROUND)
-        room //= config.split
+    if through_l2 and tiles * config.split > room:  # all have to run at once
+        return Modelled(math.inf, 0, 0, Bound.AROUND)
     waves = math.ceil(tiles / room)
     busy = min(tiles, room) * sharing * config.split
     steps = max(math.ceil(math.ceil(shape.k / STEP) / config.split), 1)
