@@ -15,6 +15,8 @@ from cudamaster.cli import main
 from cudamaster.core.errors import DeviceError, UsageError
 from cudamaster.core.values import Candidate, Precision, Status
 from cudamaster.devices.cpu.device import CpuDevice
+from cudamaster.families.config import Config, Schedule
+from cudamaster.families.render import render
 from cudamaster.guards.flags import Flags
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
@@ -178,11 +180,39 @@ def test_the_baseline_is_right(layout: Layout, sums: Accumulate) -> None:
 @pytest.mark.slow(but=["nn-fp32"])
 @pytest.mark.parametrize(("layout", "sums"), VARIANTS)
 def test_the_playbook_is_right(layout: Layout, sums: Accumulate) -> None:
-    """One step of each variant; what the CPU device executes of it is its way for other GPUs than Hopper."""
+    """One step of each variant."""
     task = name(layout, sums, Shape(128, 64, 96))
     first, *others = playbooks.playbook().steps(task, "fp16")
     assert judged(task, first.code, first.flags) == (Status.CORRECT, "24 cases right")
     assert all(guarded(task, step.code, step.flags) is None for step in others)
+
+
+# Members with few stages, so that these are used again and again.
+MEMBERS = {
+    "cooperative": Config(Layout.NN, Accumulate.FP32, Schedule.COOPERATIVE, 64, 64, 2, 1, 1, 1, 2),
+    "copies shared": Config(Layout.TN, Accumulate.FP16, Schedule.COOPERATIVE, 64, 64, 2, 1, 2, 1, -1),
+    "split in a cluster": Config(Layout.TN, Accumulate.FP32, Schedule.COOPERATIVE, 64, 16, 3, 1, 1, 3, 8),
+    "pingpong": Config(Layout.TN, Accumulate.FP32, Schedule.PINGPONG, 64, 64, 2, 1, 1, 1, -2),
+    "through_l2": Config(Layout.NN, Accumulate.FP32, Schedule.THROUGH_L2, 64, 64, 2, 1, 1, 3, 8),
+    "warps": Config(Layout.NN, Accumulate.FP32, Schedule.WARPS, 16, 32, 4, 1, 1, 1, 8),
+}
+
+
+@pytest.mark.slow(but=["pingpong", "warps"])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_the_kernels_for_hopper_are_right(member: str) -> None:
+    """The CPU device executes them whatever the flags. Without the plain way, results are theirs or missing.
+
+    Two clusters have to make all tiles, so that each makes several and they come in bands.
+    """
+    config = MEMBERS[member]
+    code, launches = re.subn(r"hgemm_fragments_kernel<<<.*\n", "(void)tiles;\n", render(config))
+    assert launches == 1
+    if config.schedule is not Schedule.WARPS and config.split == 1:
+        before = "    if (major != 9)"
+        assert before in code
+        code = code.replace(before, f"    blocks = 2 * kBlocks;\n{before}")
+    assert judged(name(config.layout, config.accumulate), code) == (Status.CORRECT, "24 cases right")
 
 
 PRODUCT = "__half2float(a[threadIdx.y][k]) * __half2float(b[k][threadIdx.x])"
@@ -306,6 +336,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow(but=["cudamaster"])
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("strategy", registry.STRATEGIES)
 def test_every_strategy_searches_with_the_playbook(tmp_path: Path, strategy: str) -> None:
     """From the command line to a result that can be shown and resumed by the run folder alone."""

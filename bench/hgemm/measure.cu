@@ -87,8 +87,8 @@ __global__ void transpose(const __half* B, __half* columns, int K, int N) {
 }
 
 // Sums and sums of absolute terms of some elements in double, a warp for each.
-__global__ void reference(const __half* A, const __half* columns, const unsigned long long* wanted, int count, int N,
-                          int K, double* sums, double* scales) {
+__global__ void reference(const __half* A, const __half* columns, const unsigned long long* wanted, int count,
+                          int N, int K, double* sums, double* scales) {
     int j = blockIdx.x * 8 + threadIdx.x / 32;
     if (j >= count)
         return;
@@ -115,8 +115,8 @@ __global__ void pick(const __half* C, const unsigned long long* wanted, int coun
 
 // The largest distance from sums in fp32, as bits of a float, which sort as the numbers do; and the smallest and the
 // largest of what the libraries made of an element.
-__global__ void distances(const __half* C, const float* sums, size_t count, unsigned int* largest, __half* low,
-                          __half* high, bool library) {
+__global__ void distances(const __half* C, const float* sums, size_t count, unsigned int* largest,
+                          __half* low, __half* high, bool library) {
     unsigned int most = 0;
     for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < count;
          i += gridDim.x * static_cast<size_t>(blockDim.x)) {
@@ -184,10 +184,10 @@ struct State {
 State state;
 std::string error;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20; // as cuBLAS takes by default on sm_90
-constexpr int kWanted = 1 << 15;                     // elements that are compared with the reference in double
+constexpr int kWanted = 1 << 15; // elements that are compared with the reference in double
 constexpr unsigned long long kSlowestLaunch = 15000; // nanoseconds that the host takes for a call, at most
-constexpr double kLeading = 1000;                    // microseconds: shorter calls follow one that is not timed
-constexpr double kBlock = 100;                        // microseconds between two events, at least, where calls are short
+constexpr double kLeading = 1000; // microseconds: shorter calls follow one that is not timed
+constexpr double kBlock = 100;    // microseconds between two events, at least, where calls are short
 constexpr int kMostCalls = 20;
 
 template <class Work> int guarded(Work work) {
@@ -280,8 +280,8 @@ struct Product {
                                                   &kWorkspaceBytes, sizeof kWorkspaceBytes));
         std::vector<cublasLtMatmulHeuristicResult_t> results(most);
         int found = 0;
-        cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(state.lt, what, b, a, c, c, wanted, most,
-                                                               results.data(), &found);
+        cublasStatus_t status =
+            cublasLtMatmulAlgoGetHeuristic(state.lt, what, b, a, c, c, wanted, most, results.data(), &found);
         cublasLtMatmulPreferenceDestroy(wanted);
         MUST(status);
         std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -299,8 +299,9 @@ struct Product {
         const void* alpha = state.fp32 ? static_cast<const void*>(&one) : &half_one;
         const void* beta = state.fp32 ? static_cast<const void*>(&zero) : &half_zero;
         __half* C = state.C.as<__half>();
-        return cublasLtMatmul(state.lt, what, alpha, factor(tn), b, state.A.as<__half>(), a, beta, C, c, C, c, &by,
-                              state.workspace.as<void>(), kWorkspaceBytes, nullptr) == CUBLAS_STATUS_SUCCESS;
+        return cublasLtMatmul(state.lt, what, alpha, factor(tn), b, state.A.as<__half>(), a, beta, C, c, C, c,
+                              &by, state.workspace.as<void>(), kWorkspaceBytes,
+                              nullptr) == CUBLAS_STATUS_SUCCESS;
     }
 };
 
@@ -388,9 +389,9 @@ bool cublas(bool tn, void* to, cudaDataType type) {
     bool fp32 = state.fp32 || type == CUDA_R_32F;
     const void* alpha = fp32 ? static_cast<const void*>(&one) : &half_one;
     const void* beta = fp32 ? static_cast<const void*>(&zero) : &half_zero;
-    return cublasGemmEx(state.cublas, tn ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, state.N, state.M, state.K, alpha,
-                        factor(tn), CUDA_R_16F, tn ? state.K : state.N, state.A.as<void>(), CUDA_R_16F, state.K,
-                        beta, to, type, state.N, fp32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_16F,
+    return cublasGemmEx(state.cublas, tn ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, state.N, state.M, state.K,
+                        alpha, factor(tn), CUDA_R_16F, tn ? state.K : state.N, state.A.as<void>(), CUDA_R_16F,
+                        state.K, beta, to, type, state.N, fp32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_16F,
                         CUBLAS_GEMM_DEFAULT_TENSOR_OP) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -405,10 +406,12 @@ Contestant kernel(const char* path, bool tn, int band) {
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
         fail(dlerror());
-    auto run = found_in<int (*)(const __half*, const __half*, __half*, int, int, int, int)>(library, "hgemm_with_band");
+    auto run = found_in<int (*)(const __half*, const __half*, __half*, int, int, int, int)>(
+        library, "hgemm_with_band");
     Contestant made;
     made.call = [run, tn, band] {
-        return run(state.A.as<__half>(), factor(tn), state.C.as<__half>(), state.M, state.N, state.K, band) == 0;
+        return run(state.A.as<__half>(), factor(tn), state.C.as<__half>(), state.M, state.N, state.K, band) ==
+               0;
     };
     return made;
 }
@@ -417,7 +420,8 @@ Contestant torch(const char* path, bool tn) {
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
         fail(dlerror());
-    auto make = found_in<void* (*)(const void*, const void*, void*, int, int, int, int)>(library, "hgemm_torch_make");
+    auto make =
+        found_in<void* (*)(const void*, const void*, void*, int, int, int, int)>(library, "hgemm_torch_make");
     auto run = found_in<int (*)(void*, int)>(library, "hgemm_torch_run");
     auto drop = found_in<void (*)(void*)>(library, "hgemm_torch_drop");
     Contestant made;
@@ -465,8 +469,8 @@ int hgemm_versions(char* text, int size) {
         MUST(cudaGetDeviceProperties(&properties, 0));
         MUST(cudaDriverGetVersion(&driver));
         MUST(cudaRuntimeGetVersion(&runtime));
-        std::snprintf(text, size, "%s\n%d\n%d\n%zu\n%d", properties.name, driver, runtime, cublasLtGetVersion(),
-                      properties.multiProcessorCount);
+        std::snprintf(text, size, "%s\n%d\n%d\n%zu\n%d", properties.name, driver, runtime,
+                      cublasLtGetVersion(), properties.multiProcessorCount);
         return 0;
     });
 }
@@ -556,8 +560,8 @@ int hgemm_check(int index, int library, double* furthest, double* scaled) {
         double* scales = sums + kWanted;
         auto* picked = reinterpret_cast<float*>(scales + kWanted);
         MUST(cudaMemcpy(wanted, state.wanted.data(), kWanted * 8, cudaMemcpyHostToDevice));
-        reference<<<kWanted / 8, 256>>>(state.A.as<__half>(), state.columns.as<__half>(), wanted, kWanted, state.N,
-                                        state.K, sums, scales);
+        reference<<<kWanted / 8, 256>>>(state.A.as<__half>(), state.columns.as<__half>(), wanted, kWanted,
+                                        state.N, state.K, sums, scales);
         pick<<<kWanted / 256, 256>>>(C, wanted, kWanted, picked);
         std::vector<double> right(kWanted), scale(kWanted);
         std::vector<float> values(kWanted);
@@ -579,7 +583,8 @@ int hgemm_spread(double* spread) {
     return guarded([&] {
         auto* largest = state.found.as<unsigned int>();
         MUST(cudaMemset(largest, 0, 4));
-        widest<<<1024, 256>>>(state.low.as<__half>(), state.high.as<__half>(), count(state.M, state.N), largest);
+        widest<<<1024, 256>>>(state.low.as<__half>(), state.high.as<__half>(), count(state.M, state.N),
+                              largest);
         float most = 0;
         MUST(cudaMemcpy(&most, largest, 4, cudaMemcpyDeviceToHost));
         *spread = most;

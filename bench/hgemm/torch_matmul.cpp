@@ -16,7 +16,8 @@ void* hgemm_torch_make(const void* A, const void* B, void* C, int M, int N, int 
     auto half = at::TensorOptions().dtype(at::kHalf).device(at::kCUDA);
     at::Tensor right = tn ? at::from_blob(const_cast<void*>(B), {N, K}, half).t()
                           : at::from_blob(const_cast<void*>(B), {K, N}, half);
-    return new Product{at::from_blob(const_cast<void*>(A), {M, K}, half), right, at::from_blob(C, {M, N}, half)};
+    return new Product{at::from_blob(const_cast<void*>(A), {M, K}, half), right,
+                       at::from_blob(C, {M, N}, half)};
 }
 
 // `fp16`: sums in fp16 are allowed.

@@ -75,8 +75,9 @@ def family(layout: Layout, accumulate: Accumulate) -> Iterator[Config]:
         yield from fitting(Schedule.COOPERATIVE, tile, split=split)
     for tile, split in _L2_SPLITS:
         yield from fitting(Schedule.THROUGH_L2, tile, split=split)
-    for warps in (4, 8, 16):
-        yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
+    if accumulate is Accumulate.FP32:  # warps that share K have no other sums
+        for warps in (4, 8, 16):
+            yield Config(layout, accumulate, Schedule.WARPS, 16, 32, warps, 1, 1, 1, 8)
 
 
 class Bound(StrEnum):
@@ -117,10 +118,8 @@ def modelled(config: Config, shape: Shape) -> Modelled:
     tiles = math.ceil(shape.m / (config.tile_m * config.cluster_m))
     tiles *= math.ceil(shape.n / (config.tile_n * config.cluster_n))
     room = _CLUSTERS[sharing if through_l2 or config.split == 1 else config.split]
-    if through_l2:
-        if tiles * config.split > room:
-            return Modelled(math.inf, 0, 0, Bound.AROUND)
-        room //= config.split
+    if through_l2 and tiles * config.split > room:  # all have to run at once
+        return Modelled(math.inf, 0, 0, Bound.AROUND)
     waves = math.ceil(tiles / room)
     busy = min(tiles, room) * sharing * config.split
     steps = max(math.ceil(math.ceil(shape.k / STEP) / config.split), 1)

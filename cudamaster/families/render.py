@@ -34,7 +34,7 @@ def details(config: Config) -> dict[str, int | bool | str]:
     """What the template derives from a configuration. Raises Misfit for one that no kernel can have."""
     fp32, tn = config.accumulate is Accumulate.FP32, config.layout is Layout.TN
     if config.schedule is Schedule.WARPS:
-        return {"fp32": fp32, "tn": tn, "warps": config.stages, "through_l2": False, "overlap": True}
+        return {"tn": tn, "warps": config.stages}
     turns = config.schedule is Schedule.PINGPONG
     if config.tile_m % 64 or not 64 <= config.tile_m <= 256:
         raise Misfit(f"tiles of {config.tile_m} rows: a warpgroup makes 64 at a time, a block at most 256")
@@ -95,7 +95,8 @@ def details(config: Config) -> dict[str, int | bool | str]:
         "through_l2": through_l2,
         "registers_each": 232 if many else 0,
         "registers_left": 40,
-        "overlap": not through_l2,  # of a launch with the end of the one before it
+        # Of a launch with the end of the one before it; both would use the same scratch memory in L2.
+        "overlap": not through_l2,
         "multicast": config.cluster_m * config.cluster_n > 1,
         "row_mask": sum(1 << n * config.cluster_m for n in range(config.cluster_n)),
     }

@@ -17,7 +17,6 @@ class Choice:
 
     config: Config
     by: str
-    measured: bool
 
 
 def choose(shape: Shape, layout: Layout, accumulate: Accumulate, place: Path | None = None) -> Choice:
@@ -29,10 +28,10 @@ def choose(shape: Shape, layout: Layout, accumulate: Accumulate, place: Path | N
     first = model.ranked(layout, accumulate, shape)[0]
     modelled = f"the model, which expects {model.microseconds(first, shape):.1f} µs on an H100"
     if place is None and not any(FOLDER.glob(f"*{SUFFIX}")):
-        return Choice(first, f"{modelled}; there is no table in {FOLDER}", measured=False)
+        return Choice(first, f"{modelled}; there is no table in {FOLDER}")
     found = read_all([] if place is None else [place])
     for entry in found.find(shape):
         if entry.accumulate is accumulate and layout in entry.chosen:
             by = f"measurements on {found.header.gpu} of {entry.date[:10]}, in {place or FOLDER}"
-            return Choice(entry.chosen[layout], by, measured=True)
-    return Choice(first, f"{modelled}; the shape is not in {place or FOLDER}", measured=False)
+            return Choice(entry.chosen[layout], by)
+    return Choice(first, f"{modelled}; the shape is not in {place or FOLDER}")

@@ -154,10 +154,11 @@ def _best(
             if band != config.band:
                 index = bench.add_kernel("ours", path, tn=config.layout is Layout.TN, band=band)
                 banded.append((replace(config, band=band), path, index))
-    if len(banded) > len(last):
+    with_bands = len(banded) - len(last)
+    if with_bands:
         last = _fastest(bench, banded, _SECOND, _SECOND_ROUND)
     config, _, index = _fastest(bench, last, _LAST, 1)[0]
-    return config, index, len(added) + len(banded) - len(last)
+    return config, index, len(added) + with_bands
 
 
 def _fastest(

@@ -107,13 +107,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Check:
-    """Results of a contestant beside the reference in double precision (paper, section 2.3.2), in `elements` each.
+    """Results of a contestant beside references (paper, section 2.3.2), in `elements` each.
 
-    On general inputs: the largest difference from the reference, and the largest difference among the libraries, which
-    it must not exceed. Where they agree more closely than fp16 rounds, it must not exceed `of_libraries`, the largest
-    difference of a library from the reference. On inputs of 0 and 1: how many elements are wrong where the reference is
-    below 2048, of which none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not
-    checked; `what` says what was in words.
+    The reference has sums and results in fp32, by cuBLAS; on inputs of 0 and 1 it is exact. On general inputs: the
+    largest difference from the reference, and the largest difference among the libraries, which it must not exceed.
+    Where they agree more closely than fp16 rounds, it must not exceed `of_libraries`, the largest difference of a
+    library from the reference. On inputs of 0 and 1: how many elements are wrong where the reference is below 2048, of
+    which none may be, and where it is not, which fp16 cannot hold exactly. None stands for what was not checked; `what`
+    says what was in words.
     """
 
     contestant: str

@@ -221,7 +221,7 @@ def choice_lines(entry: Entry) -> list[str]:
             limit = "" if check.among_libraries is None else f", the libraries differ by {check.among_libraries:.3g}"
             if check.of_libraries is not None:
                 limit += f" and are off it by up to {check.of_libraries:.3g}"
-            parts.append(f"off the double-precision reference by up to {check.deviation:.3g}{limit}")
+            parts.append(f"off the reference in fp32 by up to {check.deviation:.3g}{limit}")
         if check.wrong_below_2048 is not None:
             parts.append(f"{check.wrong_below_2048} elements wrong below 2048 on inputs of 0 and 1")
         if check.wrong_from_2048 is not None:

@@ -99,6 +99,14 @@ def test_bins_hold_every_shape_once() -> None:
     assert found[0].wins == sum(r > 1 for r in of_first)
 
 
+def test_the_strongest_authority_is_the_last_that_was_measured() -> None:
+    every = entry(SHAPES[0])
+    assert statistics.strongest([every]) == "cublaslt_autotuned"
+    some = {mode: {name: of[name] for name in ("torch", "cublas")} for mode, of in every.ratios.items()}
+    assert statistics.strongest([replace(every, ratios=some)]) == "cublas"
+    assert statistics.strongest([]) is None
+
+
 def test_rank_correlation_is_spearmans() -> None:
     drawn = np.random.default_rng(0).integers(0, 6, (2, 50)).astype(float).tolist()
     assert statistics.rank_correlation(*drawn) == pytest.approx(stats.spearmanr(*drawn).statistic)
