@@ -18,6 +18,7 @@ from cudamaster.devices.cpu.device import CpuDevice
 from cudamaster.families.config import Config, Schedule
 from cudamaster.families.render import render
 from cudamaster.guards.flags import Flags
+from cudamaster.guards.headers import is_allowed
 from cudamaster.guards.refusal import Refusal
 from cudamaster.guards.signature import Signature
 from cudamaster.models.playbook import merged
@@ -418,6 +419,10 @@ def test_cutlass_is_open_to_the_kernels_of_open_tasks_alone(cutlass: Path) -> No
     for header in ("cutlass/../../mine.h", "cub/cub.cuh", "cublas_v2.h", "cute/tensor"):
         said = str(guarded(OPEN, WITH_CUTE.replace("cute/tensor.hpp", header)))
         assert f"the header {header}" in said, said
+    assert is_allowed(
+        "cutlass/gemm/device/gemm_universal_adapter.h", ("cutlass",)
+    )  # a ready product, as the guide says
+    assert not is_allowed("cutlass/gemm/device/gemm_universal_adapter.h")
     named = WITH_CUTE.replace("CUTE_NOTHING(C)", "cutlass::nothing(C); cute::nothing(C);")
     assert guarded(OPEN, named) is None
     assert "cutlass names a library" in str(guarded(CLOSED, named.replace("#include <cute/tensor.hpp>", "")))

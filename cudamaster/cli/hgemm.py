@@ -261,8 +261,10 @@ def _statistics(out: Console, found: Table) -> None:
         out.print(sentence)
     for shown in words.statistics_tables(every):
         _table(out, shown)
-    if (of_kernel := words.device_table(authority, found.entries)) is not None:
-        _table(out, of_kernel)
+    if (on_gpu := words.device_table(authority, found.entries)) is not None:
+        _table(out, on_gpu)
+    for line in words.failed_checks(found.entries):
+        out.print(line, style="bold")
     out.print(
         "Libraries in the faster of their two layouts. Mean, median, std.: speedup t_ref / t - 1 over shapes; "
         "wins: shapes above 0; faster, slower, unsure: shapes by their own 95 % interval of t_ref / t."

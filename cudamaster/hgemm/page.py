@@ -88,7 +88,7 @@ def page(table: Table) -> str:
             shapes=len({entry.shape for entry in table.entries}),
             dates=sorted({entry.date[:10] for entry in table.entries}),
             hours=sum(sum(entry.seconds.values()) for entry in table.entries) / 3600,
-            unpassed=[(entry, check) for entry in table.entries for check in entry.checks if not check.passed],
+            unpassed=words.failed_checks(table.entries),
             authority=words.NAMES[authority],
             sentences=words.headline(table, every, authority),
             statistics=words.statistics_tables(every),

@@ -75,7 +75,8 @@ class Statistic:
 class Share:
     """Geometric means of the offline ratio and of the device mode's, over the shapes that have both.
 
-    The device mode's is the kernel's gain; what the offline one has beyond it comes from a shorter way to the launch.
+    The device mode's is the gain on the GPU, of the kernel and of its overlap with the call before it; what the offline
+    one has beyond that comes from a shorter way to the launch.
     Each is against the library's faster layout in that mode.
     """
 
@@ -87,7 +88,7 @@ class Share:
 
     @property
     def launch(self) -> float:
-        """What is left of the offline ratio without the kernel's."""
+        """What is left of the offline ratio without the device mode's."""
         return self.offline / self.kernel
 
 
@@ -128,7 +129,7 @@ def contests(entries: Sequence[Entry]) -> Iterator[Contest]:
 
 
 def launch_and_kernel(authority: str, entries: Sequence[Entry]) -> tuple[Share, ...]:
-    """What of the gain over an authority is the kernel's, for each accumulation and layout that has both modes."""
+    """What of the gain over an authority is made on the GPU, for each accumulation and layout that has both modes."""
     found = []
     for accumulate in Accumulate:
         for layout in Layout:

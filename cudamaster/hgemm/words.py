@@ -129,7 +129,7 @@ def _contest(contest: Contest) -> tuple[str, str, str]:
 
 
 def device_table(authority: str, entries: Sequence[Entry]) -> Shown | None:
-    """What of the offline gain is the kernel's, by the device mode; None without both modes."""
+    """What of the offline gain the GPU makes, by the device mode; None without both modes."""
     rows = tuple(
         (each.accumulate.value, each.layout.value, str(each.shapes), ratio_text(each.offline), ratio_text(each.kernel),
          ratio_text(each.launch))
@@ -137,8 +137,8 @@ def device_table(authority: str, entries: Sequence[Entry]) -> Shown | None:
     )  # fmt: skip
     if not rows:
         return None
-    columns = ("sums", "ours", "shapes", "offline", "device: the kernel", "the rest: the way to its launch")
-    return Shown(f"What of the gain over {NAMES[authority]} is the kernel's", "", columns, rows, columns[2:])
+    columns = ("sums", "ours", "shapes", "offline", "device: on the GPU", "the rest: the way to the launch")
+    return Shown(f"What of the gain over {NAMES[authority]} is made on the GPU", "", columns, rows, columns[2:])
 
 
 def size_table(contests: Sequence[Contest], entries: Sequence[Entry]) -> Shown | None:
@@ -204,6 +204,16 @@ def _ratio(ratio: Ratio | None) -> str:
     return "" if ratio is None else f"{ratio_text(ratio.geometric)} ({interval(ratio.low, ratio.high)})"
 
 
+def failed_checks(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """A line for each contestant that failed a check at a shape; its times are in the statistics all the same."""
+    return tuple(
+        f"Check failed: {entry.shape}, {entry.accumulate.value} sums, {check.contestant}: {check.what}"
+        for entry in entries
+        for check in entry.checks
+        if not check.passed
+    )
+
+
 def choice_lines(entry: Entry) -> list[str]:
     """What was chosen at a shape, after how many tries, and what came out of the checks."""
     lines = []
@@ -220,8 +230,8 @@ def choice_lines(entry: Entry) -> list[str]:
         if check.deviation is not None:
             limit = "" if check.among_libraries is None else f", the libraries differ by {check.among_libraries:.3g}"
             if check.of_libraries is not None:
-                limit += f" and are off it by up to {check.of_libraries:.3g}"
-            parts.append(f"off the reference in fp32 by up to {check.deviation:.3g}{limit}")
+                limit += f" and are off these by up to {check.of_libraries:.3g}"
+            parts.append(f"off cuBLAS' results in fp32 by up to {check.deviation:.3g}{limit}")
         if check.wrong_below_2048 is not None:
             parts.append(f"{check.wrong_below_2048} elements wrong below 2048 on inputs of 0 and 1")
         if check.wrong_from_2048 is not None:

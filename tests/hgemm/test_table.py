@@ -274,6 +274,7 @@ def test_a_check_allows_what_the_libraries_differ_by_or_are_off() -> None:
     assert newer.passed
     assert from_json(Check, to_json(newer)) == newer
     assert not replace(newer, deviation=math.nan).passed
+    assert not replace(newer, deviation=math.inf, of_libraries=math.inf).passed  # a library that fails excuses nobody
     assert not replace(newer, wrong_below_2048=1).passed
 
 

@@ -107,7 +107,7 @@ def test_the_mode_device_is_named_as_ours(measured: tuple[Path, Table], text: st
         assert not re.search(r"\bdevice\b", part, re.I)
     shown = cudamaster("show", str(measured[0])).output
     assert shown.count("a mode of ours and not the paper's") == 1
-    assert "What of the gain over autotuned cuBLASLt is the kernel's" in shown
+    assert "What of the gain over autotuned cuBLASLt is made on the GPU" in shown
 
 
 def test_every_cell_of_the_maps_tells_its_ratio(measured: tuple[Path, Table], text: str) -> None:
@@ -172,6 +172,9 @@ def test_a_page_of_an_unknown_gpu_says_so(tmp_path: Path) -> None:
         checks=(Check("ours_nn", "all", 4096, 0.3, 0.2, 0, 0), Check("ours_tn", "all", 4096, 0.1, 0.2, 1, 0)),
     )
     text = page.page(written(tmp_path / "other.jsonl", slow, about=about))
+    assert (
+        cudamaster("show", str(tmp_path / "other.jsonl")).output.count("Check failed: 100x64x64, fp32 sums, ours_") == 2
+    )
     assert "limits of this GPU are not known" in text
     assert "<b>GPU" not in text
     assert "Open form" in text
