@@ -3,9 +3,9 @@
 Two modes, as CUDA-L2 has them (section 2.4.2). Offline: calls back to back, with warm caches; short calls are timed
 several between two events. Server: one call at a time after a random idle time, timed from event to event, so that the
 host's part of a call counts. A third mode, device, is ours: offline while the host is ahead, so that the GPU never
-waits for it. It tells what of a gain is made on the GPU, and what by the shorter way to the launch. All contestants
-have the same inputs and events and as many iterations, and take turns in an order drawn anew for each iteration. How
-many calls lie between two events follows from a contestant's own time.
+waits for it, and without overlap of a launch with the one before it. It tells what of a gain is the kernel's. All
+contestants have the same inputs and events, as many calls between two events and as many iterations, and take turns in
+an order drawn anew for each iteration.
 """
 
 from __future__ import annotations

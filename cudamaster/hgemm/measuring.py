@@ -15,11 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cudamaster.core.speed import t_quantile
 from cudamaster.families import model
 from cudamaster.families.config import Config
 from cudamaster.hgemm.bench import Bench, BenchError, Deviation
-from cudamaster.hgemm.table import AUTHORITIES, CONFIDENCE, OURS, Check, Entry, Mode, contestant, entry_from_samples
+from cudamaster.hgemm.table import (
+    AUTHORITIES,
+    OURS,
+    Check,
+    Entry,
+    Mode,
+    contestant,
+    entry_from_samples,
+    error_of_mean,
+)
 from cudamaster.tasks.hgemm import Accumulate, Layout, Shape
 
 _FIRST, _SECOND, _LAST = 3, 9, 15  # iterations of a tournament's rounds
@@ -91,6 +99,9 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
     clock.lap("autotuning")
     deviations = {name: bench.check(index, library=True) for name, index in indexes.items()}
     spread, libraries = bench.spread(), list(deviations.values())
+    for name, each in deviations.items():
+        if not (math.isfinite(each.furthest) and math.isfinite(each.scaled)):
+            raise BenchError(f"results of {name} are no numbers, so there is nothing to hold ours against")
     clock.lap("checks")
     chosen: dict[Layout, Config] = {}
     tried: dict[Layout, int] = {}
@@ -102,6 +113,9 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
     clock.lap("tuning")
     checks = _checks(bench, job, indexes, deviations, spread, max(each.furthest for each in libraries))
     clock.lap("checks")
+    for check in checks:
+        if check.contestant.startswith(f"{OURS}_") and not check.passed:
+            raise BenchError(f"{chosen[Layout(check.contestant[-2:])]} is not as exact as it has to be: {check}")
     names = list(indexes)
     samples: dict[Mode, np.ndarray] = {}
     for mode in Mode:
@@ -221,7 +235,4 @@ def _certain(names: Sequence[str], samples: np.ndarray) -> bool:
     rivals = [at for at, name in enumerate(names) if name.startswith(AUTHORITIES[-1])]
     ours = [at for at, name in enumerate(names) if name.startswith(f"{OURS}_")]
     rival = min(rivals, key=lambda at: float(np.median(samples[:, at])))
-    errors = [
-        float(np.std(np.log(samples[:, rival] / samples[:, at]), ddof=1)) / math.sqrt(len(samples)) for at in ours
-    ]
-    return max(errors) <= _ENOUGH and t_quantile(len(samples) - 1, CONFIDENCE) < 3
+    return all(error_of_mean(np.log(samples[:, rival] / samples[:, at]))[0] <= _ENOUGH for at in ours)

@@ -304,7 +304,7 @@ def times_of(us: NDArray[np.float64]) -> Times:
     import numpy as np
 
     mean = float(us.mean())
-    error = _error_of_mean(us) if len(us) > 1 else (0.0, 0)
+    error = error_of_mean(us) if len(us) > 1 else (0.0, 0)
     return Times(len(us), _rounded(mean), _rounded(float(np.median(us))), _rounded(100 * error[0] / mean))
 
 
@@ -320,14 +320,14 @@ def ratio_of(reference_us: NDArray[np.float64], ours_us: NDArray[np.float64]) ->
     middle = float(logarithms.mean())
     low, high = 0.0, math.inf
     if len(ratios) > 1:
-        error, freedom = _error_of_mean(logarithms)
+        error, freedom = error_of_mean(logarithms)
         reach = t_quantile(min(freedom, _FREEDOM_LIKE_NORMAL), CONFIDENCE) * error
         low, high = math.exp(middle - reach), math.exp(min(700.0, middle + reach))  # exp of more overflows
     kept = (float(ratios.mean()), float(np.median(ratios)), math.exp(middle), low, high)
     return Ratio(*map(_rounded, kept))
 
 
-def _error_of_mean(values: NDArray[np.float64]) -> tuple[float, int]:
+def error_of_mean(values: NDArray[np.float64]) -> tuple[float, int]:
     """Standard error of a mean of at least two values, and its degrees of freedom.
 
     Neighbours may share a disturbance, so the error is also taken from the means of blocks, and the larger one counts.
