@@ -64,9 +64,16 @@ def tune(
     Exits with 1 if a shape could not be measured.
     """
     from cudamaster.cli.hgemm_progress import Progress
+    from cudamaster.core.errors import DeviceError
+    from cudamaster.devices.cuda import find_gpu
     from cudamaster.hgemm import tuning
     from cudamaster.tasks.hgemm import Accumulate
 
+    if find_gpu() is None:
+        raise DeviceError(
+            "There is no GPU here: nvidia-smi shows none.",
+            "Measure where there is a Hopper GPU (sm_90); `cudamaster hgemm rank 64x64x64` shows what the model expects.",
+        )
     ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
     wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up, whole_time)
     with Progress(console(), hidden=as_json) as progress:

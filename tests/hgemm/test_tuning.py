@@ -14,6 +14,7 @@ from scripted_bench import ALGORITHMS, ScriptedBench, file_of, serve, serve_noth
 
 from cudamaster.cli import main
 from cudamaster.core.errors import DeviceError
+from cudamaster.devices import cuda
 from cudamaster.families import model
 from cudamaster.families.config import Config, Schedule
 from cudamaster.hgemm import building, tuning
@@ -207,6 +208,9 @@ def tune_command() -> str:
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda, "find_gpu", lambda: None)
+    assert "There is no GPU here" in tune_command()
+    monkeypatch.setattr(cuda, "find_gpu", object)
     monkeypatch.setattr(building, "find_nvcc", lambda: None)
     said = tune_command()
     assert "There is no nvcc" in said
