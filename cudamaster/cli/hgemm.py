@@ -72,7 +72,7 @@ def tune(
     if find_gpu() is None:
         raise DeviceError(
             "There is no GPU here: nvidia-smi shows none.",
-            "Measure where there is a Hopper GPU (sm_90); `cudamaster hgemm rank 64x64x64` shows what the model expects.",
+            "Measure where there is a Hopper GPU (sm_90); `cudamaster hgemm rank` shows what the model expects.",
         )
     ways = tuple(Accumulate) if accumulate == "both" else (Accumulate(accumulate),)
     wanted = tuning.Wanted(_wanted_shapes(patterns, sample), ways, candidates, seconds, warm_up, whole_time)

@@ -231,3 +231,18 @@ def test_a_kernel_that_does_not_build_is_said_with_nvccs_words(monkeypatch: pyte
     config = Config(Layout.TN, Accumulate.FP32, Schedule.WARPS, 16, 32, 4, 1, 1, 1, 8)
     with pytest.raises(DeviceError, match="error: no such thing"):
         building.kernels([config])
+
+
+@pytest.mark.gpu
+def test_on_this_gpu(tmp_path: Path) -> None:
+    """A small product and one of many tiles: all results are right, and the table says what was measured."""
+    place = tmp_path / "table.jsonl"
+    command = ["hgemm", "tune", "--shapes", "64x64x64", "--shapes", "2048x2048x512", "--seconds", "0.2"]
+    found = CliRunner().invoke(main, [*command, "--candidates", "4", "--table", str(place)])
+    assert found.exit_code == 0, found.output
+    entries = read(place).entries
+    assert len(entries) == 4
+    for entry in entries:
+        assert all(check.passed for check in entry.checks)
+        assert set(entry.chosen) == set(Layout)
+        assert all(entry.times[mode]["ours_tn"].median_us > 0 for mode in Mode)
