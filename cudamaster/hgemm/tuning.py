@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from cudamaster.core.errors import DeviceError
-from cudamaster.devices.cuda import find_gpu
+from cudamaster.devices import smi
 from cudamaster.families import model
 from cudamaster.families.config import Config
 from cudamaster.hgemm import building, measuring
@@ -125,7 +125,7 @@ def _header(versions: Mapping[str, str]) -> Header:
     return header(
         form=Form.CLOSED,
         gpu=versions["gpu"],
-        driver=gpu.driver if (gpu := find_gpu()) is not None else versions["driver"],
+        driver=next((row[3] for row in smi.gpus() if row[0] == versions["gpu"]), versions["driver"]),
         cuda=f"{runtime // 1000}.{runtime % 1000 // 10}",
         libraries={name: versions[name] for name in ("cublas", "torch") if versions.get(name)},
     )
