@@ -25,7 +25,7 @@ from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
@@ -140,14 +140,10 @@ class CudaDevice:
         """Plain -O3 for the GPU found."""
         return f"nvcc -O3 -std=c++17 -arch={self.gpu.architecture} -c candidate.cu -o candidate.o"
 
-    @functools.cached_property
+    @property
     def toolkit(self) -> str:
         """Release of nvcc, e.g. "13.0"."""
-        done = subprocess.run(
-            [self.nvcc, "--version"], capture_output=True, text=True, check=False, env=keys.for_tools()
-        )
-        found = re.search(r"release ([\d.]+)", done.stdout)
-        return found[1] if found else "unknown"
+        return release(self.nvcc)
 
     @functools.cached_property
     def fingerprint(self) -> str:

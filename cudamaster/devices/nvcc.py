@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cudamaster.core import keys
 from cudamaster.devices.process import run_limited
 
 COMPILE_LIMIT_S = 300.0
@@ -20,6 +23,14 @@ def find_nvcc() -> Path | None:
     """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
     places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
     return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+
+
+@functools.cache
+def release(nvcc: Path) -> str:
+    """Release of an nvcc, e.g. "13.0", or "unknown"."""
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False, env=keys.for_tools())
+    found = re.search(r"release ([\d.]+)", done.stdout)
+    return found[1] if found else "unknown"
 
 
 def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:

@@ -1,6 +1,7 @@
 """Builds what measuring needs: members of the family, the program that times them, and the way to PyTorch.
 
-Everything is kept in the cache, under the hash of its source and of the command that built it.
+Everything is kept in the cache, under the hash of its source, of the command that built it, and of the versions of the
+compiler and of the libraries that it is built with.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 
 from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import content_hash
-from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
 from cudamaster.devices.process import run_limited
+from cudamaster.devices.protocol import linker_options
 from cudamaster.families.config import Config
 from cudamaster.families.render import render
 from cudamaster.vendor import libraries
@@ -34,7 +37,8 @@ def kernels(configs: Sequence[Config], built: Callable[[], None] = lambda: None)
     """
 
     def one(config: Config) -> Path:
-        path = _kept(render(config, tuning=True), [_nvcc(), *_KERNEL, "--cudart", "shared"], "kernel")
+        command = [_nvcc(), *_KERNEL, "--cudart", "shared"]
+        path = _kept(render(config, tuning=True), command, "kernel", release(Path(_nvcc())))
         built()
         return path
 
@@ -46,14 +50,19 @@ def bench() -> Path:
     """The program that times and checks, with cuBLAS and cuBLASLt. Raises DeviceError where they are not there."""
     source = resources.bench() / "hgemm" / "measure.cu"
     found = [libraries.find(each, _include_folders()) for each in libraries.LIBRARIES if each.name.startswith("cuBLAS")]
-    links: list[str] = []
+    there: list[libraries.Found] = []
     for library in found:
         if isinstance(library, str):
             raise DeviceError(f"{library}.", "Install it: `.venv/bin/uv pip install nvidia-cublas`.")
-        if library.shared is not None:
-            links += ["-I", str(library.include), "-Xlinker", str(library.shared)]
+        there.append(library)
+    # CUDA's runtime is found again by these too, in a process that PyTorch did not load it into.
+    options = linker_options([each.shared for each in there if each.shared is not None])
+    options += [f"-rpath={folder}" for folder in _library_folders()]
+    links = [word for each in there for word in ("-I", str(each.include))]
+    links += [word for option in options for word in ("-Xlinker", option)]
+    about = " ".join([release(Path(_nvcc())), *(each.version for each in there)])
     command = [_nvcc(), "-std=c++17", "-O2", "-arch=sm_90a", "-Xcompiler", "-fPIC", "--shared", "--cudart", "shared"]
-    return _kept(source.read_text(encoding="utf-8"), [*command, *links, "-ldl"], "bench")
+    return _kept(source.read_text(encoding="utf-8"), [*command, *links, "-ldl"], "bench", about)
 
 
 def torch() -> Path | str:
@@ -67,18 +76,21 @@ def torch() -> Path | str:
     home = Path(spec.origin).parent
     includes = [home / "include", Path("/usr/local/cuda/include"), *_cuda_packages()]
     command = [compiler, "-std=c++17", "-O2", "-fPIC", "-shared", *(f"-I{path}" for path in includes)]
+    about = metadata.version("torch")
     links = [f"-L{home / 'lib'}", "-ltorch", "-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
     source = resources.bench() / "hgemm" / "torch_matmul.cpp"
     try:
-        return _kept(source.read_text(encoding="utf-8"), command, "torch", links, suffix=".cpp")
+        return _kept(source.read_text(encoding="utf-8"), command, "torch", about, links, ".cpp")
     except DeviceError as error:
         return f"the way to PyTorch could not be built: {error}"
 
 
-def _kept(text: str, command: list[str], what: str, links: Sequence[str] = (), suffix: str = ".cu") -> Path:
+def _kept(
+    text: str, command: list[str], what: str, versions: str, links: Sequence[str] = (), suffix: str = ".cu"
+) -> Path:
     folder = resources.cache() / "hgemm"
     folder.mkdir(exist_ok=True)
-    product = folder / f"{what}-{content_hash(text, *command, *links)}.so"
+    product = folder / f"{what}-{content_hash(text, versions, *command, *links)}.so"
     if product.is_file():
         return product
     source = product.with_suffix(suffix)
@@ -101,6 +113,12 @@ def _nvcc() -> str:
 
 def _include_folders() -> list[Path]:
     return [*_cuda_packages(), Path(_nvcc()).parent.parent / "include"]
+
+
+def _library_folders() -> list[Path]:
+    """Where the runtime of this CUDA may lie: beside the headers, and where toolkits are installed."""
+    homes = [*(include.parent for include in _include_folders()), Path("/usr/local/cuda")]
+    return [folder for home in homes for folder in (home / "lib64", home / "lib") if folder.is_dir()]
 
 
 def _cuda_packages() -> list[Path]:

@@ -84,7 +84,8 @@ class ScriptedBench:
 
     def check_whole(self, index: int) -> Whole:
         """Errors on zeros and ones."""
-        return Whole(3 if self._told[index].get("wrong_whole") else 0, 0, 0)
+        told = self._told[index]
+        return Whole(3 if told.get("wrong_whole") else 0, 2 if told.get("wrong_beyond") else 0, 10)
 
     def time(self, indexes: Sequence[int], iterations: int, mode: str = "offline") -> np.ndarray:
         """The script's times, within a hundredth."""

@@ -90,6 +90,17 @@ def test_wrong_results_of_zeros_and_ones_are_not_timed(tmp_path: Path) -> None:
     assert bench.fills[-1] < 0  # general inputs again, before anything is timed
 
 
+def test_wrong_sums_beyond_2048_are_not_timed(tmp_path: Path) -> None:
+    """K has to be large for them; a library's are only noted, since cuBLAS may add up parts in fp16."""
+    long = Shape(64, 64, 4096)
+    with pytest.raises(BenchError, match="not as exact"):
+        measured(tmp_path, {stem(members(long)[0]): {"us": 15.0, "wrong_beyond": True}}, long)
+    entry, _, _ = measured(tmp_path, {"cublas_nn": {"wrong_beyond": True}}, long)
+    noted = {check.contestant: check.wrong_from_2048 for check in entry.checks}
+    assert noted["cublas_nn"] == 2
+    assert noted["ours_nn"] == 0
+
+
 def test_the_band_is_chosen(tmp_path: Path) -> None:
     """Of the fastest members, where there are more tiles than blocks."""
     config = members(LARGE)[1]
