@@ -166,7 +166,6 @@ struct Contestant {
     Call call;
     std::shared_ptr<void> keeps;      // what the call needs
     int algorithms = 0;               // that were measured to choose one
-    double seconds = 0;               // that this took
     std::function<void(int)> overlap; // lets a launch begin before the one before it has ended, or not
     int per_block = 1;                // calls between two events
     bool leads = true;                // after one that is not timed
@@ -365,7 +364,6 @@ Contestant cublaslt(bool tn, int most) {
     made.keeps = product;
     product->algorithm = algorithms.front();
     if (most > 1) {
-        auto began = std::chrono::steady_clock::now();
         auto calls = [&](const std::vector<size_t>& which) {
             std::vector<Call> made;
             for (size_t i : which)
@@ -379,7 +377,6 @@ Contestant cublaslt(bool tn, int most) {
         std::vector<size_t> last = fastest(calls(best), 15, 1, 1.5);
         product->algorithm = algorithms[best[last.front()]];
         made.algorithms = static_cast<int>(algorithms.size());
-        made.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     }
     made.call = [product] { return (*product)(product->algorithm); };
     return made;
@@ -530,10 +527,10 @@ int hgemm_add_cublas(const char* name, int tn) {
 }
 
 // `most` algorithms of the heuristic's list are measured; with 1 its first is taken.
-int hgemm_add_cublaslt(const char* name, int tn, int most, int* algorithms, double* seconds) {
+int hgemm_add_cublaslt(const char* name, int tn, int most, int* algorithms) {
     return guarded([&] {
         int index = add(cublaslt(tn, most), name);
-        *algorithms = state.contestants[index].algorithms, *seconds = state.contestants[index].seconds;
+        *algorithms = state.contestants[index].algorithms;
         return index;
     });
 }

@@ -91,19 +91,19 @@ class Bench:
         """A member of our family, built with `tuning`; its index."""
         return self._call("hgemm_add_kernel", name.encode(), str(path).encode(), int(tn), band)
 
-    def add_library(self, library: str, *, tn: bool) -> tuple[int, int, float]:
-        """One of the table's AUTHORITIES; its index, the algorithms measured for it, and the seconds that this took."""
+    def add_library(self, library: str, *, tn: bool) -> tuple[int, int]:
+        """One of the table's AUTHORITIES; its index, and how many algorithms were measured for it."""
         name = f"{library}_{'tn' if tn else 'nn'}".encode()
         if library == "torch":
             if self._torch is None:
                 raise BenchError("PyTorch is not installed")
-            return self._call("hgemm_add_torch", name, str(self._torch).encode(), int(tn)), 0, 0.0
+            return self._call("hgemm_add_torch", name, str(self._torch).encode(), int(tn)), 0
         if library == "cublas":
-            return self._call("hgemm_add_cublas", name, int(tn)), 0, 0.0
-        algorithms, seconds = ctypes.c_int(), ctypes.c_double()
+            return self._call("hgemm_add_cublas", name, int(tn)), 0
+        algorithms = ctypes.c_int()
         most = MOST_ALGORITHMS if library == "cublaslt_autotuned" else 1
-        index = self._call("hgemm_add_cublaslt", name, int(tn), most, ctypes.byref(algorithms), ctypes.byref(seconds))
-        return index, algorithms.value, seconds.value
+        index = self._call("hgemm_add_cublaslt", name, int(tn), most, ctypes.byref(algorithms))
+        return index, algorithms.value
 
     def check(self, index: int, *, library: bool = False) -> Deviation:
         """Compare results with sums in fp32 and in double; a library's are kept for `spread`."""

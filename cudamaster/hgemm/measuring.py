@@ -92,7 +92,7 @@ def measure(bench: Bench, job: Job, trying: Callable[[Config], None]) -> Entry:
         for layout in Layout:
             if library == "torch" and not bench.has_torch:
                 continue
-            index, measured, _ = bench.add_library(library, tn=layout is Layout.TN)
+            index, measured = bench.add_library(library, tn=layout is Layout.TN)
             indexes[contestant(library, layout)] = index
             if measured:
                 algorithms[layout] = measured

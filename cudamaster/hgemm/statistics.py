@@ -75,7 +75,7 @@ class Statistic:
 class Share:
     """Geometric means of the offline ratio and of the device mode's, over the shapes that have both.
 
-    The device mode's is the gain on the GPU (in tables of before 2026-11-27 with overlapping calls); what the offline
+    The device mode's is the gain on the GPU; what the offline
     one has beyond that comes from a shorter way to the launch.
     Each is against the library's faster layout in that mode.
     """

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 FORMAT = 1
+# How entries are measured. In 1, our launches overlapped in the mode device, cuBLASLt's algorithms were chosen by the
+# host's clock where calls are short, and contestants had different numbers of calls between two events.
+MEASURING = 2
 SUFFIX = ".jsonl"
 FOLDER = Path("runs/hgemm")  # where tables are by default
 CONFIDENCE = 0.95  # of all intervals here
@@ -178,7 +181,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """What a table's entries were measured with. `libraries` are versions by name, e.g. cublas and torch."""
+    """What a table's entries were measured with. `libraries` are versions by name, e.g. cublas and torch.
+
+    `measuring` is the way in which it was done, see MEASURING.
+    """
 
     format: int
     form: Form
@@ -186,6 +192,7 @@ class Header:
     driver: str
     cuda: str
     libraries: Mapping[str, str]
+    measuring: int = field(default=1, metadata=LATER)
 
     @property
     def versions(self) -> str:
@@ -218,7 +225,7 @@ class Table:
 
 def header(*, form: Form | str, gpu: str, driver: str, cuda: str, libraries: Mapping[str, str]) -> Header:
     """The header of a new table."""
-    return Header(FORMAT, Form(form), gpu, driver, cuda, dict(libraries))
+    return Header(FORMAT, Form(form), gpu, driver, cuda, dict(libraries), MEASURING)
 
 
 def contestant(name: str, layout: Layout | str) -> str:
@@ -484,9 +491,13 @@ def _different(headers: Iterable[Header]) -> list[Header]:
 
 
 def _must_fit(path: Path, has: Header, wanted: Header, beside: Path | None = None) -> None:
-    """Raise UsageError unless two headers are of one GPU and one form."""
+    """Raise UsageError unless two headers are of one GPU, one form and one way of measuring."""
     one, other = (path, "this one") if beside is None else (beside, str(path))
-    for what, ours, theirs in (("GPU", has.gpu, wanted.gpu), ("form", has.form.value, wanted.form.value)):
+    for what, ours, theirs in (
+        ("GPU", has.gpu, wanted.gpu),
+        ("form", has.form.value, wanted.form.value),
+        ("way of measuring", has.measuring, wanted.measuring),
+    ):
         if ours != theirs:
             raise UsageError(
                 f"{one} is of the {what} {ours!r}, {other} of {theirs!r}; they are never put together.",

@@ -61,12 +61,12 @@ class ScriptedBench:
         self.kernels.append((path.stem, band))
         return self._added(told, told.get("bands", {}).get(str(band), told.get("us", US)))
 
-    def add_library(self, library: str, *, tn: bool) -> tuple[int, int, float]:
+    def add_library(self, library: str, *, tn: bool) -> tuple[int, int]:
         """A library."""
         told = self._script.get(f"{library}_{'tn' if tn else 'nn'}", {})
         if told.get("breaks"):
             raise BenchError(f"{library} failed")
-        return self._added(told, told.get("us", LIBRARY_US)), ALGORITHMS if "lt" in library else 0, 0.0
+        return self._added(told, told.get("us", LIBRARY_US)), ALGORITHMS if "lt" in library else 0
 
     def _added(self, told: dict[str, Any], us: float) -> int:
         self._us.append(us)

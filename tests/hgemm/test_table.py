@@ -109,9 +109,13 @@ def test_the_last_of_several_entries_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("other", "what"),
-    [(replace(H200, gpu="NVIDIA H100"), "GPU 'NVIDIA H200'"), (replace(H200, form=Form.OPEN), "form 'closed'")],
+    [
+        (replace(H200, gpu="NVIDIA H100"), "GPU 'NVIDIA H200'"),
+        (replace(H200, form=Form.OPEN), "form 'closed'"),
+        (replace(H200, measuring=1), "way of measuring"),
+    ],
 )
-def test_another_gpu_or_form_is_refused(tmp_path: Path, other: table.Header, what: str) -> None:
+def test_another_gpu_form_or_way_of_measuring_is_refused(tmp_path: Path, other: table.Header, what: str) -> None:
     path, beside = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     written(path, entry(SMALL))
     before = path.read_bytes()
