@@ -2,11 +2,13 @@
 // what the runtime says. It knows neither the seed nor what has to come of a call.
 //
 //     worker --channel NAME [--work candidate|baseline] [--exact] [--in-place] [--unconfined] [--inputs-only]
+//            [--readable FOLDER]...
 //
 // Buffers lie in memory shared with the judge. On the CPU device, and with --exact, calls work on copies in allocations
 // of the worker's own, so that the device or a memory checker sees the bounds of each; with --exact without guard zones.
 // With --in-place they work on the shared memory there too.
 // With --inputs-only nothing else is copied: what calls write is lost.
+// A worker that is confined may read files of the folders of --readable too.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -77,6 +79,7 @@ void launch_seal(const unsigned char* data, size_t bytes, uint64_t key, uint64_t
 
 struct WorkerOptions {
     std::string channel;
+    std::vector<std::string> readable;
     bool candidate = true, exact = false, in_place = false, confined = true, inputs_only = false;
 };
 
@@ -94,6 +97,8 @@ WorkerOptions parse_worker_options(int argc, char** argv) {
             options.inputs_only = true;
         else if (key == "--channel")
             options.channel = value, ++i;
+        else if (key == "--readable")
+            options.readable.push_back(value), ++i;
         else if (key == "--work")
             options.candidate = value == "candidate", ++i;
         else
@@ -148,7 +153,8 @@ class Worker {
         case Ask::kMemory:
             shared_ = SharedMemory::map(passed, request.memory_bytes);
             flush_.emplace(shared_.base() + request.scratch);
-            put(reply.detail, options_.confined ? confine().c_str() : "not confined, as was asked for");
+            put(reply.detail,
+                options_.confined ? confine(options_.readable).c_str() : "not confined, as was asked for");
             return;
         case Ask::kCase:
             take_case(request);
@@ -161,6 +167,8 @@ class Worker {
                 unmask(request.mask);
             copy(true);
             forget_outputs();
+            if (options_.candidate && bind_candidate != nullptr)
+                bind_candidate(arguments_);
             (*flush_)();
             break;
         case Ask::kCall:
@@ -187,6 +195,8 @@ class Worker {
             recorded_call();
             break;
         }
+        if (request.ask != Ask::kPrepare && options_.candidate && finish_candidate != nullptr)
+            finish_candidate(); // no clock runs any more
         cudaError_t pending = cudaGetLastError(), finished = cudaDeviceSynchronize();
         cudaError_t status = pending != cudaSuccess ? pending : finished;
         reply.error = status;

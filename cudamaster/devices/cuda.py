@@ -30,6 +30,7 @@ from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
     NEVER_RUN,
+    OWN_SYMBOLS,
     Compiled,
     MeasuringProtocol,
     ObjectRules,
@@ -231,17 +232,25 @@ class CudaDevice:
         return self._call(command, folder, folder / f"{name}.o")
 
     def link(
-        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+        self,
+        objects: Sequence[Path],
+        executable: Path,
+        *,
+        debug: bool = False,
+        libraries: Sequence[Path] = (),
+        shared: bool = False,
     ) -> Compiled:
         """Link with the static CUDA runtime."""
         folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
-        shared = [f"-Xlinker={option}" for option in linker_options(libraries)]
+        options = [f"-Xlinker={option}" for option in linker_options(libraries)]
+        if shared:
+            options += ["-shared", *(f"-Xlinker={option}" for option in OWN_SYMBOLS)]
         # The runtime finds the driver by itself. Only a candidate that makes tensor maps calls the driver directly.
         if any(_TENSOR_MAP in path.read_bytes() for path in objects):
-            shared.append("-lcuda")
+            options.append("-lcuda")
         # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
         command = [str(self.nvcc), f"-arch={self.gpu.architecture}", "--no-device-link",
-                   *map(str, objects), *shared, *folders, "-o", str(executable)]  # fmt: skip
+                   *map(str, objects), *options, *folders, "-o", str(executable)]  # fmt: skip
         return self._call(command, executable.parent, executable)
 
     def run(

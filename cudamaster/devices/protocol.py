@@ -102,6 +102,11 @@ def linker_options(libraries: Sequence[Path]) -> list[str]:
     return ["--no-as-needed", *map(str, libraries), "--disable-new-dtags", *folders] if libraries else []
 
 
+# A flag of nvcc for an object that goes into a shared library.
+SHARED = "-Xcompiler=-fPIC"
+# Of the linker, for a library that a process loads which has another CUDA runtime: each keeps to its own.
+OWN_SYMBOLS = ("-Bsymbolic", "--exclude-libs=ALL")
+
 # The observer of an observed build: `trace` counts what a kernel does, `check` finds faults.
 ObserverKind = Literal["trace", "check"]
 
@@ -247,11 +252,18 @@ class Device(Protocol):
         ...
 
     def link(
-        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+        self,
+        objects: Sequence[Path],
+        executable: Path,
+        *,
+        debug: bool = False,
+        libraries: Sequence[Path] = (),
+        shared: bool = False,
     ) -> Compiled:
         """Link harness and candidate objects with the device's runtime; `object` is the executable.
 
-        `libraries` are shared ones, which the executable finds again at the same path.
+        `libraries` are shared ones, which the executable finds again at the same path. With `shared`, a shared library
+        is made of objects that were compiled with SHARED.
         """
         ...
 

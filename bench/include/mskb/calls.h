@@ -19,6 +19,11 @@ void call_baseline(const Sizes& sizes, const Arguments& device) __attribute__((w
 // What a candidate defines is local to its object, so it has none.
 void prepare_candidate(const Sizes& sizes) __attribute__((weak));
 
+// Of a baseline in PyTorch alone (harness/eager.cpp), which makes its results where it likes: takes the buffers of the
+// next call, and puts into the outputs what the last call made. Both are outside the time of a call.
+void bind_candidate(const Arguments& device) __attribute__((weak));
+void finish_candidate() __attribute__((weak));
+
 // A worker's main function; weak, for a judge that starts executables of their own as workers has none.
 int work(int argc, char** argv) __attribute__((weak));
 

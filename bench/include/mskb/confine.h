@@ -211,14 +211,16 @@ inline void allow(int rules, const std::string& path, uint64_t access) {
     close(place);
 }
 
-// Leaves what libraries of the system read, and devices of the GPU. Nothing can be written.
-inline bool limit_files() {
+// Leaves what libraries of the system read, devices of the GPU, and folders that are named. Nothing can be written.
+inline bool limit_files(const std::vector<std::string>& readable) {
     Rules wanted{kHandled};
     int rules = static_cast<int>(syscall(kCreate, &wanted, sizeof wanted, 0));
     if (rules < 0)
         return false;
     for (const char* folder :
          {"/usr", "/lib", "/lib64", "/opt", "/etc/nvidia", "/proc/self", "/proc/driver", "/sys"})
+        allow(rules, folder, kExecute | kReadFile | kReadFolder);
+    for (const std::string& folder : readable)
         allow(rules, folder, kExecute | kReadFile | kReadFolder);
     for (const char* file :
          {"/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/dev/urandom", "/dev/zero"})
@@ -249,14 +251,14 @@ inline void drop_privileges() {
 
 } // namespace confining
 
-// Says what holds from now on, for the report.
-inline std::string confine() {
+// Says what holds from now on, for the report. Files in the `readable` folders can be read too.
+inline std::string confine(const std::vector<std::string>& readable = {}) {
     rlimit no_core{0, 0}, output{confining::kMostOutput, confining::kMostOutput};
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_FSIZE, &output);
     confining::drop_privileges();
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    bool files = confining::limit_files(), calls = confining::filter_calls();
+    bool files = confining::limit_files(readable), calls = confining::filter_calls();
     return std::string(calls ? "no network, no other processes"
                              : "network and processes are open (no seccomp)") +
            (files ? ", system files read-only, no others" : ", files are open (no Landlock)");
@@ -264,7 +266,7 @@ inline std::string confine() {
 
 #else
 
-inline std::string confine() {
+inline std::string confine(const std::vector<std::string>& = {}) {
     return "not confined: this system has neither seccomp nor Landlock";
 }
 

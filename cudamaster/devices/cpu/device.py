@@ -30,6 +30,7 @@ from cudamaster.devices.parts import Part, whole
 from cudamaster.devices.process import require_room, run_limited, threads
 from cudamaster.devices.protocol import (
     NEVER_RUN,
+    OWN_SYMBOLS,
     Compiled,
     MeasuringProtocol,
     ObjectRules,
@@ -217,12 +218,18 @@ class CpuDevice:
         return ObjectRules(symbols.allowed(debug=False), frozenset(), None)
 
     def link(
-        self, objects: Sequence[Path], executable: Path, *, debug: bool = False, libraries: Sequence[Path] = ()
+        self,
+        objects: Sequence[Path],
+        executable: Path,
+        *,
+        debug: bool = False,
+        libraries: Sequence[Path] = (),
+        shared: bool = False,
     ) -> Compiled:
         """Link objects with the executor, which is built first where the cache has none; `object` is the executable."""
         start = time.monotonic()
-        shared = [f"-Wl,{option}" for option in linker_options(libraries)]
-        command = [*toolchain.link_command(objects, executable, debug=debug), *shared]
+        options = [f"-Wl,{option}" for option in (*linker_options(libraries), *(OWN_SYMBOLS if shared else ()))]
+        command = [*toolchain.link_command(objects, executable, debug=debug, shared=shared), *options]
         ok, log = _call(command)
         return Compiled(executable if ok else None, shlex.join(command), log, time.monotonic() - start)
 

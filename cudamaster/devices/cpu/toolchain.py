@@ -16,7 +16,7 @@ from cudamaster.core import caching, keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.devices import parts
 from cudamaster.devices.process import require_room, run_limited
-from cudamaster.devices.protocol import ObserverKind
+from cudamaster.devices.protocol import SHARED, ObserverKind
 
 _HERE = Path(__file__).parent
 _BUILD_LIMIT_S = 300.0
@@ -76,6 +76,7 @@ _ALLOCATING = (
     *("malloc", "calloc", "realloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"),
     *("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),
 )
+_IN_LIBRARY = ("-fPIC", "-fvisibility=hidden")  # of what goes into a shared library
 _CHECKED = ("-O1", "-DCUDAMASTER_CPU_CHECKED=1")
 # For candidates only: a GPU faults at a misaligned access. The executor has the handler, so no runtime is linked.
 _ALIGNMENT = ("-fsanitize=alignment", "-fsanitize-recover=alignment")
@@ -197,7 +198,8 @@ def _flags(flags: Sequence[str], *, debug: bool) -> list[str]:
         # Lines are all that a report names. Types and variables of a large kernel would take half of its compilation.
         own = [flag for flag in own if not flag.startswith("-O")] + ["-O1", "-g1", *_sanitizer(), *_ALIGNMENT]
     # The object goes into an executable, so thread-local variables are one instruction away.
-    return [*own, *_common(), "-ftls-model=local-exec", "-DMSKB_CPU_DEVICE=1"]
+    place = _IN_LIBRARY if SHARED in flags else ("-ftls-model=local-exec",)
+    return [*own, *_common(), *place, "-DMSKB_CPU_DEVICE=1"]
 
 
 def _observed_flags(flags: Sequence[str], observer: ObserverKind) -> list[str]:
@@ -268,39 +270,46 @@ def _prelude(path: str, flags: tuple[str, ...]) -> str:
 
 
 def link_command(
-    objects: Sequence[Path], executable: Path, *, debug: bool, observer: ObserverKind | None = None
+    objects: Sequence[Path],
+    executable: Path,
+    *,
+    debug: bool,
+    observer: ObserverKind | None = None,
+    shared: bool = False,
 ) -> list[str]:
     """Command that links objects with the executor, which is built first if necessary."""
-    runtime = runtime_object(debug=debug, observer=observer)
+    runtime = runtime_object(debug=debug, observer=observer, shared=shared)
     sanitizer = _sanitizer() if debug else []
     if debug and "clang" in version():
         sanitizer.append(
             "-Wl,-z,muldefs"
         )  # its library has a handler for misaligned accesses too, and the first one counts
-    return [compiler(), *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
+    kind = ["-shared"] if shared else []
+    return [compiler(), *kind, *map(str, objects), str(runtime), *sanitizer, "-pthread", "-lm", "-o", str(executable)]
 
 
-def runtime_object(*, debug: bool, observer: ObserverKind | None = None) -> Path:
+def runtime_object(*, debug: bool, observer: ObserverKind | None = None, shared: bool = False) -> Path:
     """The executor's object file, built at the first call and kept in the cache folder."""
-    target = runtime_place(debug=debug, observer=observer)
+    target = runtime_place(debug=debug, observer=observer, shared=shared)
     if parts.whole(target) and caching.kept(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with parts.alone(target.with_suffix(".lock"), "the executor"):
         if not (parts.whole(target) and caching.kept(target)):
             with parts.workshop(target) as building:
-                _build_runtime(building / "executor.o", debug=debug, observer=observer).replace(target)
+                _build_runtime(building / "executor.o", debug=debug, observer=observer, shared=shared).replace(target)
     return target
 
 
-def runtime_place(*, debug: bool, observer: ObserverKind | None = None) -> Path:
+def runtime_place(*, debug: bool, observer: ObserverKind | None = None, shared: bool = False) -> Path:
     """Where the executor's object file is kept."""
-    kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else "-debug" if debug else ""
+    plain = "-shared" if shared else "-debug" if debug else ""
+    kind = f"-{observer}-{observer_fingerprint(observer)}" if observer else plain
     return resources.cache() / "cpu-runtime" / f"{fingerprint()}{kind}.o"
 
 
-def _build_runtime(target: Path, *, debug: bool, observer: ObserverKind | None) -> Path:
-    kind = ["-O1", *_sanitizer()] if debug else ["-O2"]
+def _build_runtime(target: Path, *, debug: bool, observer: ObserverKind | None, shared: bool) -> Path:
+    kind = ["-O1", *_sanitizer()] if debug else ["-O2", *(_IN_LIBRARY if shared else ())]
     sources = sorted(RUNTIME.glob("*.cpp"))
     if observer is not None:
         kind = ["-O3", "-DCUDAMASTER_CPU_OBSERVED=1"]
