@@ -2,10 +2,14 @@
 // of a baseline in PyTorch from then on. The interpreter's process loads us, and not we it, as many Pythons come without
 // a library.
 #include <cstddef>
+#include <cuda_runtime.h>
 #include <stdexcept>
 #include <string>
 #include <vector>
+#include "mskb/buffers.h"
 #include "mskb/calls.h"
+
+#define MSKB_OPEN extern "C" __attribute__((visibility("default")))
 
 // Functions of the Python process. Each returns nullptr, or what went wrong.
 struct MskbPython {
@@ -26,7 +30,12 @@ void check(const char* wrong) {
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) int mskb_work(int argc, char** argv, const MskbPython* functions) {
+// On the CPU device, whose memory is closed to the host's code.
+MSKB_OPEN void mskb_copy(void* to, const void* from, size_t bytes) {
+    MSKB_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
+
+MSKB_OPEN int mskb_work(int argc, char** argv, const MskbPython* functions) {
     python = *functions;
     return mskb::work(argc, argv);
 }

@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from counting import counted  # noqa: E402
-from problem import SEED, Problem, c_names, outputs_of  # noqa: E402
+from counting import counted
+from problem import SEED, Problem, c_names, outputs_of
 
 Position = tuple[int, int]  # an input, and a dimension of it
 Sizes = dict[str, int]

@@ -2,13 +2,13 @@
 
     python worker.py LIBRARY WIRING [options of a worker]...
 
-WIRING is JSON: the problem's `module`, the `device`, names of the `sizes` in the order of a request, the `buffers` of
+WIRING is JSON: the `path` that PyTorch is found by, the problem's `module`, the `device`, names of the `sizes` in the order of a request, the `buffers` of
 the wrapper in order (`name`, `type` in C, `shape` as expressions over the sizes, `output` or not), the `scalars` and
 the sizes of the case that the problem gives, `given`.
 
 What a caller of the module pays for is timed: the call of the module under no_grad, with PyTorch's own memory for its
-results and its default settings. Tensors are views of the judge's buffers, made before the call; results are copied
-into the judge's outputs after it.
+results and its default settings. On a GPU tensors are views of the judge's buffers, made before the call; on the CPU
+device, whose memory is closed to the host's code, they are copies. Results are copied to the judge's outputs after it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+sys.path.extend(json.loads(sys.argv[2])["path"])
 
-sys.path.insert(0, str(Path(__file__).parent))
+import torch  # noqa: E402
+
 from problem import Problem, c_names, outputs_of  # noqa: E402
 
 _TYPES = {
@@ -40,8 +41,10 @@ _INTERFACE = {
 class Eager:
     """The model, and the buffers that the worker has it work on."""
 
-    def __init__(self, wiring: dict[str, Any]) -> None:
+    def __init__(self, wiring: dict[str, Any], library: ctypes.PyDLL) -> None:
         self.wiring, self.device = wiring, wiring["device"]
+        self._copy = library.mskb_copy
+        self._copy.argtypes, self._copy.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t], None
         self.problem = Problem(wiring["module"])
         self.model = self.problem.model = self.problem.model.to(self.device)
         self.given = self.problem.inputs()
@@ -50,7 +53,7 @@ class Eager:
         self.sizes: dict[str, float] = dict(wiring["given"])
         self.result: Any = None
         self.inputs: list[Any] = []
-        self.outputs: list[torch.Tensor] = []
+        self.outputs: list[tuple[torch.Tensor, int]] = []
 
     def warm_up(self) -> None:
         """Calls the model at the sizes in use, on tensors of its own: libraries are loaded, and memory is there."""
@@ -76,11 +79,13 @@ class Eager:
         self.result, self.outputs = None, []
         tensors = {}
         for buffer, address in zip(self.wiring["buffers"], buffers, strict=True):
-            tensor = _view(address, self._shape(buffer), _TYPES[buffer["type"]], self.device)
+            tensor = self._tensor(address, self._shape(buffer), _TYPES[buffer["type"]])
             if buffer["output"]:
-                self.outputs.append(tensor)
-            else:
-                tensors[buffer["name"]] = tensor
+                self.outputs.append((tensor, address))
+                continue
+            tensors[buffer["name"]] = tensor
+            if self.device == "cpu":
+                self._copy(tensor.data_ptr(), address, tensor.nbytes)
         self._take(tensors)
 
     def call(self) -> None:
@@ -93,10 +98,12 @@ class Eager:
         made = list(outputs_of(self.result))
         if len(made) != len(self.outputs):
             raise ValueError(f"forward returns {len(made)} tensors, and the card has {len(self.outputs)} outputs")
-        for output, tensor in zip(self.outputs, made, strict=True):
+        for (output, address), tensor in zip(self.outputs, made, strict=True):
             if tuple(output.shape) != tuple(tensor.shape):
                 raise ValueError(f"forward returns shape {tuple(tensor.shape)}, and the card has {tuple(output.shape)}")
             output.copy_(tensor)
+            if self.device == "cpu":
+                self._copy(address, output.data_ptr(), output.nbytes)
         self.result = None
 
     def _take(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -105,6 +112,13 @@ class Eager:
         for name, given in zip(self.arguments, self.given, strict=True):
             scalar = self.sizes.get(name) if name in self.wiring["scalars"] else None
             self.inputs.append(tensors[name] if name in tensors else given if scalar is None else type(given)(scalar))
+
+    def _tensor(self, address: int, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor on memory of the GPU that is there; on the CPU device, one of its own."""
+        if self.device == "cpu" or math.prod(shape) == 0:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+        tensor = torch.as_tensor(_Memory(address, shape, _INTERFACE[dtype]), device=self.device)
+        return tensor.view(dtype) if tensor.dtype != dtype else tensor
 
     def _shape(self, buffer: dict[str, Any]) -> list[int]:
         whole = {name: int(size) if float(size).is_integer() else size for name, size in self.sizes.items()}
@@ -116,18 +130,6 @@ class _Memory:
 
     def __init__(self, address: int, shape: list[int], kind: str) -> None:
         self.__cuda_array_interface__ = {"data": (address, False), "shape": tuple(shape), "typestr": kind, "version": 2}
-
-
-def _view(address: int, shape: list[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """A tensor on memory that is there."""
-    if math.prod(shape) == 0:
-        return torch.empty(shape, dtype=dtype, device=device)
-    if device == "cpu":
-        size = torch.empty(0, dtype=dtype).element_size()
-        memory = (ctypes.c_char * (math.prod(shape) * size)).from_address(address)
-        return torch.frombuffer(memory, dtype=dtype).view(shape)
-    tensor = torch.as_tensor(_Memory(address, shape, _INTERFACE[dtype]), device=device)
-    return tensor.view(dtype) if tensor.dtype != dtype else tensor
 
 
 class _Functions(ctypes.Structure):
@@ -158,8 +160,10 @@ def _told(act: Callable[..., None]) -> Callable[..., int | None]:
 
 def main() -> None:
     """Be a worker until the judge lets go."""
-    library, wiring, *options = sys.argv[1:]
-    eager = Eager(json.loads(wiring))
+    path, wiring, *options = sys.argv[1:]
+    # Not CDLL, which would let go of the interpreter's lock and take it again in each call.
+    library = ctypes.PyDLL(path)
+    eager = Eager(json.loads(wiring), library)
     eager.warm_up()  # before the worker confines itself, and while the judge still waits patiently
     kinds = dict(_Functions._fields_)
     functions = _Functions(
@@ -171,8 +175,7 @@ def main() -> None:
     for folder in {sys.prefix, sys.base_prefix, *filter(None, sys.path)}:
         options += ["--readable", str(Path(folder).resolve())]
     words = [b"worker", *(word.encode() for word in options)]
-    # Not CDLL, which would let go of the interpreter's lock and take it again in each call.
-    ctypes.PyDLL(library).mskb_work(len(words), (ctypes.c_char_p * len(words))(*words), ctypes.byref(functions))
+    library.mskb_work(len(words), (ctypes.c_char_p * len(words))(*words), ctypes.byref(functions))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 
+from cudamaster.build import eager
 from cudamaster.core import caching, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.tool_logs import first_error
@@ -18,7 +19,7 @@ from cudamaster.core.values import Precision, content_hash
 from cudamaster.devices import parts
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import threads
-from cudamaster.devices.protocol import Device
+from cudamaster.devices.protocol import SHARED, Device
 from cudamaster.guards.object import localise
 from cudamaster.guards.signature import Signature
 from cudamaster.guards.symbols import INSTEAD
@@ -67,25 +68,52 @@ class SharedBuilder:
     def _harness_sources(self) -> list[str]:
         """What a worker and its judge are made of, beside the kernels."""
         texts = [_harness_source(name) for name in ("judge", "worker")]
+        if self.card.is_eager:
+            texts += [eager.torch_of(eager.python())[0], *map(_eager_source, ("problem.py", "worker.py"))]
         return [self.harness_text, _headers_hash(), self._reference, *texts]
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:
         """Build what every candidate needs to be judged, unless it is cached. Raises DeviceError."""
         of_device = list(self.device.parts())
         texts = [self._judge_text, *(self._worker_text(debug) for debug in reversed(self._variants))]
-        texts += [self._baseline_text(debug_baseline), self._task_text]
+        own_baseline = [] if self.card.is_eager else [self._baseline_text(debug_baseline)]
+        texts += [*own_baseline, self._task_text]
         texts += [self._call_text(debug) for debug in self._variants]
         # Texts that all tasks share take longest. The self-test waits for the executors, so it comes last.
         own = [self._part(text) for text in texts]
         parts.build([*own[:1], *of_device[:-1], *own[1:], *of_device[-1:]])
         with threads(4) as pool:
-            linked: list[Callable[[], object]] = [self.judge, partial(self.baseline_worker, debug_baseline)]
+            linked: list[Callable[[], object]] = [self.judge, partial(self.baseline_command, debug_baseline)]
             for done in [pool.submit(part) for part in linked]:
                 done.result()
 
     def judge(self) -> Path:
         """The executable that runs cases and judges, without any kernel of the task. Raises DeviceError."""
         return self._linked([self._object(self._judge_text), self._object(self._task_text)], debug=False)
+
+    def baseline_command(self, debug: bool = False) -> tuple[str, ...]:
+        """What starts the baseline's worker: an executable, or for a module a Python with PyTorch. Raises DeviceError.
+
+        The second has no build that checks memory.
+        """
+        if self.card.is_eager:
+            return eager.command(self.card, self.precision, self.device.name, self._eager_library())
+        return (str(self.baseline_worker(debug)), *(["--exact"] if debug else []))
+
+    def _eager_library(self) -> Path:
+        """The worker as a library, the same for all tasks."""
+        objects = [self._object(text) for text in (self._eager_worker_text, self._eager_call_text)]
+        return self._linked(objects, debug=False, shared=True)
+
+    @property
+    def _eager_worker_text(self) -> _Text:
+        flags = ("-DMSKB_SEPARATE_CANDIDATE", SHARED)
+        return _Text("the worker as a library", "worker-shared", _harness_source("worker"), flags)
+
+    @property
+    def _eager_call_text(self) -> _Text:
+        text = (resources.bench() / "harness" / "eager.cpp").read_text(encoding="utf-8")
+        return _Text("its call of PyTorch", "eager", text, (*_NO_KERNELS, SHARED))
 
     def baseline_worker(self, debug: bool = False) -> Path:
         """The worker that runs the baseline, linked as a candidate is. Raises DeviceError."""
@@ -169,7 +197,9 @@ class SharedBuilder:
                     )
                 return built.object.replace(final)
 
-    def _linked(self, objects: Sequence[Path], *, debug: bool, libraries: Sequence[Path] = ()) -> Path:
+    def _linked(
+        self, objects: Sequence[Path], *, debug: bool, libraries: Sequence[Path] = (), shared: bool = False
+    ) -> Path:
         """Executable of objects from the cache, kept beside the last of them."""
         names = [*(path.name for path in objects), *map(str, libraries)]
         executable = objects[-1].with_suffix("." + content_hash(*names))
@@ -177,7 +207,7 @@ class SharedBuilder:
             if parts.whole(executable) and caching.kept(executable):
                 return executable
             linking = executable.with_suffix(f"{executable.suffix}-linking")
-            built = self.device.link(objects, linking, debug=debug, libraries=libraries)
+            built = self.device.link(objects, linking, debug=debug, libraries=libraries, shared=shared)
             if built.object is None:
                 raise DeviceError(
                     f"The harness of {self.card.name} does not link: {first_error(built.log)}.",
@@ -213,6 +243,11 @@ def _checking(debug: bool) -> str:
 @cache
 def _harness_source(name: str) -> str:
     return (resources.bench() / "harness" / f"{name}.cu").read_text(encoding="utf-8")
+
+
+@cache
+def _eager_source(name: str) -> str:
+    return (resources.bench() / "pytorch" / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -128,7 +128,7 @@ class Trials:
         return replace(
             asked,
             judge=(str(self._builder.judge()),),
-            baseline=asked.baseline or (str(self._builder.baseline_worker()),),
+            baseline=asked.baseline or self._builder.baseline_command(),
             labels=tuple(held_out.argument(case) for case in trial.cases if case.held_out),
             calls=self._calls if asked.calls is None else asked.calls,
             warmups=protocol.warmups,

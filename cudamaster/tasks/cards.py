@@ -80,7 +80,8 @@ class TaskCard(Strict):
     which the task exists. `headers` are the libraries that a candidate may include beside what every candidate may.
     `family` is for the tasks of a suite that share their files; a card of one's own has none. `wrapper` (`own_wrapper`
     here, as `wrapper()` is the name of any card's) is the name of the baseline's host function, to which no precision
-    is added; without one it follows from the task's name.
+    is added; without one it follows from the task's name. `baseline_by: pytorch` is for a task whose baseline is no
+    kernel but a module that eager PyTorch runs, `pytorch/<task>.py` (docs/kernelbench.md).
     """
 
     id: int = Field(ge=1)
@@ -103,6 +104,7 @@ class TaskCard(Strict):
     headers: tuple[Literal["cutlass", "cute"], ...] = ()
     family: Family | None = None
     own_wrapper: Name | None = Field(default=None, alias="wrapper")
+    baseline_by: Literal["kernel", "pytorch"] = "kernel"
     _folder: Path = PrivateAttr(default_factory=resources.bench)
 
     @model_validator(mode="after")
@@ -293,8 +295,15 @@ class TaskCard(Strict):
         """Name of the reference's function."""
         return f"{self.family.function if self.family else self.name}_reference"
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether the baseline is a module that eager PyTorch runs."""
+        return self.baseline_by == "pytorch"
+
     def baseline_path(self, precision: Precision) -> Path:
-        """The frozen baseline kernel."""
+        """The frozen baseline: a kernel, or the module that PyTorch runs."""
+        if self.is_eager:
+            return self.folder / "pytorch" / f"{self.name}.py"
         return self.folder / precision.value / f"{self.file_name(precision)}.cu"
 
     def file_name(self, precision: Precision) -> str:
@@ -331,7 +340,8 @@ class TaskCard(Strict):
     @property
     def _unused(self) -> dict[str, Any]:
         """Fields that cards did not have at first, as far as they have their defaults here."""
-        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None}
+        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None,
+                  "baseline_by": "kernel"}  # fmt: skip
         found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
         of_parameters = {
             index: {
@@ -362,8 +372,11 @@ class TaskCard(Strict):
             "small multiple of the baseline's own error, on the scale of the sum of the absolute terms that make "
             f"the element.{_LOWER.get(precision, '')}"
         )
+        module = ""
+        if self.is_eager:
+            module = f"The task is what this PyTorch module computes:\n\n```python\n{self.baseline(precision).strip()}\n```\n\n"
         return (
-            f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
+            f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n{module}"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
             f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
             f"{judged}"

@@ -52,7 +52,7 @@ def render(
         file=shlex.quote(str(file)),
         program=shlex.quote(program),
         start=shlex.quote(program if file.is_absolute() else f"./{program}"),
-        baseline=card.baseline(precision).strip(),
+        baseline=_baseline_text(card, precision),
         region=(baseline_region(card, precision) if region is None else region).strip(),
         declaration=card.declaration(precision),
         wrapper=wrapper,
@@ -140,8 +140,21 @@ def render_vendor_call(card: TaskCard, precision: Precision) -> str:
     )
 
 
+def _baseline_text(card: TaskCard, precision: Precision) -> str:
+    """What the harness says of the baseline: the kernel, or in a comment the module that PyTorch runs."""
+    text = card.baseline(precision).strip()
+    if not card.is_eager:
+        return text
+    return "\n".join(["// No kernel: eager PyTorch runs this.", *(f"// {line}".rstrip() for line in text.splitlines())])
+
+
 def baseline_region(card: TaskCard, precision: Precision) -> str:
-    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix."""
+    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix.
+
+    Where the baseline is a module that PyTorch runs, it is the skeleton, which nobody evaluates in the baseline's place.
+    """
+    if card.is_eager:
+        return skeleton(card, precision)
     text = card.baseline(precision)
     renamed = set(re.findall(r"__global__\s+[^(]*?(\w+)\s*\(", text)) | {card.wrapper(precision)}
     return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)

@@ -395,14 +395,14 @@ class Workbench:
         A device that only emulates runs only the verification cases and small held-out ones, under its memory checker.
         """
         debug = self.device.has_debug_build
-        worker = [str(self._builder.baseline_worker(debug)), *(["--exact"] if debug else [])]
+        worker = self._builder.baseline_command(debug)
         seed = self._trials.draw_seed()
         cases = [case for case in self.card.cases if not (self.device.emulated and case.sweep)]
         cases += held_out.draw(self.card, seed)
         if not self.device.emulated:
             cases += self._trials.large(seed)
         request = JudgeRequest(
-            baseline=tuple(worker),
+            baseline=worker,
             cases="verify" if self.device.emulated else "all",
             seed=seed,
             calls=calls,

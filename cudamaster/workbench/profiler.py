@@ -121,4 +121,4 @@ class Profiler:
 
     def _judge(self) -> JudgeRequest:
         """The judge and the baseline's worker."""
-        return JudgeRequest(judge=(str(self._builder.judge()),), baseline=(str(self._builder.baseline_worker()),))
+        return JudgeRequest(judge=(str(self._builder.judge()),), baseline=self._builder.baseline_command())

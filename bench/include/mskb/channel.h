@@ -23,7 +23,7 @@ inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-constexpr size_t kMostBuffers = 16, kMostSizes = 32;
+constexpr size_t kMostBuffers = 64, kMostSizes = 32;
 constexpr size_t kMostSlots = 16; // calls of a series at most: so many are prepared together
 
 enum class Ask : int {
