@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
+from cudamaster.core.expressions import Number
 from cudamaster.core.values import Precision
+from cudamaster.devices.process import run_limited
 from cudamaster.tasks.cards import TaskCard
 
 PYTHON = "CUDAMASTER_PYTHON"
@@ -65,6 +68,24 @@ def command(card: TaskCard, precision: Precision, device: str, library: Path) ->
         )
     told = json.dumps(wiring(card, precision, device, path))
     return python(), str(resources.bench() / "pytorch" / "worker.py"), str(library), told
+
+
+def operators(
+    card: TaskCard, precision: Precision, cases: Sequence[Mapping[str, Number]]
+) -> list[list[dict[str, Any]] | str]:
+    """What PyTorch does in a call at each of the cases, its operators (bench/pytorch/counting.py), or why that is not
+    known. Raises DeviceError where there is no PyTorch."""
+    path = torch_of(python())[2]
+    told = json.dumps(wiring(card, precision, "meta", path))
+    with tempfile.TemporaryDirectory(prefix="cudamaster-") as folder:
+        result = Path(folder) / "counts.json"
+        script = str(resources.bench() / "pytorch" / "count.py")
+        ran = run_limited([python(), script, str(result), told, json.dumps([dict(case) for case in cases])], _LIMIT_S)
+        if not result.is_file():
+            said = (ran.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            return [f"counting ended with: {said}"] * len(cases)
+        found: list[list[dict[str, Any]] | str] = json.loads(result.read_text(encoding="utf-8"))
+        return found
 
 
 def wiring(card: TaskCard, precision: Precision, device: str, path: Sequence[str]) -> Mapping[str, Any]:

@@ -69,7 +69,7 @@ class SharedBuilder:
         """What a worker and its judge are made of, beside the kernels."""
         texts = [_harness_source(name) for name in ("judge", "worker")]
         if self.card.is_eager:
-            texts += [eager.torch_of(eager.python())[0], *map(_eager_source, ("problem.py", "worker.py"))]
+            texts += [eager.torch_of(eager.python())[0], *map(_eager_source, ("problem.py", "wiring.py", "worker.py"))]
         return [self.harness_text, _headers_hash(), self._reference, *texts]
 
     def build_shared(self, *, debug_baseline: bool = False) -> None:

@@ -65,7 +65,7 @@ class ModelledCall:
 def modelled(counts: CallCounts, gpu: Gpu, constants: Constants | None = None) -> ModelledCall:
     """The times of a call on a GPU; the constants are those that ship unless others are given."""
     constants = shipped().constants if constants is None else constants
-    clocks = _Clocks(gpu)
+    clocks = Clocks(gpu)
     l2 = L2(gpu.figures.l2_bytes)
     priced = []
     for event in counts.events:
@@ -126,7 +126,7 @@ def breakdown(call: ModelledCall) -> Mapping[str, float]:
     }
 
 
-class _Clocks:
+class Clocks:
     """Host and device side by side, in microseconds from the call's start.
 
     A call with one empty kernel takes the host `empty_call_us`, of which one launch is `launch_host_us`; the rest is
@@ -174,16 +174,16 @@ class _Clocks:
         if event.event == "alloc":
             cost = figures.small_alloc_us if event.bytes <= _SMALL_ALLOCATION else figures.alloc_us
             self._allocated += [cost] * event.count
-            self._host(cost * event.count)
+            self.host_work(cost * event.count)
         elif event.event == "free":  # which waits for the device
             self.host = self._idle
             for _ in range(event.count):
-                self._host(self._allocated.pop() if self._allocated else figures.small_alloc_us)
+                self.host_work(self._allocated.pop() if self._allocated else figures.small_alloc_us)
         elif event.event == "synchronise":
             self.host = self._idle
-            self._host(figures.synchronise_us * event.count)
+            self.host_work(figures.synchronise_us * event.count)
         elif event.event == "host":
-            self._host(event.instructions / figures.host_instructions_per_us * event.count)
+            self.host_work(event.instructions / figures.host_instructions_per_us * event.count)
         elif event.host:  # which waits for the device, and the host for it
             for _ in range(event.count):
                 device_us = figures.memset_device_us + event.bytes / figures.host_bytes_per_s * 1e6
@@ -196,7 +196,7 @@ class _Clocks:
             self._enqueue(figures.memset_host_us, device_us, event.count)
             self.other_us += device_us * event.count
 
-    def _host(self, cost_us: float) -> None:
+    def host_work(self, cost_us: float) -> None:
         """The host does what is no launch."""
         self.host += cost_us
         self.other_us += cost_us

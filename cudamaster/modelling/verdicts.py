@@ -34,8 +34,9 @@ from cudamaster.core.values import (
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, Observing
-from cudamaster.modelling import constants, gpu, model, tracing
+from cudamaster.modelling import constants, eager, gpu, model, tracing
 from cudamaster.modelling.counts import CallCounts, Launch
+from cudamaster.modelling.model import ModelledCall
 
 # Counts of a candidate by the labels of cases, or why a case has none; the last argument is the seed of the inputs.
 Count = Callable[[Candidate, Sequence[str], int], Mapping[str, "CallCounts | str"]]
@@ -63,6 +64,7 @@ class Modeller:
         # Fresh, so that no kernel can know the inputs that it is counted on.
         self._seed = secrets.randbits(63) if seed is None else seed
         self._counts: dict[str, dict[str, CallCounts | str]] = {}
+        self._eager: dict[str, ModelledCall | str] = {}
 
     @property
     def model(self) -> GpuModel:
@@ -117,29 +119,44 @@ class Modeller:
             return NoProfile(f"the call could not be modelled: {counts}")
         return model.profile(counts, self._gpu, candidate.id, self.model)
 
-    def verdict(self, verdict: Verdict, candidate: Candidate, against: Candidate, *, rivals: bool = False) -> Verdict:
+    def verdict(
+        self, verdict: Verdict, candidate: Candidate | None, against: Candidate | None, *, rivals: bool = False
+    ) -> Verdict:
         """A correct verdict with modelled times in place of the device's own, which say nothing of a GPU.
 
         P is over all timed cases that the baseline has counts of, also over those too long to be run. A candidate that
         lacks one of them has no P: it may hide there what is slow. Of `rivals`, neither of which is the baseline, that
-        holds for both. Where `against` has no counts at all the device's own times stay, and a note says so.
+        holds for both. Where `against` has no counts at all the device's own times stay, and a note says so. None in
+        place of a candidate is a baseline in eager PyTorch, whose times are rougher (eager.py).
         """
         if verdict.status is not Status.CORRECT:
             return verdict
         started = monotonic()
         labels = [case.label for case in verdict.cases if case.sweep]
-        theirs = self.counts(against, labels)
+        theirs = self._calls(against, labels)
         if all(isinstance(found, str) for found in theirs.values()):
             why = next((str(found) for found in theirs.values()), "there is no timed case")
             return replace(verdict, notes=(*verdict.notes, f"times are emulated: the baseline has no model, {why}"))
-        ours = theirs if candidate.id == against.id else self.counts(candidate, labels)
+        same = candidate == against or (candidate is not None and against is not None and candidate.id == against.id)
+        ours = theirs if same else self._calls(candidate, labels)
         used = replace(self.model, seed=self._seed)
-        error = 1.0 if candidate.id == against.id else used.ratio_error  # a kernel is as fast as itself
+        if against is None:  # nobody has measured how far off that is
+            used = replace(used, ratio_error=None, order_share=None)
+        error = 1.0 if same else used.ratio_error  # a kernel is as fast as itself
         cases = tuple(
-            _case(case, theirs[case.label], ours[case.label], self._gpu, error, rivals=rivals) if case.sweep else case
+            _case(case, theirs[case.label], ours[case.label], error, rivals=rivals) if case.sweep else case
             for case in verdict.cases
         )
         return _scored(replace(verdict, cases=cases, modelled=used), error, monotonic() - started)
+
+    def _calls(self, candidate: Candidate | None, labels: Sequence[str]) -> Mapping[str, ModelledCall | str]:
+        """The modelled calls of a candidate, or of eager PyTorch, at each case, or why there is none."""
+        if candidate is not None:
+            counts = self.counts(candidate, labels)
+            return {k: v if isinstance(v, str) else model.modelled(v, self._gpu) for k, v in counts.items()}
+        if missing := [case for case in self._builder.card.cases if case.sweep and case.label not in self._eager]:
+            self._eager.update(eager.calls(self._builder.card, self._builder.precision, missing, self._gpu))
+        return {label: self._eager[label] for label in labels}
 
     def counts(self, candidate: Candidate, labels: Sequence[str]) -> Mapping[str, CallCounts | str]:
         """What a call of a candidate does at each case, or why that is not known or no call of the GPU."""
@@ -155,21 +172,19 @@ class Modeller:
 
 def _case(
     case: CaseVerdict,
-    baseline: CallCounts | str,
-    candidate: CallCounts | str,
-    wanted: gpu.Gpu,
+    before: ModelledCall | str,
+    after: ModelledCall | str,
     error: float | None,
     *,
     rivals: bool,
 ) -> CaseVerdict:
-    """A timed case without the device's own times, with the model's where there are any."""
+    """A timed case without the device's own times, with the model's of baseline and candidate where there are any."""
     bare = replace(case, timing=None, speed=None, empty_us=None)
-    if isinstance(baseline, str):
-        whose = OF_BASELINE if not rivals else OF_BOTH if isinstance(candidate, str) else "the first: "
-        return replace(bare, not_modelled=f"{whose}{baseline}")
-    if isinstance(candidate, str):
-        return replace(bare, not_modelled=candidate)
-    before, after = model.modelled(baseline, wanted), model.modelled(candidate, wanted)
+    if isinstance(before, str):
+        whose = OF_BASELINE if not rivals else OF_BOTH if isinstance(after, str) else "the first: "
+        return replace(bare, not_modelled=f"{whose}{before}")
+    if isinstance(after, str):
+        return replace(bare, not_modelled=after)
     modelled = Modelled(before.whole_us, after.whole_us, before.device_us, after.device_us, after.bound)
     return replace(bare, modelled=modelled, speed=modelled_speed(before.whole_us / after.whole_us, error))
 

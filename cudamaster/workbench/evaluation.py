@@ -34,6 +34,7 @@ from cudamaster.faults.finding import FaultFinder, with_faults
 from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
 from cudamaster.judging.verdicts import Judgement
+from cudamaster.profiling.filter import no_profile
 from cudamaster.profiling.thresholds import choose as choose_thresholds
 from cudamaster.tasks import held_out
 from cudamaster.tasks.cards import Case, TaskCard
@@ -92,9 +93,17 @@ class Workbench:
 
     @property
     def baseline(self) -> Candidate:
-        """The baseline as a candidate: C_0 of algorithm 1."""
+        """The baseline as a candidate: C_0 of algorithm 1.
+
+        A module that eager PyTorch runs has no text in CUDA. Then this is the skeleton, from which a search starts; its
+        verdict and its times are PyTorch's, with P = 1.
+        """
         code = baseline_region(self.card, self.precision)
         return Candidate(self.card.name, self.precision, code, self.device.default_command)
+
+    def is_eager_baseline(self, candidate: Candidate) -> bool:
+        """Whether a candidate stands for a baseline in eager PyTorch."""
+        return self.card.is_eager and candidate.id == self.baseline.id
 
     @property
     def hardware(self) -> Hardware:
@@ -140,6 +149,9 @@ class Workbench:
         it explains a fault.
         """
         began = monotonic()
+        if self.is_eager_baseline(candidate):
+            verdict = self._of_eager(check_only=check_only, first_failure=first_failure)
+            return _with_rest(verdict, monotonic() - began)
         seed = self._trials.draw_seed()
         first = self._first_trial(candidate, seed, check_only=check_only, first_failure=first_failure)
         with self._builder.using(candidate), self._trials.ahead() as start:
@@ -164,7 +176,8 @@ class Workbench:
         memory shared with the judge would be the right answer for the next.
         """
         # A device with a debug build runs differently, and its processes start quickly.
-        if self.device.has_debug_build or self._trials.seed_is_fixed:
+        eager = any(self.is_eager_baseline(one) for one in candidates)
+        if self.device.has_debug_build or self._trials.seed_is_fixed or eager:
             return [self.evaluate(one, check_only=check_only, first_failure=first_failure) for one in candidates]
         with ExitStack() as block:
             built, trials = [], []
@@ -189,8 +202,34 @@ class Workbench:
             verdict = self._judged(verdict, candidate, build, seed, check_only=check_only, first_failure=first_failure)
         # Without a score where nothing was to be timed, or where all that was is too long for this device.
         if self._modeller is not None and (verdict.score is not None or any(case.skipped for case in verdict.cases)):
-            verdict = self._modeller.verdict(verdict, candidate, self.baseline)
+            verdict = self._modeller.verdict(verdict, candidate, self._against)
         return verdict
+
+    @property
+    def _against(self) -> Candidate | None:
+        """The baseline for the model of a GPU: None is eager PyTorch."""
+        return None if self.card.is_eager else self.baseline
+
+    def _of_eager(self, *, check_only: bool, first_failure: bool) -> Verdict:
+        """The verdict on a baseline in eager PyTorch: itself in the candidate's place, as other baselines are."""
+        self._builder.build_shared()
+        seed = self._trials.draw_seed()
+        command = self._builder.baseline_command()
+        if check_only:
+            trial = self._trials.verifying(command, seed, first_failure=first_failure)
+        else:
+            request = replace(
+                _BRIEFLY if self._brief_baseline else JudgeRequest(),
+                candidate=command,
+                seed=seed,
+                first_failure=first_failure,
+            )
+            trial = Trial(request, self._all_cases(seed), _RUN_LIMIT_S, trusted=True)
+        verdict = self._begun(self.baseline.id, Build(None, "built", ""), seed)
+        verdict = self._with_judgement(verdict, self._trials.run(trial))
+        if check_only:
+            return verdict
+        return self._with_floors(verdict if self._modeller is None else self._modeller.verdict(verdict, None, None))
 
     def _first_trial(self, candidate: Candidate, seed: int, *, check_only: bool, first_failure: bool) -> Trial:
         """The first run of the judge of an evaluation: what `_judged` asks for once the candidate is built."""
@@ -271,7 +310,8 @@ class Workbench:
             return self._with_judgement(
                 verdict, self._trials.run(self._trials.verifying(worker, seed, first_failure=first_failure))
             )
-        preparing = self._modeller.preparing(self.baseline, candidate) if self._modeller is not None else nullcontext()
+        counted = [one for one in (self._against, candidate) if one is not None]
+        preparing = self._modeller.preparing(*counted) if self._modeller is not None else nullcontext()
         with preparing:
             judgement = self._trials.run(self._timed_trial(candidate, seed, first_failure=first_failure))
         if checked is not None:
@@ -412,6 +452,8 @@ class Workbench:
 
     def findings(self, candidate: Candidate, verdict: Verdict) -> Findings:
         """What the profile filter says about a correct candidate."""
+        if self.is_eager_baseline(candidate):
+            return no_profile(candidate.id, "the baseline is eager PyTorch, and no kernel whose profile would help.")
         return self.profiler.findings(candidate, verdict, self._thresholds, self._profile)
 
     def _with_judgement(self, verdict: Verdict, judgement: Judgement) -> Verdict:
