@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import io
+import keyword
 import os
 import shutil
 import signal
@@ -40,6 +41,7 @@ _MODULES = {
     **{name: name for name in ("optimize", "suite", "show", "report", "evaluate", "compare", "tasks", "doctor")},
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
     "hgemm": "hgemm",
+    "import": "importing",
     **dict.fromkeys(("baselines", "harness"), "bench"),
 }
 _LITTLE_BYTES = 1 << 20  # a disk with less than this is called full
@@ -60,7 +62,7 @@ class _Group(options.Group):
         """The command of that name."""
         if cmd_name in _MODULES and cmd_name not in self.commands:
             module = importlib.import_module(f"cudamaster.cli.{_MODULES[cmd_name]}")
-            self.add_command(getattr(module, cmd_name))
+            self.add_command(getattr(module, f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name))
         return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from cudamaster.core.errors import CudaMasterError, UsageError, unwritable
+from cudamaster.core.errors import CudaMasterError, unwritable
 from cudamaster.kernelbench.drafting import draft
 from cudamaster.kernelbench.problem import Fault, Problem
 from cudamaster.tasks import cards
@@ -121,14 +121,6 @@ def write(problem: Problem, folder: Path, name: str, number: int) -> Imported:
             path.unlink()
         raise
     return Imported(problem.file, loaded, card, problem.faults)
-
-
-def require_new(folder: Path, name: str, *, replace: bool) -> None:
-    """Raises UsageError where the folder has a task of that name."""
-    if (folder / "tasks" / f"{name}.yaml").exists() and not replace:
-        raise UsageError(
-            f"{folder} has a task {name} already.", "Give --replace, another folder with --into, or rename the file."
-        )
 
 
 def _reference(problem: Problem, name: str, fields: Mapping[str, Any]) -> str:
