@@ -24,7 +24,19 @@ from cudamaster.core.expressions import ExpressionError, Number, call, evaluate,
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks import hgemm
 from cudamaster.tasks.held_out import Block, check_blocks
-from cudamaster.tasks.parameters import RANGES, SOUND, T_BYTES, ULPS, WHOLE, Line, Name, Parameter, Strict
+from cudamaster.tasks.parameters import (
+    RANGES,
+    SOUND,
+    T_BYTES,
+    ULPS,
+    WHOLE,
+    Line,
+    Name,
+    Parameter,
+    Strict,
+    check_bounds,
+    check_filled,
+)
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
@@ -162,6 +174,10 @@ class TaskCard(Strict):
                 evaluate(parameter.exact_if, names)
             if self.reference_unit(parameter, case)[1] < 0:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        for name, (filled, *numbers) in map(call, self.inputs):
+            if (parameter := next(p for p in self.parameters if p.name == filled)).is_whole and len(numbers) == 2:
+                low, high = (evaluate(number, case.values) for number in numbers)
+                check_bounds(name, parameter, low, high, f"in case {case.label}")
         for precision in self.precisions:
             if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
@@ -174,10 +190,11 @@ class TaskCard(Strict):
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
-        parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
-        for argument in arguments[:buffers]:
+        parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
+        for position, argument in enumerate(arguments[:buffers]):
             if argument not in parameters:
                 raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+            check_filled(name, position, parameters[argument])
         for argument in arguments[buffers:]:
             evaluate(argument, self.cases[0].values)
             to_c(argument, dict.fromkeys(self.sizes, "c"))
