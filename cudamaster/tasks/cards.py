@@ -24,7 +24,19 @@ from cudamaster.core.expressions import ExpressionError, Number, call, evaluate,
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks import hgemm, truth
 from cudamaster.tasks.held_out import Block, check_blocks
-from cudamaster.tasks.parameters import RANGES, SOUND, T_BYTES, ULPS, WHOLE, Line, Name, Parameter, Strict
+from cudamaster.tasks.parameters import (
+    RANGES,
+    SOUND,
+    T_BYTES,
+    ULPS,
+    WHOLE,
+    Line,
+    Name,
+    Parameter,
+    Strict,
+    check_bounds,
+    check_filled,
+)
 from cudamaster.tasks.truth import Truth
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
@@ -157,13 +169,6 @@ class TaskCard(Strict):
         real = {p.name for p in self.parameters if p.is_number and not p.is_whole}
         names = {name: float(value) if name in real else value for name, value in case.values.items()}
         for parameter in self.parameters:
-            if parameter.is_number and parameter.is_whole:
-                value, (low, high) = case.values[parameter.name], RANGES[parameter.type]
-                if not isinstance(value, int) or not low <= value <= high:
-                    raise ValueError(
-                        f"{parameter.name} is {value:.17g} in case {case.label}, and {parameter.type} holds whole "
-                        f"numbers from {low} to {high}"
-                    )
             for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
                 number = least if text is None else evaluate(text, names)
                 if not isinstance(number, int) or not least <= number <= WHOLE:
@@ -172,9 +177,26 @@ class TaskCard(Strict):
                 evaluate(parameter.exact_if, names)
             if self.reference_unit(parameter, case)[1] < 0:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        self._check_whole(case)
         for precision in self.precisions:
             if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+
+    def _check_whole(self, case: Case) -> None:
+        """Raises ValueError where a parameter's type does not hold what a case passes to it, or fills it with."""
+        whole = {p.name: p for p in self.parameters if p.is_whole}
+        for name, p in whole.items():
+            if p.is_number:
+                value, (least, most) = case.values[name], RANGES[p.type]
+                if not isinstance(value, int) or not least <= value <= most:
+                    raise ValueError(
+                        f"{name} is {value:.17g} in case {case.label}, and {p.type} holds whole numbers from {least} "
+                        f"to {most}"
+                    )
+        for generator, (filled, *numbers) in map(call, self.inputs):
+            if filled in whole and len(numbers) == 2:
+                low, high = (evaluate(number, case.values) for number in numbers)
+                check_bounds(generator, whole[filled], low, high, f"in case {case.label}")
 
     def _filled_by(self, generator: str) -> tuple[str, ...]:
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
@@ -184,10 +206,11 @@ class TaskCard(Strict):
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
-        parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
-        for argument in arguments[:buffers]:
+        parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
+        for position, argument in enumerate(arguments[:buffers]):
             if argument not in parameters:
                 raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+            check_filled(name, position, parameters[argument])
         for argument in arguments[buffers:]:
             evaluate(argument, self.cases[0].values)
             to_c(argument, dict.fromkeys(self.sizes, "c"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cudamaster.core.expressions import Number
 from cudamaster.core.values import Precision
 
 # What is written into the harness as it stands: names, and the words of its comment.
@@ -37,6 +39,12 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "size_t": (0, WHOLE),
     "bool": (0, 1),
 }
+
+
+# Generators of inputs.h by what they can fill: their first buffers with indices, or whole numbers as well.
+_INDICES = {"csr": 2, "coo": 2, "ell": 1}
+_OF_INDICES = ("int", "long long", "unsigned int", "size_t")
+_FILL_WHOLE = ("integers", "uniform", "attention_mask")
 
 
 class Strict(BaseModel):
@@ -128,6 +136,33 @@ class Parameter(Strict):
     def element_bytes(self, precision: Precision) -> int:
         """Bytes of one element. A stream has none."""
         return T_BYTES[precision] if self.type == "T" else _BYTES[self.type]
+
+
+def check_filled(generator: str, position: int, parameter: Parameter) -> None:
+    """Raises ValueError where a generator cannot fill a buffer that is its argument number `position`."""
+    what = f"{generator} cannot fill {parameter.name}, which is of {parameter.type}"
+    if position < _INDICES.get(generator, 0):
+        if parameter.type not in _OF_INDICES:
+            raise ValueError(f"{what}: indices are of {', '.join(_OF_INDICES)}")
+    elif parameter.is_whole and generator not in _FILL_WHOLE:
+        raise ValueError(f"{what}: whole numbers are made by {', '.join(_FILL_WHOLE)}")
+
+
+def check_bounds(generator: str, parameter: Parameter, low: Number, high: Number, where: str) -> None:
+    """Raises ValueError where numbers of low .. high are none of a buffer's type, or all of them become the same.
+
+    Only for `integers` and `uniform`, and a buffer of whole numbers; `uniform` is rounded down, or for bool to 1 from a
+    half on.
+    """
+    if generator not in ("integers", "uniform") or not parameter.is_whole:
+        return
+    least, most = RANGES[parameter.type]
+    last = high if generator == "integers" or parameter.type == "bool" else math.ceil(high) - 1
+    if not least <= low <= last <= most:
+        made = f"{generator} makes {low:g} .. {high:g} of it {where}"
+        raise ValueError(f"{parameter.name} is of {parameter.type}, from {least} to {most}, and {made}")
+    if generator == "uniform" and parameter.type != "bool" and math.floor(low) == last:
+        raise ValueError(f"every element of {parameter.name}, of {parameter.type}, is {last} {where}: use integers")
 
 
 def _product(shape: Sequence[str]) -> str:

@@ -84,20 +84,27 @@ def _bounded(card: TaskCard) -> list[Parameter]:
 
 def how_judged(card: TaskCard, precision: Precision) -> str:
     """How errors are judged, for prompts."""
-    exact = [p.name for p in card.parameters if p.check == "exact"]
-    if exact:
-        return f"{', '.join(exact)} must be exactly right{_EXACT_AS.get(card.truth, '')}."
+    exact = [p.name for p in card.parameters if p.role in ("output", "inout") and p.check == "exact"]
+    judged = [f"{', '.join(exact)} must be exactly right{_EXACT_AS.get(card.truth, '')}."] if exact else []
+    if _bounded(card):
+        judged.append(_how_bounded(card, precision, "Of the others, each" if exact else "Each output"))
+    return " ".join(judged)
+
+
+def _how_bounded(card: TaskCard, precision: Precision, each: str) -> str:
+    doubles = ", ".join(p.name for p in _bounded(card) if p.type == "double")
     if card.truth == "baseline":
         bounds = ", ".join(sorted({p.ulps for p in _bounded(card)}))
         return (
-            "Each output element is compared with the baseline's own output on the same inputs; it may differ by "
+            f"{each} element is compared with the baseline's own output on the same inputs; it may differ by "
             f"{bounds} ulps of FP32, on the scale of {_SCALES['baseline']}, beside the rounding of the result."
         )
     lower = "" if _wider(card) and card.truth != "c" else _LOWER.get(precision, "")
     scale = _SCALES["c"].replace("make it", "make the element") if card.truth == "c" else _SCALES[card.truth]
     return (
-        f"Each output element is compared with {against(card)}; its error may not exceed a small multiple of the "
+        f"{each} element is compared with {against(card)}; its error may not exceed a small multiple of the "
         f"baseline's own error, on the scale of {scale}.{lower}"
+        + (f" FP32 arithmetic is outside it for {doubles}, of double." if doubles else "")
     )
 
 
@@ -117,7 +124,7 @@ def bound(card: TaskCard, parameter: Parameter) -> str:
     """How an output is compared, for whoever writes a kernel."""
     if parameter.check == "exact":
         return "compared exactly" + (" with the baseline's own output." if card.truth == "baseline" else ".")
-    ulps = f"{parameter.ulps} ulps of fp32"
+    ulps = "2^-40" if parameter.type == "double" and card.truth != "baseline" else f"{parameter.ulps} ulps of fp32"
     own = card.truth == "baseline"
     error = "4 times the difference between two of its calls" if own else "4 times the baseline's own worst error"
     return (
