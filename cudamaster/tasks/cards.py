@@ -135,9 +135,10 @@ class TaskCard(_Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
-    small ones, and ones near the largest timed case. tasks/held_out.py describes their form. `precisions` are those in
-    which the task exists. `headers` are the libraries that a candidate may include beside what every candidate may.
-    `family` is for the tasks of a suite that share their files; a card of one's own has none.
+    small ones, and ones near the largest timed case. tasks/held_out.py describes their form. Sizes in `fixed` always
+    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `headers` are
+    the libraries that a candidate may include beside what every candidate may. `family` is for the tasks of a suite
+    that share their files; a card of one's own has none.
     """
 
     id: int = Field(ge=1)
@@ -270,6 +271,11 @@ class TaskCard(_Strict):
                          for name, value in given.items())  # fmt: skip
         return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
 
+    @property
+    def unpassed(self) -> tuple[str, ...]:
+        """Sizes that are fixed and no parameters of the wrapper."""
+        return tuple(name for name in self.fixed if all(p.name != name for p in self.parameters))
+
     def footprint_bytes(self, case: Case, precision: Precision) -> int:
         """Bytes of all buffers of a case, one copy of each."""
         return self.buffer_bytes(case, precision, ("input", "output", "inout"))
@@ -397,7 +403,8 @@ class TaskCard(_Strict):
         )
         sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)
         fixed = "".join(
-            f" {name} is always {self.sizes[name]} and is not passed to the wrapper." for name in self.fixed
+            f" {name} is always {self.sizes[name]}{' and is not passed to the wrapper' if name in self.unpassed else ''}."
+            for name in self.fixed
         )
         exact = [p.name for p in self.parameters if p.check == "exact"]
         judged = (

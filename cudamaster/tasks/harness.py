@@ -17,6 +17,8 @@ from cudamaster.core.values import Precision
 from cudamaster.tasks.cards import ELEMENT_TYPES, Parameter, TaskCard
 
 _ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
+# A kernel's name: what stands before the first bracket that is not that of an attribute, __launch_bounds__(256) say.
+_KERNEL = re.compile(r"__global__\s+(?:[^(){};]*?\b__\w+__\s*\([^()]*\))*[^(){};]*?(\w+)\s*\(")
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 
@@ -96,7 +98,7 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
     return _template("skeleton.cu.j2").render(
         card=card,
         precision=precision.value,
-        width=max(len(name) for name in (*passed, *card.fixed)),
+        width=max(len(name) for name in (*passed, *card.unpassed)),
         kernel=f"{card.wrapper(precision)}_kernel",
         parameters=", ".join(f"{kind} {name}" for kind, name in card.signature(precision)),
         arguments=", ".join(name for _, name in card.signature(precision)),
@@ -142,7 +144,7 @@ def render_vendor_call(card: TaskCard, precision: Precision) -> str:
 def baseline_region(card: TaskCard, precision: Precision) -> str:
     """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix."""
     text = card.baseline(precision)
-    renamed = set(re.findall(r"__global__\s+[^(]*?(\w+)\s*\(", text)) | {card.wrapper(precision)}
+    renamed = set(_KERNEL.findall(text)) | {card.wrapper(precision)}
     return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
 
 
@@ -211,7 +213,7 @@ def _size_type(card: TaskCard, name: str) -> str:
 def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str]) -> str:
     name, arguments = call(text)
     filled = {p.name for p in buffers}
-    passed = [argument if argument in filled else written(argument) for argument in arguments]
+    passed = [f"Buffer::{argument}" if argument in filled else written(argument) for argument in arguments]
     return f"mskb::{name}({', '.join(['inputs', *passed])})"
 
 
