@@ -52,11 +52,16 @@ template <class T> __global__ void differs_from_rule_kernel(const T* data, size_
             *found = 1;
 }
 
-__global__ void differs_kernel(const unsigned short* data, const unsigned short* other, size_t n,
+// The last byte is held apart where their number is odd.
+__global__ void differs_kernel(const unsigned char* data, const unsigned char* other, size_t bytes,
                                int* found) {
-    for (size_t i = thread_index(); i < n; i += thread_count())
-        if (data[i] != other[i])
+    const unsigned short* left = reinterpret_cast<const unsigned short*>(data);
+    const unsigned short* right = reinterpret_cast<const unsigned short*>(other);
+    for (size_t i = thread_index(); i < bytes / 2; i += thread_count())
+        if (left[i] != right[i])
             *found = 1;
+    if (bytes % 2 == 1 && thread_index() == 0 && data[bytes - 1] != other[bytes - 1])
+        *found = 1;
 }
 
 __global__ void mask_kernel(unsigned char* data, size_t bytes, MaskKey key, uint32_t buffer) {
@@ -108,11 +113,11 @@ __global__ void flaws_kernel(const void* got, const void* other, Kind kind, size
     }
 }
 
-template <class T> void fill_as(void* data, size_t n, const Fill& rule) {
+template <class T> void fill_as(void* data, T*, size_t n, const Fill& rule) {
     fill_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<T*>(data), n, rule);
 }
 
-template <class T> void look_for_changes(const void* data, size_t n, const Fill& rule, int* found) {
+template <class T> void look_for_changes(const void* data, T*, size_t n, const Fill& rule, int* found) {
     differs_from_rule_kernel<T><<<blocks_for(n), kThreads>>>(static_cast<const T*>(data), n, rule, found);
 }
 
@@ -126,14 +131,7 @@ bool is_set(const ReusedBuffer& flag) {
 
 void fill(void* data, const BufferSpec& spec, const Fill& rule) {
     size_t n = static_cast<size_t>(spec.length);
-    if (spec.kind == Kind::kFloat)
-        fill_as<float>(data, n, rule);
-    else if (spec.kind == Kind::kBf16)
-        fill_as<__nv_bfloat16>(data, n, rule);
-    else if (spec.kind == Kind::kHalf)
-        fill_as<__half>(data, n, rule);
-    else
-        fill_as<int>(data, n, rule);
+    with_type(spec.kind, [&](auto* type) { fill_as(data, type, n, rule); });
     MSKB_CUDA(cudaGetLastError());
 }
 
@@ -153,14 +151,7 @@ bool differs(const void* data, const BufferSpec& spec, const Fill& rule) {
     ReusedBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
     MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
-    if (spec.kind == Kind::kFloat)
-        look_for_changes<float>(data, n, rule, flag);
-    else if (spec.kind == Kind::kBf16)
-        look_for_changes<__nv_bfloat16>(data, n, rule, flag);
-    else if (spec.kind == Kind::kHalf)
-        look_for_changes<__half>(data, n, rule, flag);
-    else
-        look_for_changes<int>(data, n, rule, flag);
+    with_type(spec.kind, [&](auto* type) { look_for_changes(data, type, n, rule, flag); });
     MSKB_CUDA(cudaGetLastError());
     return is_set(found);
 }
@@ -169,10 +160,9 @@ bool differs(const void* data, const void* other, size_t bytes) {
     ReusedBuffer found(sizeof(int));
     int* flag = static_cast<int*>(found.get());
     MSKB_CUDA(cudaMemset(flag, 0, sizeof(int)));
-    size_t n = bytes / sizeof(unsigned short); // every element type is a multiple of it
-    const unsigned short* left = static_cast<const unsigned short*>(data);
-    const unsigned short* right = static_cast<const unsigned short*>(other);
-    differs_kernel<<<blocks_for(n), kThreads>>>(left, right, n, flag);
+    const unsigned char* left = static_cast<const unsigned char*>(data);
+    const unsigned char* right = static_cast<const unsigned char*>(other);
+    differs_kernel<<<blocks_for(bytes / 2), kThreads>>>(left, right, bytes, flag);
     MSKB_CUDA(cudaGetLastError());
     return is_set(found);
 }

@@ -239,7 +239,7 @@ class Worker {
         for (size_t i = 0; i < spans_.size(); ++i) {
             unsigned char* data = shared_.base() + slot_ + spans_[i].offset;
             if (!spans_[i].read)
-                MSKB_CUDA(cudaMemsetAsync(data, kPoison, spans_[i].bytes));
+                MSKB_CUDA(cudaMemsetAsync(data, spans_[i].poison, spans_[i].bytes));
             else if (spans_[i].bytes > 0)
                 mask_kernel<<<kMaskBlocks, kMaskThreads>>>(data, spans_[i].bytes, key,
                                                            static_cast<uint32_t>(i));

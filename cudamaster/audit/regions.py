@@ -16,8 +16,9 @@ from cudamaster.audit.corpus import Kind
 from cudamaster.audit.edits import honest
 from cudamaster.core.expressions import to_c
 from cudamaster.core.values import Precision
-from cudamaster.tasks.cards import Case, Parameter, TaskCard
+from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.harness import baseline_region
+from cudamaster.tasks.parameters import Parameter
 
 _INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
 _ROOM = "kRoom"  # of corpus/parts/kept.cu

@@ -161,7 +161,7 @@ def _show(card: TaskCard, as_json: bool) -> None:
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],
-            [[p.name, p.role, p.length or "", p.meaning] for p in card.parameters],
+            [[p.name, p.role, p.extent, p.meaning] for p in card.parameters],
         )
     )
     swept = list(dict.fromkeys(name for block in card.sweep for name in block))

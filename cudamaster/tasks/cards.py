@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError, nearest
@@ -24,74 +24,27 @@ from cudamaster.core.expressions import ExpressionError, Number, call, evaluate,
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
 from cudamaster.tasks import hgemm
 from cudamaster.tasks.held_out import Block, check_blocks
+from cudamaster.tasks.parameters import (
+    RANGES,
+    SOUND,
+    T_BYTES,
+    ULPS,
+    WHOLE,
+    Line,
+    Name,
+    Parameter,
+    Strict,
+    check_bounds,
+    check_filled,
+)
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
-ELEMENT_BYTES = {"float": 4, "int": 4}
-ELEMENT_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16", Precision.FP16: "__half"}
-_T_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP16: 2}
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
 _LONGEST_FILE = 16 * 1024
 _MOST_CASES = 500
-_SOUND, _ULPS = 1e-4, "4"  # as in mskb/task.h
-_WHOLE = 2**53  # the harness holds sizes as doubles
-# What is written into the harness as it stands: names, and the words of its comment.
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]+$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
-
-
-class Parameter(_Strict):
-    """One parameter of the wrapper: a scalar, or a device buffer of `length` elements.
-
-    The reference makes `unit` consecutive elements of an output together, at the `cost` of so many operations. On a
-    case where all of them would take too long, it is asked for some of the units.
-
-    `exact_if` is an expression over the sizes: in cases where it is not 0 an output is compared as if its `check` were
-    exact. A baseline whose error is above `sound`, in units of an element's scale, is wrong. `ulps`, an expression, is
-    what any kernel may be off by, in ulps of fp32 at that scale: tensor cores cut off at each of their steps.
-    """
-
-    name: _Name
-    type: Literal["T", "float", "int"]
-    meaning: str
-    role: Literal["scalar", "input", "output", "inout"] = "scalar"
-    length: str | None = None
-    check: Literal["bounded", "exact"] = "bounded"
-    unit: str = "1"
-    cost: str = "1"
-    exact_if: str | None = None
-    sound: float = Field(default=_SOUND, gt=0, le=1)
-    ulps: str = _ULPS
-
-    @property
-    def has_bounds_of_its_own(self) -> bool:
-        """Whether `sound` or `ulps` is another than for all tasks."""
-        return (self.sound, self.ulps) != (_SOUND, _ULPS)
-
-    @model_validator(mode="after")
-    def _length_for_buffers(self) -> Parameter:
-        if (self.role == "scalar") != (self.length is None):
-            raise ValueError(f"parameter {self.name}: a buffer has a role and a length, a scalar has neither")
-        return self
-
-    def c_type(self, precision: Precision) -> str:
-        """Type of the parameter in C, e.g. "const __nv_bfloat16*"."""
-        base = self.element_type(precision)
-        return {"scalar": base, "input": f"const {base}*"}.get(self.role, f"{base}*")
-
-    def element_type(self, precision: Precision) -> str:
-        """Type of one element in C."""
-        return ELEMENT_TYPES[precision] if self.type == "T" else self.type
-
-    def element_bytes(self, precision: Precision) -> int:
-        """Bytes of one element."""
-        return _T_BYTES[precision] if self.type == "T" else ELEMENT_BYTES[self.type]
-
-
-class Floor(_Strict):
+class Floor(Strict):
     """Least bytes and operations of a case, as expressions over its sizes and `element_bytes`.
 
     `products`: the operations are multiply-adds of a matrix product, which tensor cores do for bf16 and fp16 operands.
@@ -103,7 +56,7 @@ class Floor(_Strict):
     products: bool = False
 
 
-class Case(_Strict):
+class Case(Strict):
     """One set of sizes. `values` holds every size, derived ones too; `sweep` cases are timed and scored.
 
     A `held_out` case is in no card: it was drawn for one evaluation.
@@ -116,38 +69,40 @@ class Case(_Strict):
     held_out: bool = False
 
 
-class Family(_Strict):
+class Family(Strict):
     """What a task shares with others: the names of its suite, of its wrapper (without precision), and of its files.
 
     `baseline` is the name of the baseline's file, `reference` that of the reference's, and `function` the name of the
     reference's function without `_reference`. `card_file` is where the description lies, relative to the folder.
     """
 
-    suite: _Line
-    wrapper: _Name
-    baseline: _Name
-    reference: _Name
-    function: _Name
-    card_file: _Line
+    suite: Line
+    wrapper: Name
+    baseline: Name
+    reference: Name
+    function: Name
+    card_file: Line
 
 
-class TaskCard(_Strict):
+class TaskCard(Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
     small ones, and ones near the largest timed case. tasks/held_out.py describes their form. Sizes in `fixed` always
     have the same value: no held-out case varies them. `precisions` are those in which the task exists. `headers` are
     the libraries that a candidate may include beside what every candidate may. `family` is for the tasks of a suite
-    that share their files; a card of one's own has none.
+    that share their files; a card of one's own has none. `wrapper` (`own_wrapper` here, as `wrapper()` is the name of
+    any card's) is the name of the baseline's host function, to which no precision is added; without one it follows from
+    the task's name.
     """
 
     id: int = Field(ge=1)
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    title: _Line
+    title: Line
     category: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     summary: str
-    formula: _Line
-    sizes: Mapping[_Name, Number | str | None]
+    formula: Line
+    sizes: Mapping[Name, Number | str | None]
     fixed: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...]
     inputs: tuple[str, ...]
@@ -160,6 +115,7 @@ class TaskCard(_Strict):
     precisions: tuple[Precision, ...] = Field(default=BENCHMARK_PRECISIONS, min_length=1)
     headers: tuple[Literal["cutlass", "cute"], ...] = ()
     family: Family | None = None
+    own_wrapper: Name | None = Field(default=None, alias="wrapper")
     _folder: Path = PrivateAttr(default_factory=resources.bench)
 
     @model_validator(mode="after")
@@ -170,7 +126,7 @@ class TaskCard(_Strict):
         wanted = [p.name for p in self.parameters if p.role in ("input", "inout")]
         if sorted(filled) != sorted(wanted):
             raise ValueError(f"inputs fill {filled}, but have to fill each of {wanted} once")
-        scalars = [p.name for p in self.parameters if p.role == "scalar"]
+        scalars = [p.name for p in self.parameters if p.is_number]
         if missing := [name for name in scalars if name not in self.sizes]:
             raise ValueError(f"scalar parameters {missing} have no entry in sizes")
         if not any(p.role in ("output", "inout") for p in self.parameters):
@@ -179,6 +135,8 @@ class TaskCard(_Strict):
             raise ValueError("two parameters have the same name")
         if unknown := [name for name in self.fixed if name not in self.sizes]:
             raise ValueError(f"fixed names {unknown}, which have no entry in sizes")
+        if self.own_wrapper is not None and self.family is not None:
+            raise ValueError("wrapper and family both name the wrapper: leave one of them out")
         self._check_written()
         for case in self.cases:
             self.check_case(case)
@@ -199,17 +157,28 @@ class TaskCard(_Strict):
         """Raises ValueError unless lengths, units, costs, weight and floor of a case are numbers that make sense."""
         if not (case.weight > 0 if case.sweep else case.weight >= 0):
             raise ValueError(f"the weight of case {case.label} is {case.weight:g}")
-        real = {p.name for p in self.parameters if p.role == "scalar" and p.type != "int"}
+        real = {p.name for p in self.parameters if p.is_number and not p.is_whole}
         names = {name: float(value) if name in real else value for name, value in case.values.items()}
         for parameter in self.parameters:
+            if parameter.is_number and parameter.is_whole:
+                value, (low, high) = case.values[parameter.name], RANGES[parameter.type]
+                if not isinstance(value, int) or not low <= value <= high:
+                    raise ValueError(
+                        f"{parameter.name} is {value:.17g} in case {case.label}, and {parameter.type} holds whole "
+                        f"numbers from {low} to {high}"
+                    )
             for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
                 number = least if text is None else evaluate(text, names)
-                if not isinstance(number, int) or not least <= number <= _WHOLE:
+                if not isinstance(number, int) or not least <= number <= WHOLE:
                     raise ValueError(f"the {what} of {parameter.name} is {number} in case {case.label}")
             if parameter.exact_if is not None:
                 evaluate(parameter.exact_if, names)
             if self.reference_unit(parameter, case)[1] < 0:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
+        for name, (filled, *numbers) in map(call, self.inputs):
+            if (parameter := next(p for p in self.parameters if p.name == filled)).is_whole and len(numbers) == 2:
+                low, high = (evaluate(number, case.values) for number in numbers)
+                check_bounds(name, parameter, low, high, f"in case {case.label}")
         for precision in self.precisions:
             if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
@@ -222,10 +191,11 @@ class TaskCard(_Strict):
         buffers, numbers = known[name]
         if len(arguments) != buffers + numbers:
             raise ValueError(f"{generator!r} has {len(arguments)} arguments, {name} takes {buffers + numbers}")
-        parameters = {p.name for p in self.parameters if p.role in ("input", "inout")}
-        for argument in arguments[:buffers]:
+        parameters = {p.name: p for p in self.parameters if p.role in ("input", "inout")}
+        for position, argument in enumerate(arguments[:buffers]):
             if argument not in parameters:
                 raise ValueError(f"{generator!r} fills {argument!r}, which is no input parameter")
+            check_filled(name, position, parameters[argument])
         for argument in arguments[buffers:]:
             evaluate(argument, self.cases[0].values)
             to_c(argument, dict.fromkeys(self.sizes, "c"))
@@ -265,7 +235,7 @@ class TaskCard(_Strict):
             else:
                 values[name] = evaluate(default, values) if isinstance(default, str) else default
         for name, value in values.items():
-            if not (abs(value) <= _WHOLE if isinstance(value, int) else math.isfinite(value)):
+            if not (abs(value) <= WHOLE if isinstance(value, int) else math.isfinite(value)):
                 raise ValueError(f"case {dict(given)}: {name} is no number that a double holds exactly")
         label = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                          for name, value in given.items())  # fmt: skip
@@ -294,7 +264,7 @@ class TaskCard(_Strict):
 
     def floor_of(self, case: Case, precision: Precision) -> Mapping[str, int]:
         """Least bytes read, bytes written and operations of a case."""
-        names = {**case.values, "element_bytes": _T_BYTES[precision]}
+        names = {**case.values, "element_bytes": T_BYTES[precision]}
         return {key: int(evaluate(text, names)) for key, text in self.floor.model_dump(exclude={"products"}).items()}
 
     def among(self, precisions: Sequence[Precision]) -> tuple[Precision, ...]:
@@ -303,6 +273,8 @@ class TaskCard(_Strict):
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
         """Name of the extern "C" wrapper."""
+        if self.own_wrapper is not None:
+            return f"{self.own_wrapper}_optimized" if optimized else self.own_wrapper
         return wrapper_name(self.family.wrapper if self.family else self.name, precision, optimized=optimized)
 
     def signature(self, precision: Precision) -> tuple[tuple[str, str], ...]:
@@ -350,7 +322,7 @@ class TaskCard(_Strict):
 
     def file_name(self, precision: Precision) -> str:
         """Name of the baseline's file, and what those of vendors' libraries begin with, without an ending."""
-        return self.family.baseline if self.family else self.wrapper(precision)
+        return self.family.baseline if self.family else wrapper_name(self.name, precision)
 
     def baseline(self, precision: Precision) -> str:
         """Source of the baseline. Raises CardError where there is none."""
@@ -382,12 +354,12 @@ class TaskCard(_Strict):
     @property
     def _unused(self) -> dict[str, Any]:
         """Fields that cards did not have at first, as far as they have their defaults here."""
-        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None}
+        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None}
         found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
         of_parameters = {
             index: {
                 name
-                for name, default in (("exact_if", None), ("sound", _SOUND), ("ulps", _ULPS))
+                for name, default in (("exact_if", None), ("sound", SOUND), ("ulps", ULPS), ("shape", None))
                 if getattr(p, name) == default
             }
             for index, p in enumerate(self.parameters)
@@ -398,7 +370,7 @@ class TaskCard(_Strict):
         """The task in words, for prompts: what it computes, interface, sizes, how errors are judged."""
         buffers = "\n".join(
             f"- `{p.c_type(precision)} {p.name}`: {p.meaning}"
-            + (f" ({p.role}, {p.length} elements)" if p.length else "")
+            + (f" ({p.role}, {p.extent} elements)" if p.length else "")
             for p in self.parameters
         )
         sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)

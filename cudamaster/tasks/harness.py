@@ -14,7 +14,8 @@ import jinja2
 from cudamaster.core import resources
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
-from cudamaster.tasks.cards import ELEMENT_TYPES, Parameter, TaskCard
+from cudamaster.tasks.cards import TaskCard
+from cudamaster.tasks.parameters import ELEMENT_TYPES, STREAM, Parameter
 
 _ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
 # A kernel's name: what stands before the first bracket that is not that of an attribute, __launch_bounds__(256) say.
@@ -72,7 +73,7 @@ def render(
                 "ulps": f"static_cast<double>({written(p.ulps)})",
                 "unit": written(p.unit),
                 "cost": written(p.cost),
-                "width": written(row_width(str(p.length)) or "0"),
+                "width": written(_width(p) or "0"),
             }
             for index, p in enumerate(buffers)
         ],
@@ -159,6 +160,13 @@ def row_width(length: str) -> str | None:
     return None
 
 
+def _width(p: Parameter) -> str | None:
+    """Elements of a row of a buffer: by its shape where the card gives it, else by its length."""
+    if p.shape is not None:
+        return p.shape[-1] if len(p.shape) > 1 else None
+    return row_width(str(p.length))
+
+
 def _card_file(card: TaskCard) -> str:
     """Where the card lies: in any checkout, or in a user's folder."""
     return str((Path("bench") if card.shipped else card.folder) / card.path)
@@ -193,7 +201,7 @@ def _call_arguments(card: TaskCard, precision: Precision) -> list[str]:
 
 def _shape(card: TaskCard) -> list[str]:
     """Sizes of a case that its buffers or the wrapper's scalars show, in the card's order."""
-    shown = {p.name for p in card.parameters if p.length is None}
+    shown = {p.name for p in card.parameters if p.is_number}
     for p in card.parameters:
         if p.length is not None:
             shown |= set(_names(str(p.length)))
@@ -205,9 +213,9 @@ def _names(expression: str) -> list[str]:
 
 
 def _size_type(card: TaskCard, name: str) -> str:
-    kinds = {p.name: p.type for p in card.parameters if p.role == "scalar"}
+    real = {p.name for p in card.parameters if p.is_number and not p.is_whole}
     whole = all(isinstance(case.values[name], int) for case in card.cases)
-    return "long long" if kinds.get(name, "int") == "int" and whole else "double"
+    return "long long" if name not in real and whole else "double"
 
 
 def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str]) -> str:
@@ -219,13 +227,21 @@ def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str
 
 def _scalar(p: Parameter, precision: Precision) -> str:
     element = p.element_type(precision)
-    return f"mskb::from_double<{element}>(c.{p.name})" if p.type == "T" else f"static_cast<{element}>(c.{p.name})"
+    if p.type == STREAM:
+        return f"{element}{{}}"  # the default stream
+    half = p.type in ("T", "half", "bf16")
+    return f"mskb::from_double<{element}>(c.{p.name})" if half else f"static_cast<{element}>(c.{p.name})"
 
 
 def _reference_arguments(card: TaskCard, buffers: list[Parameter], precision: Precision) -> list[str]:
-    """Arguments in the wrapper's order: inputs as host pointers, outputs as Expected, in-place ones as both."""
+    """Arguments in the wrapper's order: inputs as host pointers, outputs as Expected, in-place ones as both.
+
+    A stream is left out.
+    """
     arguments: list[str] = []
     for p in card.parameters:
+        if p.type == STREAM:
+            continue
         if p.length is None:
             arguments.append(_scalar(p, precision))
             continue

@@ -96,7 +96,7 @@ def check_blocks(card: TaskCard, samples: int = 12) -> None:
         cases = draw(card, 0, largest=field == "held_out_large", count=max(samples, 2 * len(blocks)))
         for case in cases:
             _check_case(card, field, case)
-        for name in (p.name for p in card.parameters if p.role == "scalar"):
+        for name in (p.name for p in card.parameters if p.is_number):
             if name not in card.fixed and len({case.values[name] for case in cases}) == 1:
                 raise ValueError(f"{field} leaves {name} at {cases[0].values[name]}: give it a range in some block")
 
@@ -116,7 +116,7 @@ def _check_case(card: TaskCard, field: str, case: Case) -> None:
 
 def _passed(card: TaskCard, case: Case) -> tuple[Number, ...]:
     """The wrapper's arguments for a case."""
-    return tuple(case.values[p.name] for p in card.parameters if p.role == "scalar")
+    return tuple(case.values[p.name] for p in card.parameters if p.is_number)
 
 
 def _sizes(card: TaskCard, block: Block, stream: random.Random) -> Iterator[tuple[str, Number]]:

@@ -65,7 +65,8 @@ struct Layout {
     explicit Layout(const std::vector<BufferSpec>& specs) {
         for (const BufferSpec& spec : specs) {
             size_t offset = (bytes + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment;
-            spans.push_back({offset, spec.bytes(), spec.is_read(), spec.is_written()});
+            spans.push_back(
+                {offset, spec.bytes(), spec.is_read(), spec.is_written(), poison_byte(spec.kind)});
             bytes = offset + spec.bytes() + kGuardBytes;
         }
         bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment; // the next slot begins there

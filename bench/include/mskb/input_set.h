@@ -74,7 +74,7 @@ class Inputs {
                 MSKB_CUDA(cudaMemcpyAsync(working[i].get(), made->second->get(), specs_[i].bytes(),
                                           cudaMemcpyDeviceToDevice));
             else if (poisons)
-                MSKB_CUDA(cudaMemsetAsync(working[i].get(), kPoison, specs_[i].bytes()));
+                MSKB_CUDA(cudaMemsetAsync(working[i].get(), poison_byte(specs_[i].kind), specs_[i].bytes()));
         }
     }
 

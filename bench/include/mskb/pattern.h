@@ -198,8 +198,12 @@ class Values {
     void look_at(const Mismatch& wrong) { seen_.push_back(wrong); }
 
     std::string words(Kind kind) const {
-        static const char* const names[kFlaws] = {
-            "", "", "zero", "infinite", "NaN", "as it was before the call (never written, or only added to)"};
+        const char* const names[kFlaws] = {"",
+                                           "",
+                                           "zero",
+                                           "infinite",
+                                           is_whole(kind) ? "beyond 2^53, or no value of its type" : "NaN",
+                                           "as it was before the call (never written, or only added to)"};
         size_t all = std::accumulate(of_, of_ + kFlaws, size_t(0));
         std::string text;
         for (int flaw = kFlaws - 1; flaw > static_cast<int>(Flaw::kOff); --flaw) {
@@ -216,7 +220,9 @@ class Values {
             return "each rounded to 8 significant bits, as bf16 has";
         if (kind == Kind::kFloat && few_bits(13))
             return "each rounded to 11 significant bits, as TF32 and fp16 have";
-        return kind == Kind::kInt ? "" : small_errors();
+        if (kind == Kind::kDouble && of_fp32())
+            return "each rounded to 24 significant bits, as fp32 has";
+        return is_whole(kind) ? "" : small_errors();
     }
 
   private:
@@ -260,6 +266,18 @@ class Values {
             if (!short_of(p.got))
                 return false;
             telling += !short_of(p.expected);
+        }
+        return telling >= kEnough;
+    }
+
+    // Whether every value is one of fp32, though the expected ones are not.
+    bool of_fp32() const {
+        auto held = [](double value) { return static_cast<double>(static_cast<float>(value)) == value; };
+        size_t telling = 0;
+        for (const Mismatch& p : seen_) {
+            if (!held(p.got))
+                return false;
+            telling += !held(p.expected);
         }
         return telling >= kEnough;
     }

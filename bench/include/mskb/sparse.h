@@ -1,7 +1,7 @@
 // Sparse matrices for inputs: structure is drawn on the host, one entry after the other.
 #pragma once
 #include <algorithm>
-#include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include "mskb/input_set.h"
@@ -50,25 +50,36 @@ inline void stretch(Rng& rng, std::vector<int>& lengths, long long longest) {
         harness_failure("an ELL case has too few entries for its longest row");
 }
 
+// Writes element `i` of a buffer that is made on the host.
+inline void put(void* data, Kind kind, size_t i, double value) {
+    with_type(kind, [&](auto* type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        static_cast<T*>(data)[i] = from_double<T>(value);
+    });
+}
+
 void csr(Inputs& inputs, int row_offsets, int col_indices, double rows, double cols, double nnz,
          double empty_rows) {
     inputs.structure({row_offsets, col_indices}, [&](const std::vector<void*>& data) {
-        int *offsets = static_cast<int*>(data[0]), *columns = static_cast<int*>(data[1]);
+        Kind offset = inputs.spec(row_offsets).kind, column = inputs.spec(col_indices).kind;
         Rng& rng = inputs.rng();
         long long entries = static_cast<long long>(nnz);
         std::vector<int> lengths =
             row_lengths(rng, static_cast<long long>(rows), entries, empty_rows != 0, entries);
-        offsets[0] = 0;
-        std::partial_sum(lengths.begin(), lengths.end(), offsets + 1);
+        double start = 0;
+        put(data[0], offset, 0, start);
+        for (size_t row = 0; row < lengths.size(); ++row)
+            put(data[0], offset, row + 1, start += lengths[row]);
         for (long long k = 0; k < entries; ++k)
-            columns[k] = static_cast<int>(rng.below(static_cast<uint64_t>(cols)));
+            put(data[1], column, k, static_cast<double>(rng.below(static_cast<uint64_t>(cols))));
     });
 }
 
 void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double cols, double nnz,
          double empty_rows) {
     inputs.structure({row_indices, col_indices}, [&](const std::vector<void*>& data) {
-        int *at_row = static_cast<int*>(data[0]), *at_column = static_cast<int*>(data[1]);
+        Kind row_kind = inputs.spec(row_indices).kind, column_kind = inputs.spec(col_indices).kind;
+        std::vector<int> at_row(static_cast<size_t>(nnz));
         Rng& rng = inputs.rng();
         long long entries = static_cast<long long>(nnz), k = 0;
         std::vector<int> lengths =
@@ -78,16 +89,17 @@ void coo(Inputs& inputs, int row_indices, int col_indices, double rows, double c
                 at_row[k++] = static_cast<int>(row);
         for (k = entries; k-- > 1;)
             std::swap(at_row[k], at_row[rng.below(k + 1)]);
-        for (k = 0; k < entries; ++k)
-            at_column[k] = static_cast<int>(rng.below(static_cast<uint64_t>(cols)));
+        for (k = 0; k < entries; ++k) {
+            put(data[0], row_kind, k, at_row[k]);
+            put(data[1], column_kind, k, static_cast<double>(rng.below(static_cast<uint64_t>(cols))));
+        }
     });
 }
 
 void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, double max_nnz_per_row,
          double nnz, double empty_rows) {
     inputs.structure({col_ids, values}, [&](const std::vector<void*>& data) {
-        int* ids = static_cast<int*>(data[0]);
-        bool bf16 = inputs.spec(values).kind == Kind::kBf16;
+        Kind id = inputs.spec(col_ids).kind, kind = inputs.spec(values).kind;
         Rng& rng = inputs.rng();
         size_t width = static_cast<size_t>(max_nnz_per_row), entry = 0;
         std::vector<int> lengths = row_lengths(rng, static_cast<long long>(rows), static_cast<long long>(nnz),
@@ -97,12 +109,9 @@ void ell(Inputs& inputs, int col_ids, int values, double rows, double cols, doub
         for (int length : lengths)
             for (size_t k = 0; k < width; ++k, ++entry) {
                 bool filled = k < static_cast<size_t>(length);
-                ids[entry] = filled ? static_cast<int>(rng.below(static_cast<uint64_t>(cols))) : -1;
-                double value = filled ? rng.uniform(-1, 1) : -1.0;
-                if (bf16)
-                    static_cast<__nv_bfloat16*>(data[1])[entry] = from_double<__nv_bfloat16>(value);
-                else
-                    static_cast<float*>(data[1])[entry] = static_cast<float>(value);
+                double column = filled ? static_cast<double>(rng.below(static_cast<uint64_t>(cols))) : -1.0;
+                put(data[0], id, entry, column);
+                put(data[1], kind, entry, filled ? rng.uniform(-1, 1) : -1.0);
             }
     });
 }
