@@ -1,1 +1,1 @@
-"""Makes a task of a user's own kernel: reads the file, asks what it cannot know, writes card, baseline and reference."""
+"""Makes a task of a user's own kernel: reads the file and writes a card, the baseline and a reference to fill in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from cudamaster.core.expressions import Number, evaluate
 from cudamaster.making.understanding import Size, Understood
@@ -98,4 +98,3 @@ def _step(size: Size, case: Mapping[str, Number], k: int) -> Number:
         return float(f"{low + (high - low) * share:.4g}")
     number = int(low + (high - low) * share)
     return max(number - number % size.multiple, -(-int(low) // size.multiple) * size.multiple)
-

@@ -36,9 +36,7 @@ TYPES = {
     "unsigned char": "unsigned char",
     "bool": "bool",
 }
-_LAUNCHERS = frozenset(
-    {"cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"}
-)
+_LAUNCHERS = frozenset({"cudaLaunchKernel", "cudaLaunchKernelEx", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"})
 _FROM_HOST = ("cudaMemcpyHostToDevice", "cudaMemcpyDeviceToHost")
 _ADAPTER = "Add a plain function beside it that calls it, and name that one with --wrapper"
 
@@ -139,7 +137,7 @@ def _functions(source: Source) -> Iterator[Function]:
                 name = around.child_by_field_name("name")
                 scope.append("(unnamed)" if name is None else text_of(name))
             around = around.parent
-        template |= any(each.type == "template_declaration" for each in _above(node))
+        template |= any(each.type == "template_declaration" for each in above(node))
         inside = source.tokens_in(body.start_byte, body.end_byte)
         whole = source.tokens_in(parsed.head_start(outer), outer.end_byte)
         marks = parsed.marks_between(parsed.head_start(outer), body.start_byte)
@@ -164,7 +162,8 @@ def _functions(source: Source) -> Iterator[Function]:
         )
 
 
-def _above(node: Node) -> Iterator[Node]:
+def above(node: Node) -> Iterator[Node]:
+    """What a node lies in, from the inside out."""
     while node.parent is not None:
         node = node.parent
         yield node
@@ -206,7 +205,9 @@ def choose_wrapper(source: Source, name: str | None) -> Function:
                          f"Say which one is meant: --wrapper {names[0]}.")  # fmt: skip
     if kernels := [function for function in source.functions if function.kind == "kernel"]:
         raise NoWrapper(file, kernels[0], _adapter(source, kernels[0]))
-    raise UsageError(f"There is no kernel in {file}.", "Give a file with a __global__ function, and one that launches it.")
+    raise UsageError(
+        f"There is no kernel in {file}.", "Give a file with a __global__ function, and one that launches it."
+    )
 
 
 class NoWrapper(UsageError):
@@ -239,6 +240,17 @@ def _adapter(source: Source, kernel: Function) -> str:
         f"    {kernel.name}<<<blocks, threads>>>({', '.join(names)});\n"
         f"}}\n"
     )
+
+
+def comment_on(source: Source, function: Function) -> str:
+    """The text of the // comment directly above a function, empty where there is none."""
+    rows = []
+    for line in reversed(source.flat.lines[: function.first - 1]):
+        text = line.text.strip()
+        if not text.startswith("//"):
+            break
+        rows.append(text.lstrip("/!< ").strip())
+    return " ".join(reversed(rows))
 
 
 def _launching(source: Source) -> list[Function]:

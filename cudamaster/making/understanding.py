@@ -39,8 +39,8 @@ class Row:
 class Size:
     """A scalar of the wrapper, but for streams.
 
-    `free`: any number from 1 on, or any multiple of `multiple`; `range`: from `low` to `high`, expressions; `fixed`: only
-    the values of the timed cases. `default` is what cases without it get.
+    `free`: any number from 1 on, or any multiple of `multiple`; `range`: from `low` to `high`, expressions; `fixed`:
+    only the values of the timed cases. `default` is what cases without it get.
     """
 
     name: str
@@ -176,7 +176,9 @@ class _Understanding:
             given = wishes.factors(f"--length {p.name}", text)
             length = given if isinstance(given, str) else wishes.product(given)
             if unknown := [name for name in named_in(length) if name not in self.whole]:
-                fix = f"A length is an expression over whole numbers that are passed: {', '.join(self.whole) or 'none'}."
+                fix = (
+                    f"A length is an expression over whole numbers that are passed: {', '.join(self.whole) or 'none'}."
+                )
                 raise UsageError(f"--length {p.name}={text} names {unknown[0]}.", fix)
             return length, () if isinstance(given, str) else given
         if not p.const and roles.is_one_element(groups):

@@ -62,7 +62,9 @@ def whole_numbers(option: str, given: Iterable[str]) -> dict[str, int]:
     """NAME=K with whole numbers from 2 on. Raises UsageError."""
     found = pairs(option, given)
     if wrong := next((name for name, value in found.items() if not value.isdecimal() or int(value) < 2), None):
-        raise UsageError(f"{option} {wrong}={found[wrong]} is no whole number from 2 on.", f"Write {option} {wrong}=16.")
+        raise UsageError(
+            f"{option} {wrong}={found[wrong]} is no whole number from 2 on.", f"Write {option} {wrong}=16."
+        )
     return {name: int(value) for name, value in found.items()}
 
 

@@ -374,9 +374,9 @@ class TaskCard(Strict):
             for p in self.parameters
         )
         sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)
+        not_passed = " and is not passed to the wrapper"
         fixed = "".join(
-            f" {name} is always {self.sizes[name]}{' and is not passed to the wrapper' if name in self.unpassed else ''}."
-            for name in self.fixed
+            f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
         exact = [p.name for p in self.parameters if p.check == "exact"]
         judged = (
