@@ -166,7 +166,8 @@ def _answered(source: Source, wrapper: Function, said: Wishes, *, asks: bool) ->
     understood = understanding.understand(source, wrapper, passed, said)
     while asks and understood.questions:
         question = understood.questions[0]
-        answer = click.prompt(question.text, default=question.guess, err=True)
+        more = " (several cases: put ; between them)" if question.option == "--case" else ""
+        answer = click.prompt(f"{question.text}{more}", default=question.guess, err=True)
         try:
             answered = _with_answer(said, question, answer)
             understood = understanding.understand(source, wrapper, passed, answered)

@@ -46,6 +46,7 @@ def assemble(source: Source, wrapper: Function, head: str) -> Baseline:
     left_out = [function.name for function in gone if edits.cut(source, function)]
     for first, last in _prototypes(source, {*left_out, wrapper.name}):
         edits.drop(range(first, last + 1))
+    edits.drop_untaken_main(source)
     edits.make_c(wrapper)
     edits.disarm(source, {function.name for function in gone})
     edits.drop_headers()
@@ -93,6 +94,21 @@ class _Edits:
             first -= 1
         self.drop(range(first, function.last + 1))
         return True
+
+    def drop_untaken_main(self, source: Source) -> None:
+        """Leave out conditional branches that are not taken and define `main`: no candidate may have one."""
+        taken = {token.line for token in source.parsed.tokens}
+        mains = [token.line for token, after in zip(self._code, self._code[1:], strict=False)
+                 if token.text == "main" and after.text == "("]  # fmt: skip
+        opened: list[int] = []
+        for each in self._directives:
+            if each.name in ("if", "ifdef", "ifndef"):
+                opened.append(each.line)
+            elif each.name == "endif" and opened:
+                rows = range(opened.pop(), each.line + 1)
+                if any(line in rows for line in mains) and not taken & set(rows):
+                    self.drop(rows)
+                    self.changes.append("without a branch that is not compiled and has a main")
 
     def make_c(self, wrapper: Function) -> None:
         """Give the wrapper C linkage, in place of whatever stands before its name."""

@@ -33,7 +33,7 @@ def check_cases(task: Understood) -> tuple[Case, ...]:
         for size in task.sizes:
             if size.kind == "free":
                 # Each size walks through the list at another place, so that wide, tall and square ones come up.
-                case[size.name] = small[(k + 2 * place) % len(small)] * size.multiple
+                case[size.name] = -(-small[(k + 2 * place) % len(small)] // size.multiple) * size.multiple
                 place += 1
             elif size.kind == "fixed":
                 values = _timed(task, size)

@@ -324,7 +324,7 @@ def _passed(source: Source, node: Node, at: int) -> Passed:
         return Passed(name, "stream")
     parts = canonical_type(kind, aliases_of(source.parsed.root))
     if parts is None or parts[0] not in TYPES:
-        known = ", ".join(dict.fromkeys([*TYPES, "cudaStream_t"]))
+        known = ", ".join(dict.fromkeys([*TYPES, "cudaStream_t"])).replace("unsigned long", "size_t")
         fix = f"Take one of {known}, or a pointer to one; of a struct pass the members."
         raise UsageError(f"{where}: {name} has the type {' '.join(kind.split())!r}, which no card can describe.", fix)
     if len(parts) > 2:

@@ -46,18 +46,18 @@ def role(groups: tuple[tuple[Use, ...], ...]) -> tuple[Literal["input", "output"
     """
     kinds = {use.kind for group in groups for use in group}
     if not kinds or "unknown" in kinds:
-        return "inout", "not all that is done with it was understood"
+        return "inout", "as not all that is done with it was understood"
     if kinds == {"read"}:
-        return "input", "kernels only read it"
+        return "input", "as kernels only read it"
     if all(use.kind == "write" for use in groups[0]):
-        return "output", "kernels only write it" if kinds == {"write"} else "it is written before it is read"
-    return "inout", "kernels read it and write it"
+        return "output", "as kernels only write it" if kinds == {"write"} else "as it is written before it is read"
+    return "inout", "as kernels read it and write it"
 
 
 def is_one_element(groups: tuple[tuple[Use, ...], ...]) -> bool:
     """Whether all uses that were seen are of the first element."""
-    indices = {use.index for group in groups for use in group if use.index != "all"}
-    return indices == {"0"}
+    found = [use for group in groups for use in group if use.index != "all"]
+    return bool(found) and all(use.index == "0" and use.kind != "unknown" for use in found)
 
 
 def _groups(source: Source, function: Function, name: str, depth: int) -> Iterator[tuple[Use, ...]]:

@@ -98,7 +98,7 @@ class _Understanding:
 
     def __init__(self, source: Source, wrapper: Function, passed: Sequence[Passed], said: Wishes) -> None:
         self.source, self.wrapper, self.passed, self.said = source, wrapper, passed, said
-        self.assumed: list[str] = []
+        self.assumed: dict[str, list[str]] = {}  # names by what is assumed of them
         self.questions: list[Question] = []
         self.whole = [p.name for p in passed if not p.pointer and p.type not in REAL | {"stream", "bool"}]
         known = {p.name for p in passed if p.type != "stream"}
@@ -117,6 +117,9 @@ class _Understanding:
         sizes = tuple(self._size(p, counted) for p in self.passed if not p.pointer and p.type != "stream")
         cases = self._cases(sizes)
         sizes = tuple(_with_default(size, cases) for size in sizes)
+        for size in sizes:
+            if size.kind == "range" and size.default is not None and any(size.name not in each for each in cases):
+                self._assume(size.name, f"{size.default:g} in timed cases that do not say it (--case)")
         for each in (*cases, *self.said.check_cases):
             _must_fit(each, sizes)
         return Understood(
@@ -129,9 +132,12 @@ class _Understanding:
             weight=self.said.weight or wishes.total([(length, "1") for length in lengths]),
             operations=self.said.operations
             or wishes.total([(str(row.length), "1") for row in rows if row.role in ("output", "inout")]),
-            assumed=tuple(self.assumed),
+            assumed=tuple(f"{', '.join(names)}: {what}" for what, names in self.assumed.items()),
             questions=tuple(self.questions),
         )
+
+    def _assume(self, name: str, what: str) -> None:
+        self.assumed.setdefault(what, []).append(name)
 
     def _precision(self) -> Precision:
         there = {p.type for p in self.passed if p.pointer and p.type in ELEMENTS.values()}
@@ -144,7 +150,8 @@ class _Understanding:
         if len(narrow) > 1:
             self.questions.append(Question("--precision", "", "Precision of the task, fp16 or bf16", "fp16"))
         if narrow and len(there) > 1:
-            self.assumed.append(f"precision {_NARROW[narrow[-1]]}; pointers of other types keep theirs (--precision)")
+            what = f"{_NARROW[narrow[-1]]}; pointers of other types keep theirs (--precision)"
+            self._assume("precision", what)
         return _NARROW[narrow[-1]] if narrow else Precision.FP32
 
     def _row(self, p: Passed, element: str) -> Row:
@@ -168,7 +175,7 @@ class _Understanding:
         if named or p.const:
             return named[0] if named else "input"
         role, why = roles.role(groups)
-        self.assumed.append(f"{p.name} is an {role}: {why} (--input, --output, --inout)")
+        self._assume(p.name, f"{role}, {why} (--input, --output, --inout)")
         return role
 
     def _length(self, p: Passed, groups: tuple[tuple[roles.Use, ...], ...]) -> tuple[str, tuple[str, ...]]:
@@ -182,10 +189,10 @@ class _Understanding:
                 raise UsageError(f"--length {p.name}={text} names {unknown[0]}.", fix)
             return length, () if isinstance(given, str) else given
         if not p.const and roles.is_one_element(groups):
-            self.assumed.append(f"{p.name} has one element: no other is used (--length)")
+            self._assume(p.name, "one element, no other is used (--length)")
             return "1", ()
         if len(self.whole) == 1:
-            self.assumed.append(f"{p.name} has {self.whole[0]} elements, the one whole number passed (--length)")
+            self._assume(p.name, f"{self.whole[0]} elements, the one whole number passed (--length)")
             return self.whole[0], ()
         guess = "*".join(self.whole) or "1024"
         self.questions.append(Question("--length", p.name, f"Elements of {p.name}", guess))
@@ -194,12 +201,13 @@ class _Understanding:
     def _fill(self, p: Passed) -> str:
         text = self.said.ranges.get(p.name)
         if text is None and p.type in REAL:
-            self.assumed.append(f"{p.name} is filled with numbers from -1 to 1 (--range)")
+            self._assume(p.name, "filled with numbers from -1 to 1 (--range)")
             return f"uniform({p.name}, -1, 1)"
         if text is None and p.type == "bool":
             return f"integers({p.name}, 0, 1)"
         if text is None:
-            text = "0:9"
+            # Whole numbers are often indices: as small as the smallest size.
+            text = f"0:min({', '.join(self.whole)})-1" if len(self.whole) > 1 else f"0:{(*self.whole, '10')[0]}-1"
             self.questions.append(Question("--range", p.name, f"Least and greatest number in {p.name}", text))
         ints, low, high = wishes.bounds(f"--range {p.name}", text)
         return f"{'uniform' if p.type in REAL and not ints else 'integers'}({p.name}, {low}, {high})"
@@ -236,7 +244,7 @@ class _Understanding:
         size = _EXAMPLE_SIZES.get(len(due), _EXAMPLE_SIZE)
         guess = {each.name: -(-size // each.multiple) * each.multiple for each in due}
         shown = ",".join(f"{name}={value}" for name, value in guess.items())
-        self.questions.append(Question("--case", "", "Sizes to time (several cases: put ; between them)", shown))
+        self.questions.append(Question("--case", "", "Sizes to time", shown))
         return (guess,)
 
 
