@@ -19,8 +19,8 @@ PACKAGE = Path(cudamaster.__file__).parent
 # The packages in their order, and what each may import beside itself and core. `cli` may import everything.
 PACKAGES: dict[str, set[str]] = {
     "core": set(),
-    "tasks": set(),
     "guards": set(),
+    "tasks": {"guards"},
     "devices": {"guards"},
     "build": {"tasks", "guards", "devices"},
     "judging": {"tasks", "devices", "build"},

@@ -17,7 +17,8 @@ def honest(baseline: str, wrapper: str, edit: str | None) -> str | None:
 
     None when the edit finds nothing to change.
     """
-    text = baseline.replace(f'extern "C" void {wrapper}(', "static void honest(")
+    head = rf'(?:extern\s+"C"\s+)?(?:__host__\s+)?void\s+{wrapper}\s*\('
+    text = re.sub(head, "static void honest(", baseline)
     if edit is None:
         return text
     edited = {

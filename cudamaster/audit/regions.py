@@ -18,9 +18,10 @@ from cudamaster.core.expressions import to_c
 from cudamaster.core.values import Precision
 from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.harness import baseline_region
-from cudamaster.tasks.parameters import Parameter
+from cudamaster.tasks.parameters import STREAM, Parameter
 
 _INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_runtime.h>\n"
+_FLOATING = ("float", "double", "__nv_bfloat16", "__half")
 _ROOM = "kRoom"  # of corpus/parts/kept.cu
 _SLOTS, _SLOTS_BYTES = "kSlots = 8;", 256 << 20  # of corpus/parts/late.cu
 
@@ -58,7 +59,7 @@ class Buffer:
     @property
     def floating(self) -> bool:
         """Whether its elements are no integers."""
-        return self.type != "int"
+        return self.type in _FLOATING
 
 
 def region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[Case]) -> str | NoCheat:
@@ -84,13 +85,15 @@ def _region(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence
         return NoCheat(kind.lawful[card.name])
     if kind.precision not in (None, precision):
         return NoCheat(f"it is about {kind.precision} tasks")
+    if kind.edit == "stream" and any(p.type == STREAM for p in card.parameters):
+        return NoCheat("the wrapper is given a stream")
     names = _names(kind, card, precision, heaviest)
     buffers = names["buffers"]
     present = {
         "input_like_output": any(names["like"](b) for b in names["outputs"]),
         "several_outputs": any(b.length != "1" for b in names["outputs"]),
         "scalar": bool(names["usual_scalars"]),
-        "integer_scalar": any(p.type == "int" for p in card.parameters if p.role == "scalar"),
+        "integer_scalar": any(p.is_whole for p in card.parameters if p.is_number),
         "input": bool(names["inputs"]),
         "known_input": bool(names["known_inputs"]),
         "every_input_known": all(b.length is not None for b in buffers if b.floating and b.role != "output"),
@@ -126,10 +129,11 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
     outputs = [b for b in buffers if b.role != "input"]
     read = [b for b in buffers if b.role != "output" and b.length is not None]
     known, structure = [b for b in read if b.floating], [b for b in read if not b.floating]
-    integers = [p.name for p in card.parameters if p.role == "scalar" and p.type == "int"]
+    integers = [p.name for p in card.parameters if p.is_number and p.is_whole]
+    parameters = _parameters(card, precision)
 
     def call(replaced: Mapping[str, str] | None = None) -> str:
-        arguments = [(replaced or {}).get(p.name, p.name) for p in card.parameters]
+        arguments = [(replaced or {}).get(name, name) for _, name in parameters]
         return f"honest({', '.join(arguments + (['stream'] if kind.edit == 'stream' else []))});"
 
     return {
@@ -137,9 +141,9 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "card": card,
         "wrapper": card.wrapper(precision, optimized=True),
         "baseline_wrapper": card.wrapper(precision),
-        "signature": card.declaration(precision),
-        "parameters": [(p.c_type(precision), p.name) for p in card.parameters],
-        "arguments": ", ".join(p.name for p in card.parameters),
+        "signature": f'extern "C" void {card.wrapper(precision, optimized=True)}({_declared(parameters)})',
+        "parameters": parameters,
+        "arguments": ", ".join(name for _, name in parameters),
         "buffers": buffers,
         "outputs": outputs,
         "inputs": [b for b in buffers if b.role == "input"],
@@ -152,8 +156,8 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
         "one_call": _one_call(card, precision),
         "call_bytes": " + ".join(f"sizeof({b.type}) * ({b.length})" for b in buffers if b.length is not None),
         "all_prefixed": lambda prefix: {b.name: prefix + b.name for b in buffers},
-        "held_in": lambda held: {p.name: f"{held}.{p.name}" for p in card.parameters},
-        "offsets": next((b for b in structure if b.name.endswith("_offsets")), None),
+        "held_in": lambda held: {name: f"{held}.{name}" for _, name in parameters},
+        "offsets": next((b for b in structure if b.name.endswith("_offsets") and b.type == "int"), None),
         "usual_scalars": _usual_scalars(card, precision),
         "prefixed": lambda prefix: {b.name: prefix + b.name for b in known},
         "prefixed_structure": lambda prefix: {b.name: prefix + b.name for b in structure},
@@ -166,6 +170,15 @@ def _names(kind: Kind, card: TaskCard, precision: Precision, heaviest: Sequence[
     }  # fmt: skip
 
 
+def _parameters(card: TaskCard, precision: Precision) -> list[tuple[str, str]]:
+    """Type and name of the wrapper's parameters. A stream's name is none that the corpus uses."""
+    return [(p.c_type(precision), f"given_{p.name}" if p.type == STREAM else p.name) for p in card.parameters]
+
+
+def _declared(parameters: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{kind} {name}" for kind, name in parameters)
+
+
 def _slots(card: TaskCard, precision: Precision) -> int:
     """How many calls a kind may put off: eight, or four where eight of none of the timed cases fit into a series."""
     lightest = min(card.footprint_bytes(case, precision) for case in card.cases if case.sweep)
@@ -174,7 +187,7 @@ def _slots(card: TaskCard, precision: Precision) -> int:
 
 def _one_call(card: TaskCard, precision: Precision) -> str:
     """A struct in C that holds what one call is given."""
-    members = "".join(f"    {p.c_type(precision)} {p.name};\n" for p in card.parameters)
+    members = "".join(f"    {kind} {name};\n" for kind, name in _parameters(card, precision))
     return f"struct Call {{\n{members}}};"
 
 
@@ -188,9 +201,12 @@ def _among(integers: Sequence[str], cases: Sequence[Case]) -> str:
 def _usual_scalars(card: TaskCard, precision: Precision) -> dict[str, str]:
     """What scalars other than sizes have in the timed cases, as literals."""
     usual = next(case for case in card.cases if case.sweep).values
-    literals = {p.name: f"{float(usual[p.name])!r}f" for p in card.parameters if p.role == "scalar" and p.type != "int"}
-    bf16 = {p.name for p in card.parameters if p.element_type(precision) == "__nv_bfloat16"}
-    return {name: f"__float2bfloat16({value})" if name in bf16 else value for name, value in literals.items()}
+    made = {"__nv_bfloat16": "__float2bfloat16({}f)", "__half": "__float2half({}f)", "double": "{}"}
+    return {
+        p.name: made.get(p.element_type(precision), "{}f").format(repr(float(usual[p.name])))
+        for p in card.parameters
+        if p.is_number and not p.is_whole
+    }
 
 
 @cache
@@ -214,7 +230,7 @@ def _sizes_in_c(card: TaskCard) -> Mapping[str, str]:
         card.name,
         tuple((name, None if default is None else str(default)) for name, default in card.sizes.items()),
         frozenset(name for block in blocks for name in block),
-        frozenset(p.name for p in card.parameters if p.role == "scalar" and p.type == "int"),
+        frozenset(p.name for p in card.parameters if p.is_number and p.is_whole),
         frozenset(card.fixed),
     )
 
@@ -231,7 +247,7 @@ def _offsets(card: TaskCard) -> Parameter | None:
     """The offsets of a compressed matrix, whose last element is nnz where that does not reach the wrapper."""
     if any(p.name == "nnz" for p in card.parameters):
         return None
-    return next((p for p in card.parameters if p.name.endswith("_offsets")), None)
+    return next((p for p in card.parameters if p.name.endswith("_offsets") and p.is_whole and p.length), None)
 
 
 def _prologue(card: TaskCard) -> str:
@@ -239,7 +255,8 @@ def _prologue(card: TaskCard) -> str:
     if offsets is None:
         return ""
     last = to_c(f"{offsets.length} - 1", _sizes_in_c(card))
-    return f"int nnz = 0;\ncudaMemcpy(&nnz, {offsets.name} + ({last}), sizeof(int), cudaMemcpyDeviceToHost);\n"
+    kind = offsets.type
+    return f"{kind} nnz = 0;\ncudaMemcpy(&nnz, {offsets.name} + ({last}), sizeof({kind}), cudaMemcpyDeviceToHost);\n"
 
 
 @cache

@@ -25,9 +25,9 @@ from cudamaster.guards.symbols import INSTEAD
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.tasks.harness import (
     baseline_region,
-    element_header,
     render,
     render_vendor_call,
+    type_headers,
     vendor_declarations,
 )
 
@@ -106,7 +106,9 @@ class SharedBuilder:
         declared = " ".join(vendor_declarations(self.card, self.precision))  # the compiler holds the file to them
         call = render_vendor_call(self.card, self.precision)
         name = f"{self._wrapper}-vendor"
-        source = f'#include <{element_header(self.precision)}>\n{declared}\n#line 1 "{name}.cu"\n{text}'
+        headers = [*type_headers(self.card, self.precision), "cuda_runtime.h"]
+        included = "".join(f"#include <{header}>\n" for header in headers)
+        source = f'{included}{declared}\n#line 1 "{name}.cu"\n{text}'
         objects = [
             self._object(self._worker_text(debug=False)),
             self._object(_Text("the call of the library", f"{name}-call", call, _NO_KERNELS)),

@@ -189,7 +189,8 @@ def _show(card: TaskCard, as_json: bool) -> None:
     out.print()
     for p in card.parameters:
         if p.role in ("output", "inout"):
-            out.print(f"{p.name}: {_EXACT if p.check == 'exact' else _BOUNDED}")
+            bounded = _BOUNDED.format("2^-40" if p.type == "double" else "4 ulps of fp32")
+            out.print(f"{p.name}: {_EXACT if p.check == 'exact' else bounded}")
             if p.exact_if is not None:
                 out.print(f"{p.name}, in cases where {p.exact_if} is not 0: {_EXACT}")
     last = ("--precision", card.precisions[-1].value) if len(card.precisions) > 1 else ()
@@ -200,5 +201,5 @@ def _show(card: TaskCard, as_json: bool) -> None:
 _EXACT = "compared exactly."
 _BOUNDED = (
     "each element against a double-precision reference, on the scale of the sum of the absolute terms that make "
-    "it; bound: 4 times the baseline's own worst error or 4 ulps of fp32, plus 2 ulps of the result in its own type."
+    "it; bound: 4 times the baseline's own worst error or {}, plus 2 ulps of the result in its own type."
 )

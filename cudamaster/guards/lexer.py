@@ -60,7 +60,7 @@ class Text:
     tokens: tuple[Token, ...]
 
 
-_SPLICE = re.compile(r"\\[ \t]*\n")
+SPLICE = re.compile(r"\\[ \t]*\n")
 _TOKEN = re.compile(
     r"""
     (?P<blank>[ \t\f\v]+|//[^\n]*|/\*.*?\*/)
@@ -89,7 +89,7 @@ _KINDS = {
 
 def lex(source: str, lines: Sequence[int] | None = None) -> Text:
     """The tokens of `source`. `lines` gives the line number of each physical line where it is not its index."""
-    splices = list(_SPLICE.finditer(source))
+    splices = list(SPLICE.finditer(source))
     joins: list[int] = []  # offsets in the spliced text at which lines were joined
     pieces: list[str] = []
     last = removed = 0

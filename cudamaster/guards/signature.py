@@ -25,15 +25,22 @@ _ALIASES = {
     "int64_t": "long",
     "uint64_t": "unsigned long",
     "size_t": "unsigned long",
+    "ptrdiff_t": "long",
+    "ssize_t": "long",
     "uint": "unsigned int",
+    "uchar": "unsigned char",
+    "CUstream": "CUstream_st*",
+    "cudaStream_t": "CUstream_st*",
 }
 _INTEGER_WORDS = words("int long short char signed unsigned")
-_WHOLE = words("float double void bool __nv_bfloat16 __half")
+_WHOLE = words("float double void bool __nv_bfloat16 __half CUstream_st")
 _IGNORED = words("const volatile restrict __restrict __restrict__ struct register __grid_constant__")
 
 # Its names may not occur in a region, so no macro of a region affects it.
 _CHECK = """
 template <class mskb_T> struct mskb_bare { typedef mskb_T mskb_type; };
+template <> struct mskb_bare<long long> { typedef long mskb_type; };
+template <> struct mskb_bare<unsigned long long> { typedef unsigned long mskb_type; };
 template <class mskb_T> struct mskb_bare<const mskb_T> : mskb_bare<mskb_T> {};
 template <class mskb_T> struct mskb_bare<volatile mskb_T> : mskb_bare<mskb_T> {};
 template <class mskb_T> struct mskb_bare<const volatile mskb_T> : mskb_bare<mskb_T> {};
@@ -90,7 +97,12 @@ def compiler_check(signature: Signature, undecided: Sequence[Undecided]) -> str:
     kinds = {one.at: signature.parameters[one.at][0] for one in undecided}
     headers = "".join(
         f"#include <{header}>\n"
-        for word, header in (("bfloat16", "cuda_bf16.h"), ("half", "cuda_fp16.h"))
+        for word, header in (
+            ("bfloat16", "cuda_bf16.h"),
+            ("half", "cuda_fp16.h"),
+            ("cudaStream_t", "cuda_runtime.h"),
+            ("size_t", "cstddef"),
+        )
         if any(word in kind for kind in kinds.values())
     )
     asserted = (_ASSERTION.format(at=at, kind=kind, wrapper=signature.wrapper) for at, kind in kinds.items())
@@ -153,9 +165,9 @@ def _base(parts: Sequence[str]) -> str | None:
 
 
 def _integer(parts: Sequence[str]) -> list[str]:
-    """`long unsigned int` and `unsigned long` are one type."""
+    """`long unsigned int` and `unsigned long` are one type; so are `long` and `long long`, as a caller passes them."""
     if "char" in parts:
         return [*sorted(set(parts) & {"signed", "unsigned"}), "char"]
     sign = ["unsigned"] if "unsigned" in parts else []
-    width = ["short"] if "short" in parts else ["long"] * parts.count("long")
+    width = [word for word in ("short", "long") if word in parts]
     return [*sign, *(width or ["int"])]

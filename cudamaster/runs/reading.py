@@ -7,6 +7,7 @@ is an error. Prompts are not compared: a run stays readable when their wording c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import partial
@@ -130,7 +131,7 @@ class _Replay(Observer):
         if baseline is None:
             raise _RecordEnds(f"candidates/{run.baseline}.cu", "preparing the baseline")
         self._seen[baseline.id] = baseline
-        card = _StoredCard(baseline.task)
+        card = _StoredCard(baseline)
         bench = StoredWorkbench(self.record, card, baseline, lambda gap: _RecordEnds(gap.file, gap.doing))
         models = {role: AnsweredBy(name, partial(self.answer, name)) for role, name in run.settings.models.items()}
         return registry.run(registry.begin(bench, models, run.settings, self), run.settings)
@@ -300,17 +301,23 @@ class _Replay(Observer):
         )
 
 
+# Of a baseline as a candidate. The name is a task's, or one that its card gives.
+_WRAPPER = re.compile(r'extern\s+"C"\s*(?:\{\s*)?void\s+(\w+)_optimized\s*\(')
+
+
 class _StoredCard:
     """What prompts need of a task card. Nobody reads them here, so the real card need not exist any more."""
 
     title = hash = ""
     headers = ()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, baseline: Candidate) -> None:
+        self.name = baseline.task
+        found = _WRAPPER.search(baseline.code)
+        self._wrapper = found[1] if found else wrapper_name(baseline.task, baseline.precision)
 
     def wrapper(self, precision: Precision, *, optimized: bool = False) -> str:
-        return wrapper_name(self.name, precision, optimized=optimized)
+        return f"{self._wrapper}_optimized" if optimized else self._wrapper
 
     def declaration(self, precision: Precision, *, optimized: bool = True) -> str:
         return self.wrapper(precision, optimized=optimized)

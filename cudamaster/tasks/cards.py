@@ -160,13 +160,6 @@ class TaskCard(Strict):
         real = {p.name for p in self.parameters if p.is_number and not p.is_whole}
         names = {name: float(value) if name in real else value for name, value in case.values.items()}
         for parameter in self.parameters:
-            if parameter.is_number and parameter.is_whole:
-                value, (low, high) = case.values[parameter.name], RANGES[parameter.type]
-                if not isinstance(value, int) or not low <= value <= high:
-                    raise ValueError(
-                        f"{parameter.name} is {value:.17g} in case {case.label}, and {parameter.type} holds whole "
-                        f"numbers from {low} to {high}"
-                    )
             for what, text, least in (("length", parameter.length, 0), ("unit", parameter.unit, 1)):
                 number = least if text is None else evaluate(text, names)
                 if not isinstance(number, int) or not least <= number <= WHOLE:
@@ -175,13 +168,26 @@ class TaskCard(Strict):
                 evaluate(parameter.exact_if, names)
             if self.reference_unit(parameter, case)[1] < 0:
                 raise ValueError(f"the cost of {parameter.name} is negative in case {case.label}")
-        for name, (filled, *numbers) in map(call, self.inputs):
-            if (parameter := next(p for p in self.parameters if p.name == filled)).is_whole and len(numbers) == 2:
-                low, high = (evaluate(number, case.values) for number in numbers)
-                check_bounds(name, parameter, low, high, f"in case {case.label}")
+        self._check_whole(case)
         for precision in self.precisions:
             if negative := [key for key, amount in self.floor_of(case, precision).items() if amount < 0]:
                 raise ValueError(f"{', '.join(negative)} of the floor: negative in case {case.label}")
+
+    def _check_whole(self, case: Case) -> None:
+        """Raises ValueError where a parameter's type does not hold what a case passes to it, or fills it with."""
+        whole = {p.name: p for p in self.parameters if p.is_whole}
+        for name, p in whole.items():
+            if p.is_number:
+                value, (least, most) = case.values[name], RANGES[p.type]
+                if not isinstance(value, int) or not least <= value <= most:
+                    raise ValueError(
+                        f"{name} is {value:.17g} in case {case.label}, and {p.type} holds whole numbers from {least} "
+                        f"to {most}"
+                    )
+        for generator, (filled, *numbers) in map(call, self.inputs):
+            if filled in whole and len(numbers) == 2:
+                low, high = (evaluate(number, case.values) for number in numbers)
+                check_bounds(generator, whole[filled], low, high, f"in case {case.label}")
 
     def _filled_by(self, generator: str) -> tuple[str, ...]:
         """Buffers that a generator of `inputs` fills; ValueError where it is not called as inputs.h declares it."""
@@ -378,19 +384,22 @@ class TaskCard(Strict):
         fixed = "".join(
             f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
-        exact = [p.name for p in self.parameters if p.check == "exact"]
-        judged = (
-            f"{', '.join(exact)} must be exactly right."
-            if exact
-            else "Each output element is compared with a double-precision reference; its error may not exceed a "
-            "small multiple of the baseline's own error, on the scale of the sum of the absolute terms that make "
-            f"the element.{_LOWER.get(precision, '')}"
-        )
+        outputs = [p for p in self.parameters if p.role in ("output", "inout")]
+        exact, bounded = ([p for p in outputs if p.check == check] for check in ("exact", "bounded"))
+        doubles = ", ".join(p.name for p in bounded if p.type == "double")
+        judged = [f"{', '.join(p.name for p in exact)} must be exactly right."] if exact else []
+        if bounded:
+            judged.append(
+                f"{'Of the others, each' if exact else 'Each output'} element is compared with a double-precision "
+                "reference; its error may not exceed a small multiple of the baseline's own error, on the scale of the "
+                f"sum of the absolute terms that make the element.{_LOWER.get(precision, '')}"
+                + (f" FP32 arithmetic is outside it for {doubles}, of double." if doubles else "")
+            )
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
             f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
-            f"{judged}"
+            f"{' '.join(judged)}"
         )
 
 

@@ -14,12 +14,11 @@ import jinja2
 from cudamaster.core import resources
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
+from cudamaster.guards.renaming import as_candidate
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.tasks.parameters import ELEMENT_TYPES, STREAM, Parameter
 
 _ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
-# A kernel's name: what stands before the first bracket that is not that of an attribute, __launch_bounds__(256) say.
-_KERNEL = re.compile(r"__global__\s+(?:[^(){};]*?\b__\w+__\s*\([^()]*\))*[^(){};]*?(\w+)\s*\(")
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 
@@ -42,6 +41,7 @@ def render(
     written = partial(to_c, prefix=prefix, real=[name for name, kind in size_types.items() if kind == "double"])
     wrapper = card.wrapper(precision)
     file = file or Path(f"{wrapper}_harness.cu")
+    baseline = card.baseline(precision).strip()
     program = str(file.with_suffix("")) if file.suffix else f"{file}.out"
     return _template("test_harness.cu.j2").render(
         card=card,
@@ -54,7 +54,8 @@ def render(
         file=shlex.quote(str(file)),
         program=shlex.quote(program),
         start=shlex.quote(program if file.is_absolute() else f"./{program}"),
-        baseline=card.baseline(precision).strip(),
+        includes=_includes(baseline, precision),
+        baseline=baseline,
         region=(baseline_region(card, precision) if region is None else region).strip(),
         declaration=card.declaration(precision),
         wrapper=wrapper,
@@ -96,16 +97,18 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
     wide = {name: name if name in derived or name == length else f"(long long){name}" for name in (*passed, *derived)}
     written = partial(to_c, prefix=wide)
     kind = result.element_type(precision)
+    to_kernel = [p for p in card.parameters if p.type != STREAM]
     return _template("skeleton.cu.j2").render(
         card=card,
         precision=precision.value,
         width=max(len(name) for name in (*passed, *card.unpassed)),
         kernel=f"{card.wrapper(precision)}_kernel",
-        parameters=", ".join(f"{kind} {name}" for kind, name in card.signature(precision)),
-        arguments=", ".join(name for _, name in card.signature(precision)),
+        parameters=", ".join(f"{p.c_type(precision)} {p.name}" for p in to_kernel),
+        arguments=", ".join(p.name for p in to_kernel),
+        stream=next((p.name for p in card.parameters if p.type == STREAM), None),
         result=result,
         zero=_ZEROS.get(kind, "0"),
-        header=element_header(precision),
+        headers=type_headers(card, precision),
         declaration=card.declaration(precision),
         derived={name: written(text) for name, text in derived.items()},
         length=written(length),
@@ -115,6 +118,20 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
 def element_header(precision: Precision) -> str:
     """The header of the element type; that of bf16 for fp32, which needs none."""
     return "cuda_fp16.h" if precision is Precision.FP16 else "cuda_bf16.h"
+
+
+def _includes(baseline: str, precision: Precision) -> list[str]:
+    """Lines of a baseline that include what the harness does not: they belong before the baseline's namespace."""
+    lines = [line.strip() for line in baseline.splitlines() if re.match(r"\s*#\s*include\b", line)]
+    known = {f"#include <{name}>" for name in (element_header(precision), "cuda_bf16.h", "cuda_runtime.h")}
+    return [line for line in dict.fromkeys(lines) if line not in known]
+
+
+def type_headers(card: TaskCard, precision: Precision) -> list[str]:
+    """The header of the element type, and those of the parameters' other types, without CUDA's runtime."""
+    of_types = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
+    further = {of_types.get(p.element_type(precision)) for p in card.parameters} - {element_header(precision)}
+    return [element_header(precision), *sorted(header for header in further if header is not None)]
 
 
 def vendor_declarations(card: TaskCard, precision: Precision) -> list[str]:
@@ -143,10 +160,11 @@ def render_vendor_call(card: TaskCard, precision: Precision) -> str:
 
 
 def baseline_region(card: TaskCard, precision: Precision) -> str:
-    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix."""
-    text = card.baseline(precision)
-    renamed = set(_KERNEL.findall(text)) | {card.wrapper(precision)}
-    return re.sub(r"\b\w+\b", lambda m: f"{m[0]}_optimized" if m[0] in renamed else m[0], text)
+    """The baseline's text as a candidate: kernels and wrapper carry the `_optimized` suffix.
+
+    Where the wrapper's name follows from the task's, comments name it and get the suffix too.
+    """
+    return as_candidate(card.baseline(precision), card.wrapper(precision), comments=card.own_wrapper is None)
 
 
 def row_width(length: str) -> str | None:
