@@ -40,6 +40,7 @@ With --json, errors are also printed on stdout as {"error": {"reason", "fix", "e
 _MODULES = {
     **{name: name for name in ("optimize", "suite", "show", "report", "evaluate", "compare", "tasks", "doctor")},
     **{name: name for name in ("vendor", "audit", "limits", "sanitize", "profile", "prompt", "calibrate", "metrics")},
+    "new": "new",
     "hgemm": "hgemm",
     "import": "importing",
     **dict.fromkeys(("baselines", "harness"), "bench"),

@@ -157,7 +157,8 @@ def _show(card: TaskCard, as_json: bool) -> None:
     for precision in card.precisions:
         out.print(card.declaration(precision) + ";")
     for name in card.fixed:
-        out.print(f"{name} is always {card.sizes[name]} and is not a parameter.")
+        more = " and is not a parameter" if name in card.unpassed else ""
+        out.print(f"{name} is always {card.sizes[name]}{more}.")
     out.print(
         table(
             ["parameter", "role", "elements", "meaning"],

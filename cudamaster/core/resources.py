@@ -17,6 +17,7 @@ import platformdirs
 from cudamaster.core.errors import DeviceError, UsageError
 
 CACHE = "CUDAMASTER_CACHE"
+DATA = "CUDAMASTER_DATA"
 TASKS = "CUDAMASTER_TASKS"
 _NOT_IN_PATHS = '\n\r"\\$`'  # nvcc hands its paths to a shell
 
@@ -41,6 +42,19 @@ def own_tasks() -> Path | None:
     """
     chosen = os.environ.get(TASKS)
     return task_folder(Path(os.path.expanduser(chosen))) if chosen else None  # noqa: PTH111
+
+
+def user_tasks() -> Path:
+    """Where a user's own tasks lie if no other place is named. May not exist.
+
+    It is tasks/ in $CUDAMASTER_DATA, else in the user's data folder.
+    """
+    chosen = os.environ.get(DATA)
+    try:
+        folder = Path(os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("cudamaster"))  # noqa: PTH111
+    except RuntimeError as error:
+        raise DeviceError("This user's home folder is unknown.", f"Set HOME, or {DATA}.") from error
+    return folder.absolute() / "tasks"
 
 
 def task_folder(place: Path) -> Path:

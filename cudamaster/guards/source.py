@@ -310,7 +310,7 @@ def _parameters(
     parameters = chain[0].child_by_field_name("parameters")
     if len(chain) != 2 or parameters is None or not _returns_nothing(wrapper, chain[0]):
         return _refuse(parsed, wrapper, "the wrapper does not return void plainly", shown)
-    aliases = _aliases(parsed.root)
+    aliases = aliases_of(parsed.root)
     got = []
     for parameter in parameters.named_children:
         if parameter.type == "comment":
@@ -319,7 +319,7 @@ def _parameters(
             return _refuse(
                 parsed, parameter, f"the wrapper's parameter {text_of(parameter)!r} is not a plain one", shown
             )
-        got.append((canonical_type(_type_of(parameter), aliases), text_of(parameter)))
+        got.append((canonical_type(type_of(parameter), aliases), text_of(parameter)))
     return [] if [parts for parts, _ in got] == [("void",)] else got
 
 
@@ -331,7 +331,7 @@ def _returns_nothing(function: Node, declarator: Node) -> bool:
     return "void" in (returned, text_of(kind) if kind is not None else "")
 
 
-def _type_of(parameter: Node) -> str:
+def type_of(parameter: Node) -> str:
     """A parameter's type text: all of it but the declared name and its default."""
     text = text_of(parameter)
     given = next((child for child in parameter.children if child.type == "="), None)
@@ -345,7 +345,7 @@ def _type_of(parameter: Node) -> str:
     return f"{text[:start]} {text[start + name.end_byte - name.start_byte :]}"
 
 
-def _aliases(root: Node) -> dict[str, str]:
+def aliases_of(root: Node) -> dict[str, str]:
     """The author's plain typedefs at file scope, so that `using bf16 = __nv_bfloat16` may be used."""
     found: dict[str, str] = {}
     for node in root.children:

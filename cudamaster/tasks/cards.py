@@ -89,13 +89,13 @@ class TaskCard(Strict):
     """A task: of MSKernelBench's fifty (paper table 7), or a user's own.
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
-    small ones, and ones near the largest timed case. tasks/held_out.py describes their form. `precisions` are those in
-    which the task exists. `headers` are the libraries that a candidate may include beside what every candidate may.
-    `truth` is what outputs are held against (tasks/truth.py). `family` is for the tasks of a suite that share their
-    files; a card of one's own has none. `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the
-    name of the baseline's host function, to which no precision is added; without one it follows from the task's name.
-    `baseline_by: pytorch` is for a task whose baseline is no kernel but a module that eager PyTorch runs,
-    `pytorch/<task>.py` (docs/kernelbench.md).
+    small ones, and ones near the largest timed case. tasks/held_out.py describes their form. Sizes in `fixed` always
+    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `headers` are
+    the libraries that a candidate may include beside what every candidate may. `truth` is what outputs are held against
+    (tasks/truth.py). `family` is for the tasks of a suite that share their files; a card of one's own has none.
+    `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the name of the baseline's host function,
+    to which no precision is added; without one it follows from the task's name. `baseline_by: pytorch` is for a task
+    whose baseline is no kernel but a module that eager PyTorch runs, `pytorch/<task>.py` (docs/kernelbench.md).
     """
 
     id: int = Field(ge=1)
@@ -256,6 +256,11 @@ class TaskCard(Strict):
                          for name, value in given.items())  # fmt: skip
         return Case(values=values, sweep=sweep, label=label, weight=float(evaluate(self.weight, values)))
 
+    @property
+    def unpassed(self) -> tuple[str, ...]:
+        """Sizes that are fixed and no parameters of the wrapper."""
+        return tuple(name for name in self.fixed if all(p.name != name for p in self.parameters))
+
     def footprint_bytes(self, case: Case, precision: Precision) -> int:
         """Bytes of all buffers of a case, one copy of each."""
         return self.buffer_bytes(case, precision, ("input", "output", "inout"))
@@ -393,12 +398,14 @@ class TaskCard(Strict):
             for p in self.parameters
         )
         sweep = "; ".join(f"{case.label} (weight {case.weight:g})" for case in self.cases if case.sweep)
+        not_passed = " and is not passed to the wrapper"
         fixed = "".join(
-            f" {name} is always {self.sizes[name]} and is not passed to the wrapper." for name in self.fixed
+            f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
         module = ""
         if self.is_eager:
-            module = f"The task is what this PyTorch module computes:\n\n```python\n{self.baseline(precision).strip()}\n```\n\n"
+            source = self.baseline(precision).strip()
+            module = f"The task is what this PyTorch module computes:\n\n```python\n{source}\n```\n\n"
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n{module}"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"

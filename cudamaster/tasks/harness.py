@@ -109,7 +109,7 @@ def skeleton(card: TaskCard, precision: Precision) -> str:
     return _template("skeleton.cu.j2").render(
         card=card,
         precision=precision.value,
-        width=max(len(name) for name in (*passed, *card.fixed)),
+        width=max(len(name) for name in (*passed, *card.unpassed)),
         kernel=f"{card.wrapper(precision)}_kernel",
         parameters=", ".join(f"{p.c_type(precision)} {p.name}" for p in to_kernel),
         arguments=", ".join(p.name for p in to_kernel),
@@ -271,7 +271,7 @@ def _size_type(card: TaskCard, name: str) -> str:
 def _generator(text: str, buffers: list[Parameter], written: Callable[[str], str]) -> str:
     name, arguments = call(text)
     filled = {p.name for p in buffers}
-    passed = [argument if argument in filled else written(argument) for argument in arguments]
+    passed = [f"Buffer::{argument}" if argument in filled else written(argument) for argument in arguments]
     return f"mskb::{name}({', '.join(['inputs', *passed])})"
 
 

@@ -7,6 +7,7 @@ before them:
     [low, high]               a whole number, with bounds included; a float where a bound is one (1.0, not 1)
     {even: [low, high]}       the same, rounded down to an even number
     {multiple_of_8: [low, high]}    the same, rounded down to a multiple of 8
+    {multiple_of: [24, low, high]}  rounded down to a multiple of the first number
     {power_of_two: [0, 14]}   two to the power of a whole number
     {choose: [0, 1]}          one of these
     7 or 2 * N                this
@@ -80,8 +81,9 @@ def in_words(block: Block) -> str:
 def check_blocks(card: TaskCard, samples: int = 12) -> None:
     """Draw from the blocks of a card.
 
-    Raises ValueError for a block that names what is no size or is never passed, for a rule that makes no sense, for
-    a case that has no value or no legal buffer, and for a scalar of the wrapper that is the same in every case.
+    Raises ValueError for a block that names what is no size or is in `fixed`, for a rule that makes no sense, for a
+    case that has no value or no legal buffer, and for a scalar of the wrapper that is the same in every case and not in
+    `fixed`.
     """
     for field, blocks in (("held_out", card.held_out), ("held_out_large", card.held_out_large)):
         if not blocks:
@@ -90,12 +92,12 @@ def check_blocks(card: TaskCard, samples: int = 12) -> None:
             if unknown := [name for name in block if name not in card.sizes]:
                 raise ValueError(f"{field}, block {index + 1} names {unknown}; sizes are {list(card.sizes)}")
             if fixed := [name for name in block if name in card.fixed]:
-                raise ValueError(f"{field}, block {index + 1} varies {fixed}, which is never passed to the wrapper")
+                raise ValueError(f"{field}, block {index + 1} varies {fixed}, which is among the sizes in fixed")
         cases = draw(card, 0, largest=field == "held_out_large", count=max(samples, 2 * len(blocks)))
         for case in cases:
             _check_case(card, field, case)
         for name in (p.name for p in card.parameters if p.is_number):
-            if len({case.values[name] for case in cases}) == 1:
+            if name not in card.fixed and len({case.values[name] for case in cases}) == 1:
                 raise ValueError(f"{field} leaves {name} at {cases[0].values[name]}: give it a range in some block")
 
 
@@ -156,6 +158,9 @@ def _value(rule: Rule, names: Mapping[str, Number], stream: random.Random, grain
         case {"multiple_of_8": [low, high], **rest} if not rest:
             least, most = bounds(low, high)
             return 8 * _whole(math.ceil(least / 8), math.floor(most / 8), stream, max(grain // 8, 1))
+        case {"multiple_of": [int(unit), low, high], **rest} if not rest and unit > 0:
+            least, most = bounds(low, high)
+            return unit * _whole(math.ceil(least / unit), math.floor(most / unit), stream, max(grain // unit, 1))
         case {"power_of_two": [low, high], **rest} if not rest:
             least, most = bounds(low, high)
             if not 0 <= least <= most < _BITS or isinstance(least, float) or isinstance(most, float):
@@ -164,8 +169,8 @@ def _value(rule: Rule, names: Mapping[str, Number], stream: random.Random, grain
         case {"choose": [_, *_] as choices, **rest} if not rest:
             return _number(choices[_below(stream, len(choices))], names)
     raise ValueError(
-        f"{rule!r} is no rule: write [low, high], a number, an expression, or one of even, multiple_of_8, power_of_two "
-        "and choose"
+        f"{rule!r} is no rule: write [low, high], a number, an expression, or one of even, multiple_of_8, multiple_of, "
+        "power_of_two and choose"
     )
 
 
@@ -204,6 +209,8 @@ def _rule_in_words(rule: Rule) -> str:
             return f"{low} .. {high}, even"
         case {"multiple_of_8": [low, high]}:
             return f"{low} .. {high}, a multiple of 8"
+        case {"multiple_of": [unit, low, high]}:
+            return f"{low} .. {high}, a multiple of {unit}"
         case {"power_of_two": [low, high]}:
             return f"2^{low} .. 2^{high}"
         case {"choose": choices}:

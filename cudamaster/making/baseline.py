@@ -1,0 +1,254 @@
+"""The baseline of a task out of a user's file: what the wrapper needs, as one text that a candidate may start from.
+
+Lines keep their place in the user's files, so that a refusal can name it. What is changed or left out is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from cudamaster.core.errors import UsageError
+from cudamaster.guards.grammar import walk
+from cudamaster.guards.headers import does_the_task, is_allowed
+from cudamaster.guards.lexer import Directive, Kind, Token, closing, lex, split
+from cudamaster.guards.names import forbidden
+from cudamaster.guards.storage import declarators, is_function
+from cudamaster.making.flattening import Flat, Line
+from cudamaster.making.reading import Function, Source, above
+
+_HEAD = frozenset({"static", "inline", "extern", '"C"', "void", "__host__", "__forceinline__", "__noinline__"})
+_SPEAKS_OF_ERRORS = frozenset({"cudaSuccess", "cudaError_t", "cudaError", "cudaGetErrorString", "cudaGetLastError"})
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The baseline's lines, the functions that were left out, and other changes in words."""
+
+    lines: tuple[Line, ...]
+    left_out: tuple[str, ...]
+    changes: tuple[str, ...]
+
+    @property
+    def flat(self) -> Flat:
+        """As a text whose lines know where they were written."""
+        return Flat(self.lines, ())
+
+
+def assemble(source: Source, wrapper: Function, head: str) -> Baseline:
+    """What the wrapper needs of the file, below the comment `head`. Raises UsageError where it cannot be cut out."""
+    kept = source.reachable([wrapper.name, *_named_outside(source)])
+    gone = [function for function in source.functions if function.name not in kept and not function.scope]
+    edits = _Edits(source.flat)
+    left_out = [function.name for function in gone if edits.cut(source, function)]
+    for first, last in _prototypes(source, {*left_out, wrapper.name}):
+        edits.drop(range(first, last + 1))
+    edits.drop_untaken_main(source)
+    edits.make_c(wrapper)
+    edits.disarm(source, {function.name for function in gone})
+    edits.drop_headers()
+    lines = [Line(text, source.flat.lines[0].file, 1) for text in head.split("\n")]
+    lines += _without_gaps(edits.lines())
+    return Baseline(tuple(lines), tuple(dict.fromkeys(left_out)), tuple(edits.changes))
+
+
+class _Edits:
+    """Changes to the lines of a flat text, whose numbers (from 1) stay."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        self.changes: list[str] = []
+        self._rows: dict[int, str | None] = {}
+        found = lex(flat.text)
+        self._directives, self._code = split(found.tokens)
+
+    def lines(self) -> Iterator[Line]:
+        """All lines that are left."""
+        for number, line in enumerate(self.flat.lines, 1):
+            text = self._rows.get(number, line.text)
+            if text is not None:
+                yield Line(text, line.file, line.number)
+
+    def drop(self, numbers: range) -> None:
+        """Leave lines out."""
+        self._rows.update(dict.fromkeys(numbers))
+
+    def cut(self, source: Source, function: Function) -> bool:
+        """Leave out a function with the comments above it, if its lines hold nothing else. Says whether it did."""
+        rows = range(function.first, function.last + 1)
+        start = source.parsed.head_start(function.outer)
+        others = [token for token in source.parsed.tokens
+                  if token.line in rows and not start <= token.start < function.outer.end_byte]  # fmt: skip
+        inside = [each.name for each in self._directives if each.line in rows]
+        opened = sum(name in ("if", "ifdef", "ifndef") for name in inside)
+        if others or opened != inside.count("endif"):
+            if function.name == "main":
+                raise UsageError(f"{self.flat.place(function.first)}: main shares a line with other code.",
+                                 "Put it on lines of its own, or take it out.")  # fmt: skip
+            return False
+        first = function.first
+        while first > 1 and self.flat.lines[first - 2].text.lstrip().startswith("//"):
+            first -= 1
+        self.drop(range(first, function.last + 1))
+        return True
+
+    def drop_untaken_main(self, source: Source) -> None:
+        """Leave out conditional branches that are not taken and define `main`: no candidate may have one."""
+        taken = {token.line for token in source.parsed.tokens}
+        mains = [token.line for token, after in zip(self._code, self._code[1:], strict=False)
+                 if token.text == "main" and after.text == "("]  # fmt: skip
+        opened: list[int] = []
+        for each in self._directives:
+            if each.name in ("if", "ifdef", "ifndef"):
+                opened.append(each.line)
+            elif each.name == "endif" and opened:
+                rows = range(opened.pop(), each.line + 1)
+                if any(line in rows for line in mains) and not taken & set(rows):
+                    self.drop(rows)
+                    self.changes.append("without a branch that is not compiled and has a main")
+
+    def make_c(self, wrapper: Function) -> None:
+        """Give the wrapper C linkage, in place of whatever stands before its name."""
+        for at, token in enumerate(self._code):
+            called = at + 1 < len(self._code) and self._code[at + 1].text == "("
+            if token.text == wrapper.name and called and wrapper.first <= token.line <= wrapper.last:
+                break
+        else:
+            raise UsageError(f"{self.flat.place(wrapper.first)}: a macro makes the function {wrapper.name}.",
+                             "Write it out, or add a plain function that calls it, and give --wrapper.")  # fmt: skip
+        before = [each.text for each in self._code[:at] if each.line >= wrapper.first]
+        if not set(before) <= _HEAD:
+            raise UsageError(f"{self.flat.place(wrapper.first)}: {' '.join(before)} stands before {wrapper.name}.",
+                             f"Write void {wrapper.name}(...) on a line of its own.")  # fmt: skip
+        if before == ["extern", '"C"', "void"] or (wrapper.c_linkage and before == ["void"]):
+            return
+        row = self.flat.lines[token.line - 1].text
+        found = re.search(rf"\b{wrapper.name}\s*(?:\(|$)", row)
+        assert found is not None
+        self.drop(range(wrapper.first, token.line))
+        self._rows[token.line] = f'extern "C" void {row[found.start() :]}'
+        if before != ["void"]:
+            self.changes.append(f'{wrapper.name} is extern "C" void, in place of {" ".join(before)}')
+
+    def disarm(self, source: Source, gone: set[str]) -> None:
+        """Make macros and functions that print CUDA's errors, or exit on them, do nothing more than their calls.
+
+        A candidate may do neither, and the judge asks for errors itself after every call.
+        """
+        changed = []
+        for each in self._directives:
+            texts = [token.text for token in each.rest]
+            if each.name == "define" and texts and _prints(each.rest) and _SPEAKS_OF_ERRORS & set(texts):
+                name, called = texts[0], _macro_parameters(each)
+                if called is None:
+                    continue
+                first = called[0] if called else ""
+                body = f"((void)({first}))" if first and first != "..." else "((void)0)"
+                self.drop(range(each.line, each.rest[-1].line + 1))
+                self._rows[each.line] = f"#define {name}({', '.join(called)}) {body}"
+                changed.append(name)
+        for function in source.functions:
+            stays = function.kind == "host" and function.name not in gone and not function.launches
+            if stays and _SPEAKS_OF_ERRORS & function.uses and self._empty(function):
+                changed.append(function.name)
+        if changed:
+            told = "no longer print or exit" if len(changed) > 1 else "no longer prints or exits"
+            self.changes.append(f"{' and '.join(changed)} {told}: the judge asks for CUDA's errors itself")
+
+    def _empty(self, function: Function) -> bool:
+        """Empty the body of a void function that prints. Says whether it did."""
+        inside = [at for at, token in enumerate(self._code) if function.first <= token.line <= function.last]
+        tokens = [self._code[at] for at in inside]
+        opening = next((at for at in inside if self._code[at].text == "{"), None)
+        if opening is None or not _prints(tokens) or "void" not in [token.text for token in tokens[:6]]:
+            return False
+        end = self._code[closing(self._code, opening)]
+        row = self.flat.lines[self._code[opening].line - 1].text
+        if end.line != function.last or (row.count("{") != 1 and self._code[opening].line != end.line):
+            return False
+        self.drop(range(self._code[opening].line, function.last + 1))
+        self._rows[self._code[opening].line] = f"{row[: row.index('{')]}{{}}"
+        return True
+
+    def drop_headers(self) -> None:
+        """Leave out headers that a candidate may not include, unless they do the task."""
+        dropped = []
+        for each in self._directives:
+            text = "".join(token.text for token in each.rest)
+            name = text[1:-1] if text[:1] in ("<", '"') else ""
+            closed = bool(name) and not is_allowed(name) and not does_the_task(name)
+            if each.name == "include" and closed and self._rows.get(each.line, "") is not None:
+                self.drop(range(each.line, each.line + 1))
+                dropped.append(f"<{name}>")
+        if dropped:
+            self.changes.append(f"without {', '.join(dict.fromkeys(dropped))}, which a candidate may not include")
+
+
+def _named_outside(source: Source) -> set[str]:
+    """Names outside the bodies of functions that could be left out: what they name is kept."""
+    inside = [(source.parsed.head_start(f.outer), f.outer.end_byte) for f in source.functions if not f.scope]
+    prototypes = [(node.start_byte, node.end_byte) for node, _ in _declared(source)]
+    covered = sorted(inside + prototypes)
+    names, at = set(), 0
+    for token in source.parsed.tokens:
+        while at < len(covered) and covered[at][1] <= token.start:
+            at += 1
+        if token.kind is Kind.NAME and not (at < len(covered) and covered[at][0] <= token.start):
+            names.add(token.text)
+    return names
+
+
+def _declared(source: Source) -> Iterator[tuple[Node, str]]:
+    """Declarations of functions at file scope, with `extern "C"` before them, and their names."""
+    for node in walk(source.parsed.root):
+        if node.type != "declaration" or source.parsed.function_of(node) is not None:
+            continue
+        around = node.parent
+        outer = around if around is not None and around.child_by_field_name("body") == node else node
+        if any(each.type in ("namespace_definition", "class_specifier") for each in above(node)):
+            continue
+        if (found := next(declarators(node), None)) is not None and is_function(found[1]):
+            yield outer, found[0]
+
+
+def _prototypes(source: Source, names: set[str]) -> Iterator[tuple[int, int]]:
+    """First and last lines of declarations of these functions."""
+    for node, name in _declared(source):
+        if name in names:
+            inside = source.tokens_in(source.parsed.head_start(node), node.end_byte)
+            yield inside[0].line, inside[-1].line
+
+
+def _prints(tokens: Sequence[Token]) -> bool:
+    """Whether a text holds what no candidate may: it prints, exits and the like."""
+    texts = ["", *(token.text for token in tokens), ""]
+    return any(
+        forbidden(text, before, after) is not None or text in ("cerr", "cout", "abort", "assert", "throw")
+        for before, text, after in zip(texts, texts[1:], texts[2:], strict=False)
+    )
+
+
+def _macro_parameters(define: Directive) -> list[str] | None:
+    """The parameters of a macro that is called, None for another one."""
+    tokens = define.rest
+    if len(tokens) < 2 or tokens[1].text != "(" or tokens[1].start != tokens[0].end:
+        return None
+    end = closing(tokens, 1)
+    return "".join(token.text for token in tokens[2:end]).split(",") if end > 2 else []
+
+
+def _without_gaps(lines: Iterator[Line]) -> Iterator[Line]:
+    """Without empty lines where cuts left several in a row, and without any at the ends."""
+    first = True
+    held: Line | None = None
+    for line in lines:
+        if not line.text.strip():
+            held = None if first else line
+            continue
+        if held is not None:
+            yield held
+        held, first = None, False
+        yield line

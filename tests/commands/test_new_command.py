@@ -1,0 +1,255 @@
+"""`new`: a task out of a user's file, by what the reader sees in a dozen small ones, and one all the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+from cudamaster.core.errors import UsageError
+from cudamaster.core.values import Precision
+from cudamaster.devices.choose import choose
+from cudamaster.making import baseline, drawn_cases, flattening, reading, roles, task_files, understanding, wishes
+from cudamaster.tasks import cards
+from cudamaster.tasks.harness import baseline_region
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_kernel"
+LENGTHS = [
+    "--length",
+    "x=[rows, width]",
+    "--length",
+    "bias=width",
+    "--length",
+    "y=rows*width",
+    "--length",
+    "largest=rows",
+]
+KERNEL = (
+    "__global__ void k(const float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }\n"
+)
+LAUNCH = "k<<<1, 32>>>(x, y, n);"
+PLAIN = f"void f(const float* x, float* y, int n) {{ {LAUNCH} }}\n"
+
+
+def read(folder: Path, text: str, name: str = "my.cu") -> reading.Source:
+    """A file as the command reads it."""
+    (folder / name).write_text(text)
+    return reading.read(flattening.flatten(folder / name), choose("cpu").preprocessor().compiler)
+
+
+def understood(source: reading.Source, **said: object) -> understanding.Understood:
+    wrapper = reading.choose_wrapper(source, None)
+    wanted = wishes.Wishes(**said)  # type: ignore[arg-type]
+    return understanding.understand(source, wrapper, reading.parameters(source, wrapper), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (KERNEL, "has the kernel k, and no host function"),
+        (KERNEL + PLAIN + PLAIN.replace(" f(", " g("), r"2 functions that launch kernels: f, g\. .*--wrapper f"),
+        (KERNEL + PLAIN + f"void f(float* x, float* y) {{ int n = 1; {LAUNCH} }}", "2 functions f .overloads."),
+        (KERNEL + "template <class T> " + PLAIN, "line 2: f is a template"),
+        (KERNEL + f"struct S {{ {PLAIN} }};", "f lies in S"),
+        (KERNEL + f"namespace mine {{\n{PLAIN} }}", "line 3: f lies in mine"),
+        (KERNEL + PLAIN.replace("void", "cudaError_t"), "f returns cudaError_t. Make it void"),
+        (KERNEL + PLAIN.replace("int n", "const int& n"), "n is a reference"),
+        (KERNEL + PLAIN.replace("float* y", "float** y"), "y is a pointer to pointers"),
+        (KERNEL + "struct P { int n; };\n" + PLAIN.replace("int n", "P p"), "line 3: p has the type 'P'"),
+        (KERNEL + PLAIN.replace("int n", "int n, void (*done)(int)"), "done is a function"),
+        (KERNEL + PLAIN.replace("k<<<", "cudaMemcpy(y, x, n, cudaMemcpyHostToDevice); k<<<"), "copies between host"),
+        (KERNEL + "int main() {}\n", "no host function with pointers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_task_is_refused_with_the_line_and_the_reason(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        understood(read(tmp_path, text))
+
+
+def test_a_macro_or_a_branch_that_is_not_taken_hides_nothing(tmp_path: Path) -> None:
+    source = read(
+        tmp_path,
+        "#define REAL __half\n#define LAUNCH(...) k<<<1, 32>>>(__VA_ARGS__)\n#include <cuda_fp16.h>\n"
+        "typedef unsigned int count_t;\n"
+        "__global__ void k(const REAL* x, REAL* y, count_t n) { y[0] = x[n]; }\n"
+        "#if 0\nvoid other(float* y) { k<<<1, 1>>>(y, y, 1); }\n#endif\n"
+        "extern \"C\" void f(const REAL x[], REAL* y, count_t n) { LAUNCH(x, y, n); }\n",
+    )  # fmt: skip
+    task = understood(source)
+    assert (task.wrapper, task.precision) == ("f", Precision.FP16)
+    assert [(row.type, row.role, row.length) for row in task.rows] == [
+        ("T", "input", "n"), ("T", "output", "1"), ("unsigned int", "scalar", None),
+    ]  # fmt: skip
+
+
+ROLES = """
+__device__ void add(float* to, float v) { atomicAdd(to, v); }
+__device__ float first(const float* p) { return __ldg(p); }
+__global__ void one(float* a, float* b, float* c, float* d, float* e, float* g, float* h, int n) {
+    float4* wide = reinterpret_cast<float4*>(a);
+    wide[threadIdx.x].x = first(b);
+    for (int i = 0; i < n; ++i) c[i] += b[i + 1];
+    add(&d[0], e[0]);
+    unknown(g);
+    if (h != nullptr) h[0] = 1;
+}
+__global__ void two(float* a, float* e, int n) { a[n] /= 2; *e = 0; }
+void f(float* a, float* b, float* c, float* d, float* e, float* g, float* h, int n) {
+    cudaMemsetAsync(d, 0, sizeof(float));
+    one<<<1, n>>>(a, b, c, d, e, g, h, n);
+    two<<<1, n>>>(a, e, n);
+}
+"""
+
+
+def test_roles_are_told_from_what_kernels_do_with_a_pointer(tmp_path: Path) -> None:
+    """Through casts, calls, atomics and several launches; a role that the text does not show is in-out."""
+    source = read(tmp_path, ROLES)
+    wrapper = reading.choose_wrapper(source, None)
+    told = {name: roles.role(roles.uses(source, wrapper, name))[0] for name in "abcdegh"}
+    assert told == {"a": "output", "b": "input", "c": "inout", "d": "output", "e": "inout", "g": "inout", "h": "output"}
+    assert {row.name for row in understood(source).rows if row.length == "1"} == {"d", "e", "h"}
+
+
+def test_a_question_has_a_guess_that_works(tmp_path: Path) -> None:
+    source = read(
+        tmp_path,
+        "__global__ void k(const int* i, float* y, int n, int c, float a) { y[n] = i[c]; }\n"
+        "void f(const int* i, float* y, int n, int c, float a) { k<<<1, 1>>>(i, y, n, c, a); }\n",
+    )
+    task = understood(source)
+    assert [question.example for question in task.questions] == [
+        "--length i=n*c", "--range i=0:min(n, c)-1", "--length y=n*c", "--range a=0.5:2", "--case n=1024,c=1024",
+    ]  # fmt: skip
+    answered = understood(source, lengths={"i": "n", "y": "[n, c]"}, ranges={"i": "ints:0:c-1", "a": "0:1"},
+                          cases=({"n": 64, "c": 32},), multiples={"c": 16}, fixed=("n",))  # fmt: skip
+    assert answered.questions == ()
+    assert answered.rows[1].shape == ("n", "c")
+    assert {case["n"] for case in drawn_cases.check_cases(answered)} == {64}
+    assert all(case["c"] % 16 == 0 for case in drawn_cases.check_cases(answered))
+    assert drawn_cases.held_out(answered) == ({"c": {"multiple_of": [16, 16, 30_000]}, "a": [0.0, 1.0]},)
+    for wrong in ({"outputs": ("i",)}, {"lengths": {"i": "a"}}, {"cases": ({"n": 64},)}, {"fixed": ("m",)}):
+        with pytest.raises(UsageError):
+            understood(source, **wrong)
+
+
+def test_the_baseline_is_one_text_of_what_the_wrapper_needs(tmp_path: Path) -> None:
+    """Headers once and in place, `extern "C"`, nothing of main's; lines know the file that they are of."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.h").write_text(
+        '#ifndef _A\n#define _A\n#include "b.h"\n__device__ int a() { return b(); }\n#endif\n'
+    )
+    (tmp_path / "sub/b.h").write_text(
+        '#pragma once\n#include "a.h"\n__device__ int b() { return 1; }\nvoid f(int* y, int n);\n'
+    )
+    source = read(
+        tmp_path,
+        '#include "sub/a.h"\n#include "sub/b.h"\n#include <iostream>\n#include <cstdio>\n'
+        "inline void check(cudaError_t e, int line) {\n  if (e != cudaSuccess) {\n    printf(\"%d\", line);\n"
+        "    exit(1);\n  }\n}\n"
+        "#define CHECK(x) check((x), __LINE__)\n"
+        "__global__ void k(int* y, int n) { y[threadIdx.x] = a(); }\n"
+        "static inline void\nf(int* y, int n) {\n    k<<<1, n>>>(y, n);\n    CHECK(cudaGetLastError());\n}\n"
+        "__global__ void unused() {}\n// Only for main.\nvoid show(int* y) { std::cout << y[0]; }\n"
+        "int main() {\n    int* y;\n    f(y, 1);\n    show(y);\n}\n",
+    )  # fmt: skip
+    made = baseline.assemble(source, reading.choose_wrapper(source, None), "// head")
+    assert made.flat.text.replace("\n\n", "\n") == (
+        "// head\n__device__ int b() { return 1; }\n__device__ int a() { return b(); }\n#include <cstdio>\n"
+        "inline void check(cudaError_t e, int line) {}\n#define CHECK(x) check((x), __LINE__)\n"
+        "__global__ void k(int* y, int n) { y[threadIdx.x] = a(); }\n"
+        'extern "C" void f(int* y, int n) {\n    k<<<1, n>>>(y, n);\n    CHECK(cudaGetLastError());\n}'
+    )
+    assert made.left_out == ("unused", "show", "main")
+    line = made.flat.text.split("\n").index("__device__ int b() { return 1; }")
+    assert made.flat.place(line + 1) == "b.h, line 3"
+    assert task_files.name_of("fusedBiasGELU") == "fused_bias_gelu"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('printf("hi");', "my.cu, line 4: printf writes"),
+        ("static int calls; ++calls;", "my.cu, line 4: .*calls"),
+        ("cudaDeviceReset();", "my.cu, line 4: cudaDeviceReset"),
+    ],
+)
+def test_a_baseline_that_no_candidate_may_be_is_refused_where_it_was_written(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    text = f"#include <chrono>\n{KERNEL}{PLAIN.replace(LAUNCH, f'{chr(10)}    {line} {LAUNCH}')}"
+    (tmp_path / "my.cu").write_text(text)
+    done = run(
+        "new", str(tmp_path / "my.cu"), "--into", str(tmp_path / "t"), "--case", "n=64", "--device", "cpu", "--json"
+    )
+    assert done.returncode == 2
+    assert re.search(reason, json.loads(done.stdout)["error"]["reason"])
+    assert not (tmp_path / "t").exists()
+
+
+def test_what_is_missing_is_named_at_once_and_the_command_line_shown_works(tmp_path: Path) -> None:
+    command = ["new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), "--device", "cpu"]
+    done = run(*command)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    shown = done.stderr.strip().partition("guesses to correct: ")[2]
+    done = subprocess.run(shown, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert cards.load(str(tmp_path / "tasks/bias_gelu.yaml")).wrapper(Precision.FP32) == "biasGelu"
+
+
+def test_a_terminal_is_asked(tmp_path: Path) -> None:
+    """Return takes the guess; an answer that makes no sense is asked again."""
+    (tmp_path / "my.cu").write_text(KERNEL.replace("float*", "int*") + PLAIN.replace("float*", "int*"))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cudamaster", "new", str(tmp_path / "my.cu"), "--into", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    os.write(ours, b"nonsense\n0:9\nn=64; n=100\n")
+    out, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, err
+    assert b"no range" in err
+    card = cards.load(str(tmp_path / "tasks/f.yaml"))
+    assert card.inputs == ("integers(x, 0, 9)",)
+    assert [case.label for case in card.cases if case.sweep] == ["n=64", "n=100"]
+    assert b"Wrote" in out
+
+
+@pytest.mark.parametrize(("truth", "ending"), [("c", "h"), ("python", "py")])
+def test_a_reference_fails_until_it_is_written(tmp_path: Path, truth: str, ending: str) -> None:
+    command = ["new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), "--device", "cpu", *LENGTHS]
+    made = run(*command, "--case", "rows=4,width=8", "--truth", truth, "--check")
+    assert (tmp_path / f"reference/bias_gelu.{ending}").is_file(), made.stderr
+    assert made.returncode == 4
+    assert "not written yet" in made.stderr
+
+
+def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
+    """Two kernels, a header, a main and a stream: baseline and a faster kernel pass, a wrong one does not."""
+    made = run("new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), "--device", "cpu", "--json", *LENGTHS,
+               "--case", "rows=8,width=64", "--case", "rows=16,width=96")  # fmt: skip
+    told = json.loads(made.stdout)
+    assert (told["task"], told["left_out"]) == ("bias_gelu", ["main"])
+    again = run("new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), *LENGTHS, "--case", "rows=8,width=64")
+    assert "is there already" in again.stderr
+    card = cards.load(told["card"])
+    faster = (EXAMPLE / "faster.cu").read_text()
+    kernels = {
+        "same": baseline_region(card, Precision.FP32),
+        "faster": faster,
+        "wrong": faster.replace("found = fmaxf(found, value)", "found = value"),
+    }
+    for name, text in kernels.items():
+        (tmp_path / f"{name}.cu").write_text(text)
+        done = run("evaluate", told["card"], str(tmp_path / f"{name}.cu"), "--device", "cpu", "--check-only", "--json")
+        assert json.loads(done.stdout)["status"] == ("wrong" if name == "wrong" else "correct"), done.stdout
