@@ -84,31 +84,31 @@ def _bounded(card: TaskCard) -> list[Parameter]:
 
 def how_judged(card: TaskCard, precision: Precision) -> str:
     """How errors are judged, for prompts."""
-    exact = [p.name for p in card.parameters if p.role in ("output", "inout") and p.check == "exact"]
-    judged = [f"{', '.join(exact)} must be exactly right{_EXACT_AS.get(card.truth, '')}."] if exact else []
-    if _bounded(card):
-        judged.append(_how_bounded(card, precision, "Of the others, each" if exact else "Each output"))
-    return " ".join(judged)
-
-
-def _how_bounded(card: TaskCard, precision: Precision, each: str) -> str:
-    doubles = ", ".join(p.name for p in _bounded(card) if p.type == "double")
-    if card.truth == "baseline":
-        bounds = ", ".join(sorted({p.ulps for p in _bounded(card)}))
-        return (
-            f"{each} element is compared with the baseline's own output on the same inputs; it may differ by "
-            f"{bounds} ulps of FP32, on the scale of {_SCALES['baseline']}, beside the rounding of the result."
+    exact = ", ".join(p.name for p in card.parameters if p.role in ("output", "inout") and p.check == "exact")
+    said = [f"{exact} must be exactly right{'' if card.truth == 'c' else f', by {against(card)}'}."] if exact else []
+    if bounded := _bounded(card):
+        doubles = ", ".join(p.name for p in bounded if p.type == "double")
+        said.append(
+            f"Each {'other ' if exact else ''}output element is compared with {_compared(card, precision, bounded)}"
+            + (f" FP32 arithmetic is outside it for {doubles}, of double." if doubles else "")
         )
-    lower = "" if _wider(card) and card.truth != "c" else _LOWER.get(precision, "")
-    scale = _SCALES["c"].replace("make it", "make the element") if card.truth == "c" else _SCALES[card.truth]
+    return " ".join(said)
+
+
+def _compared(card: TaskCard, precision: Precision, bounded: list[Parameter]) -> str:
+    """With what, and by how much an element may differ."""
+    if card.truth == "baseline":
+        bounds = " or ".join(dict.fromkeys(p.ulps for p in bounded))
+        return (
+            f"the baseline's own output on the same inputs; it may differ by {bounds} ulps of FP32, on the scale of "
+            f"{_SCALES['baseline']}, beside the rounding of the result."
+        )
+    lower = "" if card.truth != "c" and _wider(card) else _LOWER.get(precision, "")
+    scale = "the sum of the absolute terms that make the element" if card.truth == "c" else _SCALES[card.truth]
     return (
-        f"{each} element is compared with {against(card)}; its error may not exceed a small multiple of the "
-        f"baseline's own error, on the scale of {scale}.{lower}"
-        + (f" FP32 arithmetic is outside it for {doubles}, of double." if doubles else "")
+        f"{against(card)}; its error may not exceed a small multiple of the baseline's own error, on the scale of "
+        f"{scale}.{lower}"
     )
-
-
-_EXACT_AS: Mapping[Truth, str] = {"baseline": ": the same as the baseline's on the same inputs"}
 
 
 def against(card: TaskCard) -> str:
