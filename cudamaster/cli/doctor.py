@@ -78,6 +78,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
     from cudamaster.devices.cuda import INSTALL_NVCC, find_gpu
     from cudamaster.devices.ncu import find_ncu
     from cudamaster.devices.nvcc import find_nvcc
+    from cudamaster.devices.toolkit import EXTRA
     from cudamaster.faults import compute_sanitizer
     from cudamaster.profiling.sass import find_cuobjdump
 
@@ -106,9 +107,9 @@ def examine(*, self_test: bool = False) -> list[Check]:
         Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it agents see only what can be told without hardware counters."),
         Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instruction mix, where there are no counters",
-                "It comes with the CUDA toolkit."),
+                f"It comes with the CUDA toolkit, or with `{EXTRA}`."),
         Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "checks of every new best kernel",
-                "It comes with the CUDA toolkit."),
+                f"It comes with the CUDA toolkit, or with `{EXTRA}`."),
         Check("model", bool(model), model or "the playbook is used", "new ideas",
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
         Check("API key", bool(keys), ", ".join(keys), "hosted models",
