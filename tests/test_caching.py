@@ -151,14 +151,16 @@ def test_one_of_several_processes_trims_now_and_then(tmp_path: Path, monkeypatch
     ("said", "limit"),
     [("", 10 * 10**9), ("500MB", 500 * MB), ("1.5 gb", 1500 * MB), ("2TB", 2 * 10**12), ("none", None)],
 )
-def test_the_limit_is_said_with_its_unit(said: str, limit: int | None) -> None:
-    assert caching.limit_bytes({caching.LIMIT: said}) == limit
+def test_the_limit_is_said_with_its_unit(said: str, limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caching.LIMIT, said)
+    assert caching.limit_bytes() == limit
 
 
 @pytest.mark.parametrize("said", ["10", "-1GB", "lots", "10GiB"])
-def test_a_limit_that_is_no_size_is_refused(said: str) -> None:
+def test_a_limit_that_is_no_size_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caching.LIMIT, said)
     with pytest.raises(UsageError, match="which is not a size"):
-        caching.limit_bytes({caching.LIMIT: said})
+        caching.limit_bytes()
 
 
 @pytest.mark.slow

@@ -13,15 +13,14 @@ import signal
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-import cudamaster
-from cudamaster.cli import options
+from cudamaster.cli import completing, options, version
 from cudamaster.cli.output import print_error, report_error, show_builds
 from cudamaster.core.errors import CudaMasterError, DeviceError
 
@@ -43,8 +42,10 @@ _MODULES = {
     "new": "new",
     "hgemm": "hgemm",
     "import": "importing",
+    "completion": "completion",
     **dict.fromkeys(("baselines", "harness"), "bench"),
 }
+_WITHOUT_FILES = ("doctor", "completion")
 _LITTLE_BYTES = 1 << 20  # a disk with less than this is called full
 
 
@@ -63,8 +64,23 @@ class _Group(options.Group):
         """The command of that name."""
         if cmd_name in _MODULES and cmd_name not in self.commands:
             module = importlib.import_module(f"cudamaster.cli.{_MODULES[cmd_name]}")
-            self.add_command(getattr(module, f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name))
+            command = getattr(module, f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name)
+            self.add_command(completing.attach(command))
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named, whose defaults are those of configuration files."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not ctx.resilient_parsing:
+            from cudamaster.cli import configured
+
+            # Help is shown, and doctor says what is wrong, whatever is in the files.
+            anyway = name in _WITHOUT_FILES or {"-h", "--help"} & set(rest)
+            read = configured.or_nothing if anyway else configured.defaults
+            ctx.default_map = {name: read(name, *commands())}
+        return name, command, rest
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -218,10 +234,17 @@ def _mute() -> None:
 @click.group(
     cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(cudamaster.__version__, prog_name="cudamaster")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=version.show,
+              help="Show the version with its commit, and those of Python, nvcc and the C++ compiler.")  # fmt: skip
 def main() -> None:
     """Make CUDA kernels faster, and prove that they are.
 
     MSKernelBench is a benchmark of CUDA tasks in FP32 and BF16; CUDAMaster is the multi-agent optimizer that
     rewrites their kernels, proves them correct and measures them.
     """
+
+
+def commands() -> tuple[list[str], Callable[[str], click.Command | None]]:
+    """The names of all commands, and what loads one."""
+    context = click.Context(main)
+    return list(_MODULES), lambda name: main.get_command(context, name)

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -78,6 +79,7 @@ def examine(*, self_test: bool = False) -> list[Check]:
     from cudamaster.devices.cuda import INSTALL_NVCC, find_gpu
     from cudamaster.devices.ncu import find_ncu
     from cudamaster.devices.nvcc import find_nvcc
+    from cudamaster.devices.toolkit import EXTRA
     from cudamaster.faults import compute_sanitizer
     from cudamaster.profiling.sass import find_cuobjdump
 
@@ -89,7 +91,8 @@ def examine(*, self_test: bool = False) -> list[Check]:
     gpu, nvcc = find_gpu(), find_nvcc()
     tools = [name for name in ("ld", "objcopy") if shutil.which(name) is None]
     ncu, cuobjdump, sanitizer = find_ncu(), find_cuobjdump(), compute_sanitizer.find()
-    model = os.environ.get("CUDAMASTER_MODEL")
+    files, configured = _configuration()
+    model = os.environ.get("CUDAMASTER_MODEL") or configured.get("model")
     keys = [key for key in _KEYS if os.environ.get(key)]
     cache = _cache()
     findings = [
@@ -106,22 +109,41 @@ def examine(*, self_test: bool = False) -> list[Check]:
         Check("ncu", ncu is not None, str(ncu or ""), "hardware profiles",
                 "Install Nsight Compute; without it agents see only what can be told without hardware counters."),
         Check("cuobjdump", cuobjdump is not None, str(cuobjdump or ""), "instruction mix, where there are no counters",
-                "It comes with the CUDA toolkit."),
+                f"It comes with the CUDA toolkit, or with `{EXTRA}`."),
         Check("compute-sanitizer", sanitizer is not None, str(sanitizer or ""), "checks of every new best kernel",
-                "It comes with the CUDA toolkit."),
+                f"It comes with the CUDA toolkit, or with `{EXTRA}`."),
         Check("model", bool(model), model or "the playbook is used", "new ideas",
                 "Set CUDAMASTER_MODEL or give --model; any LiteLLM name will do, e.g. openai/o4-mini."),
         Check("API key", bool(keys), ", ".join(keys), "hosted models",
                 "Export the key of your provider, e.g. OPENAI_API_KEY."),
         cache,
+        files,
     ]  # fmt: skip
     return [replace(finding, fix="") if finding.found else finding for finding in findings]
+
+
+def _configuration() -> tuple[Check, dict[str, Any]]:
+    """Which configuration files are in effect, after all of them were read, and what they say about `optimize`."""
+    from cudamaster.cli import commands, configured
+    from cudamaster.core import configuration
+    from cudamaster.core.errors import CudaMasterError
+
+    def said(found: bool, detail: str, fix: str = "") -> Check:
+        return Check("configuration", found, detail, "options that need not be typed", fix)
+
+    try:
+        there = configured.check(*commands())
+        of_optimize = configured.defaults("optimize", *commands())
+    except CudaMasterError as error:
+        return said(False, error.reason, error.fix), {}
+    names = f"no file; {configuration.PROJECT_FILE} in a project, {configuration.user_file()} for all"
+    return said(True, ", before ".join(map(str, there)) or names), of_optimize
 
 
 def _cache() -> Check:
     """Whether what is built can be kept."""
     from cudamaster.core import resources
-    from cudamaster.core.errors import DeviceError
+    from cudamaster.core.errors import CudaMasterError
     from cudamaster.devices.cpu import selftest
 
     try:
@@ -132,7 +154,7 @@ def _cache() -> Check:
         return Check("cache", False, f"{cache} is on a disk with {free / 1e6:.1f} MB left, and a first build takes "
                        f"{_FIRST_BUILD_BYTES / 1e6:.0f} MB", "both devices",
                        f"Make room, or set {resources.CACHE} to a folder on another disk.")  # fmt: skip
-    except DeviceError as error:
+    except CudaMasterError as error:  # or a configuration file that cannot be used
         return Check("cache", False, error.reason, "both devices", error.fix)
 
 

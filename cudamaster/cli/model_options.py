@@ -25,6 +25,8 @@ _FOLDER = click.Path(path_type=Path)
 # Parameters whose values a record holds.
 _SETTLED = {"strategy", "rounds", "debug_tries", "pairs", "profile", "thresholds", "examples", "jump_factor",
             "jump_above", "model", "base_url", "temperature", "reasoning_effort"}  # fmt: skip
+# And those of a run that is resumed, or replayed whole.
+_SETTLED_TOO = {"device", "seed", "precision", "patterns", "record"}
 _ROLE_MODELS = {f"{role.value}_model" for role in Role}
 
 
@@ -37,6 +39,7 @@ class ModelOptions:
     base_url: str | None
     temperature: float | None
     reasoning_effort: str | None
+    configured: Mapping[str, str]  # models and server of configuration files, by the variables that come before them
 
     def choice(self, roles: Iterable[Role]) -> Choice:
         """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
@@ -50,7 +53,8 @@ class ModelOptions:
         from cudamaster.models.playbook import NAME
         from cudamaster.models.protocol import Sampling
 
-        named = self.by_role.get(Role.REVIEWER) or os.environ.get("CUDAMASTER_REVIEWER_MODEL")
+        variable = models.variable_of(Role.REVIEWER)
+        named = self.by_role.get(Role.REVIEWER) or os.environ.get(variable) or self.configured.get(variable)
         if named == NAME:
             raise UsageError("The playbook is not a model and cannot review.", "Name a model, or no reviewer.")
         asked = [*roles, Role.REVIEWER] if named else [*roles]
@@ -62,7 +66,7 @@ class ModelOptions:
                 )
         sampling = Sampling(self.temperature, self.reasoning_effort)
         by_role = {**self.by_role, Role.REVIEWER: named}
-        choice = models.choose(os.environ, self.model, by_role, self.base_url, sampling, asked)
+        choice = models.choose(os.environ, self.model, by_role, self.base_url, sampling, asked, self.configured)
         if choice.only_playbook and self.base_url is not None:
             raise UsageError(
                 f"No model is named for {choice.base_url}, and the playbook needs no server.",
@@ -114,8 +118,23 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         reasoning_effort: str | None,
         **others: Any,
     ) -> Any:
+        from cudamaster.models import choose
+
         by_role = {role: others.pop(f"{role.value}_model") for role in Role}
-        models = ModelOptions(model, by_role, base_url, temperature, reasoning_effort)
+        # The environment comes before files, and click knows nothing of these variables.
+        configured = {
+            choose.MODEL: _of_file("model", model),
+            choose.BASE_URL: _of_file("base_url", base_url),
+            **{choose.variable_of(role): _of_file(f"{role.value}_model", name) for role, name in by_role.items()},
+        }
+        models = ModelOptions(
+            model if options.was_given("model") else None,
+            {role: name if options.was_given(f"{role.value}_model") else None for role, name in by_role.items()},
+            base_url if options.was_given("base_url") else None,
+            temperature,
+            reasoning_effort,
+            {variable: value for variable, value in configured.items() if value},
+        )
         return command(models=models, **others)
 
     added = [
@@ -164,9 +183,25 @@ def must_leave_to_resume(kind: str) -> None:
     Budgets, the number of tasks at once and the form of the output may change; rounds and tries may grow. Raises
     click.UsageError.
     """
-    kept = (_SETTLED - {"rounds", "debug_tries"}) | {"device", "seed", "precision", "patterns", "record"}
+    kept = (_SETTLED - {"rounds", "debug_tries"}) | _SETTLED_TOO
     may = "; -R and -D may be raised, and limits (--max-...) given anew"
     _must_leave(kept, f"A {kind} resumes with the settings that it was started with", may)
+
+
+def _of_file(name: str, value: str | None) -> str | None:
+    """The value of an option if a configuration file set it."""
+    return None if options.was_given(name) else value
+
+
+def without_settled(configured: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Defaults from configuration files, without those that a run or record which `words` name has settled."""
+    given = {word.partition("=")[0] for word in words}
+    settled: set[str] = set()
+    if given & {"--resume", "--replay", "--replay-models"}:
+        settled |= _SETTLED | _ROLE_MODELS
+    if given & {"--resume", "--replay"}:
+        settled |= _SETTLED_TOO
+    return {name: value for name, value in configured.items() if name not in settled}
 
 
 def _must_leave(settled: set[str], why: str, may: str = "") -> None:

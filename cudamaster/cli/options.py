@@ -67,6 +67,16 @@ class Group(click.Group):
             formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in commands if each is not None])
 
 
+def was_given(name: str) -> bool:
+    """Whether a parameter of the running command was given, on its command line or by the environment.
+
+    What a configuration file says is for all commands and stands for a default.
+    """
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source(name) if context is not None else None
+    return source in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+
+
 def precision_of(card: TaskCard, given: str) -> Precision:
     """The precision of a task that is meant: what was given, or without that the only one that the task has.
 
@@ -77,8 +87,7 @@ def precision_of(card: TaskCard, given: str) -> Precision:
     one = Precision(given)
     if one in card.precisions:
         return one
-    context = click.get_current_context(silent=True)
-    if context is None or context.get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
+    if not was_given("precision"):
         return card.precisions[0]
     there = " and ".join(card.precisions)
     fix = "Leave out --precision." if len(card.precisions) == 1 else f"Give --precision {card.precisions[0]}, say."

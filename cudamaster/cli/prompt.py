@@ -61,9 +61,8 @@ def prompt(
 
     asked = Role(role)
     if run is not None:
-        source_of = click.get_current_context().get_parameter_source
         known = ("task", "file", "command", "profile", "strategy", "precision", "device", "seed")
-        if any(source_of(name) is not click.core.ParameterSource.DEFAULT for name in known):
+        if any(map(options.was_given, known)):
             raise UsageError(
                 "A run has its own task, precision, device, strategy, kernels and profiles.",
                 "With --run, give no TASK, and no options but --role, --round and --json.",

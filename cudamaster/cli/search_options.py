@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.model_options import ModelOptions
+from cudamaster.cli.model_options import ModelOptions, without_settled
 from cudamaster.core.errors import UsageError
 from cudamaster.models.protocol import REPLY_SECONDS
 from cudamaster.runs.budget import Limits
@@ -77,7 +77,15 @@ class SearchOptions:
 
 
 class SearchCommand(click.Command):
-    """A command with --strategy, whose help lists the strategies."""
+    """A command with --strategy, whose help lists the strategies.
+
+    Settings of configuration files are for new searches: they change no run that is resumed or replayed.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words, parsed with the defaults that apply to them."""
+        ctx.default_map = without_settled(ctx.default_map or {}, args)
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The strategies, a line each."""

@@ -17,11 +17,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudamaster.core import configuration
 from cudamaster.core.errors import UsageError
 
 LIMIT = "CUDAMASTER_CACHE_LIMIT"
@@ -36,9 +37,12 @@ _IN_USE = "in-use"
 _MOST_TRIES = 1000  # to take a folder that others keep removing; each use of it allows one removal
 
 
-def limit_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
-    """The limit: $CUDAMASTER_CACHE_LIMIT, e.g. 20GB, else 10 GB; None for "none". Raises UsageError."""
-    chosen = environ.get(LIMIT, "").strip()
+def limit_bytes() -> int | None:
+    """The limit: $CUDAMASTER_CACHE_LIMIT or the configuration's, e.g. 20GB, else 10 GB; None for "none".
+
+    Raises UsageError.
+    """
+    chosen = (configuration.setting("cache-limit", LIMIT) or "").strip()
     if not chosen:
         return DEFAULT_BYTES
     if chosen.lower() == "none":

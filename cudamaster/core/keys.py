@@ -17,6 +17,7 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH(?!OR)", re.I)
 _SECRET_TEXT = re.compile(r"\b(?:sk|pk|gsk|xai|hf)[-_][\w*-]{6,}|(?<=Bearer )\S+")
 _SHORTEST = 6  # characters; less is a switch such as "true"
 _UNMISTAKABLE = 12  # characters; a shorter value may be a word such as "ollama", for a server that needs no key
+_LONG_FOR_A_WORD = 20  # characters; a shorter one may be a name, such as "sk_results"
 _TOOLS = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TMP|TEMP|CC|CXX|CUDACXX|SOURCE_DATE_EPOCH"
     r"|(?:\w+_)?(?:LIBRARY|INCLUDE|EXEC)_(?:PATH|PREFIX)|LIBRARY_PATH|CPATH|COMPILER_PATH"
@@ -32,6 +33,18 @@ def message_without_keys(text: str) -> str:
 def reply_without_keys(text: str) -> str:
     """A model's reply, which may be code, with the keys of the environment replaced where they can be nothing else."""
     return _without(text, _UNMISTAKABLE)
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a name is one that variables with keys have."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def looks_like_one(text: str) -> bool:
+    """Whether a text holds a word in the form of a provider's key, or the value of a key of the environment."""
+    words = re.split(r"[\s=,:]+", text)
+    shaped = any(len(word) >= _LONG_FOR_A_WORD and _SECRET_TEXT.fullmatch(word) for word in words)
+    return shaped or _without(text, _UNMISTAKABLE) != text
 
 
 def for_tools() -> dict[str, str]:

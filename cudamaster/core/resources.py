@@ -14,6 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
+from cudamaster.core import configuration
 from cudamaster.core.errors import DeviceError, UsageError
 
 CACHE = "CUDAMASTER_CACHE"
@@ -57,6 +58,14 @@ def user_tasks() -> Path:
     return folder.absolute() / "tasks"
 
 
+def configured_tasks() -> tuple[Path, ...]:
+    """The folders that `tasks` in the configuration files names, the project's first; absolute, not tested.
+
+    Raises UsageError for a file that cannot be used.
+    """
+    return configuration.task_folders()
+
+
 def task_folder(place: Path) -> Path:
     """The absolute path of a folder of tasks. Raises UsageError for what is none, or cannot be named to compilers."""
     place = place.absolute()
@@ -85,20 +94,18 @@ def package() -> Path:
 
 def calibrations() -> Path:
     """Folder for a user's own calibrations: $CUDAMASTER_CONFIG, else the user's configuration. May not exist yet."""
-    chosen = os.environ.get("CUDAMASTER_CONFIG")
     try:
-        folder = Path(chosen) if chosen else Path(platformdirs.user_config_dir("cudamaster"))
+        return configuration.user_folder() / "calibrations"
     except RuntimeError as error:
         raise DeviceError("This user's home folder is unknown.", "Set HOME, or CUDAMASTER_CONFIG.") from error
-    return folder / "calibrations"
 
 
 def cache_place() -> Path:
-    """The cache's path: $CUDAMASTER_CACHE, otherwise the user's cache folder. It may be missing or unusable.
+    """The cache's path: $CUDAMASTER_CACHE, else the configuration's, else the user's. It may be missing or unusable.
 
     A ~ means the user's home, even if no shell expanded it. If the home is unknown, the ~ stays and is not a folder.
     """
-    chosen = os.environ.get(CACHE)
+    chosen = configuration.setting_path("cache", CACHE)
     try:
         place = os.path.expanduser(chosen) if chosen else platformdirs.user_cache_dir("cudamaster")  # noqa: PTH111
     except RuntimeError:

@@ -20,7 +20,7 @@ from pathlib import Path
 from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import Hardware, Hold, Profile, content_hash
-from cudamaster.devices import ncu, smi
+from cudamaster.devices import driver_stub, ncu, smi, toolkit
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import LARGEST_FILE_BYTES, JudgeRequest
@@ -49,7 +49,7 @@ _LEAST_CORES = 4
 _TENSOR_MAP = b"cuTensorMap"  # how a symbol's name begins
 # One folder for all users and jobs of a machine, each of which may have a $TMPDIR of its own.
 _LOCKS = Path("/tmp")
-INSTALL_NVCC = "Install the CUDA toolkit, or run `.venv/bin/uv pip install -e '.[nvcc]'` in the checkout"
+INSTALL_NVCC = f"Install the CUDA toolkit, or run `{toolkit.EXTRA}` (in a checkout, `pip install -e '.[cuda]'`)"
 _NVCC_FIX = f"{INSTALL_NVCC}; or use --device cpu."
 
 
@@ -248,6 +248,8 @@ class CudaDevice:
         # The runtime finds the driver by itself. Only a candidate that makes tensor maps calls the driver directly.
         if any(_TENSOR_MAP in path.read_bytes() for path in objects):
             options.append("-lcuda")
+            stub = driver_stub.made(executable.parent)
+            folders += [f"-L{stub}"] if stub is not None else []
         # No object has relocatable device code (guards.flags), so there is nothing to link for the device.
         command = [str(self.nvcc), f"-arch={self.gpu.architecture}", "--no-device-link",
                    *map(str, objects), *options, *folders, "-o", str(executable)]  # fmt: skip

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import csv
 import math
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cudamaster.core.values import KernelProfile, Profile
+from cudamaster.devices import toolkit
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.kernel_names import printed_name
 from cudamaster.devices.protocol import Ran
@@ -51,9 +50,8 @@ class NoProfile:
 
 
 def find_ncu() -> Path | None:
-    """The ncu of $CUDAMASTER_NCU, the PATH or /usr/local/cuda; None when there is none."""
-    places = [os.environ.get("CUDAMASTER_NCU"), shutil.which("ncu"), "/usr/local/cuda/bin/ncu"]
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+    """The ncu of $CUDAMASTER_NCU, the PATH or a toolkit; None when there is none. No package has one."""
+    return toolkit.find("ncu", "CUDAMASTER_NCU")
 
 
 def command(ncu: Path, metrics: Collection[str] | None, program: Sequence[str], log: Path) -> list[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from cudamaster.core import keys
+from cudamaster.devices import toolkit
 from cudamaster.devices.process import run_limited
 
 COMPILE_LIMIT_S = 300.0
@@ -20,9 +18,8 @@ COMPILE_LIMIT_S = 300.0
 
 @functools.cache
 def find_nvcc() -> Path | None:
-    """nvcc of $CUDACXX, the PATH, /usr/local/cuda or the nvidia-cuda-nvcc package; None when there is none."""
-    places = [os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", _packaged_nvcc()]
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+    """nvcc of $CUDACXX, the PATH, a toolkit or the nvidia-cuda-nvcc package; None when there is none."""
+    return toolkit.find("nvcc", "CUDACXX")
 
 
 @functools.cache
@@ -55,10 +52,3 @@ def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *
         ]
         ran = run_limited(command, COMPILE_LIMIT_S, folder=Path(building))
     return ran.stderr if ran.exit_code == 0 else ""
-
-
-def _packaged_nvcc() -> str | None:
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = sorted(path for folder in folders for path in Path(folder).glob("*/bin/nvcc"))
-    return str(found[-1]) if found else None

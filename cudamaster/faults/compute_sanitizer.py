@@ -9,15 +9,13 @@ program may ask for something and go on when it is refused, and an error left be
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from cudamaster.devices import toolkit
 from cudamaster.guards.names import HARNESS_KERNELS
 
 
@@ -45,9 +43,11 @@ _FINDS = {
 # what the candidate allocates alone; what synccheck finds mostly shows as a kernel that hangs.
 GATE = (Tool.MEMCHECK, Tool.RACECHECK)
 NOT_INSTALLED = (
-    "compute-sanitizer is not installed; it comes with the CUDA toolkit. Put it on the PATH, or set "
-    "CUDAMASTER_COMPUTE_SANITIZER"
+    f"compute-sanitizer is not installed; it comes with the CUDA toolkit, or with `{toolkit.EXTRA}`. Put it on the "
+    "PATH, or set CUDAMASTER_COMPUTE_SANITIZER"
 )
+# In the package nvidia-cuda-sanitizer-api. Before 13.4 it had the program elsewhere, and lacked its launcher.
+_PACKAGED = "compute-sanitizer/compute-sanitizer"
 
 _PRINTED = 1000  # errors; enough for every line of a region, and little beside one per thread
 # Allocations may lie end to end: an access that misses its own by less than this does not fall into the next.
@@ -147,22 +147,8 @@ class SanitizerReport:
 
 
 def find() -> Path | None:
-    """compute-sanitizer of $CUDAMASTER_COMPUTE_SANITIZER, the PATH, /usr/local/cuda or its package, if any."""
-    places = [
-        os.environ.get("CUDAMASTER_COMPUTE_SANITIZER"),
-        shutil.which("compute-sanitizer"),
-        "/usr/local/cuda/bin/compute-sanitizer",
-        _packaged(),
-    ]
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
-
-
-def _packaged() -> str | None:
-    """The program of the package nvidia-cuda-sanitizer-api; older ones, without this folder, lack its launcher."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = sorted(path for folder in folders for path in Path(folder).glob("*/compute-sanitizer/compute-sanitizer"))
-    return str(found[-1]) if found else None
+    """compute-sanitizer of $CUDAMASTER_COMPUTE_SANITIZER, the PATH, a toolkit or its package, if any."""
+    return toolkit.find("compute-sanitizer", "CUDAMASTER_COMPUTE_SANITIZER", [_PACKAGED])
 
 
 def command(path: Path, tool: Tool, program: Sequence[str], log: Path) -> list[str]:

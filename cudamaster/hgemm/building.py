@@ -19,6 +19,7 @@ from pathlib import Path
 from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import content_hash
+from cudamaster.devices import toolkit
 from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import linker_options
@@ -123,6 +124,4 @@ def _library_folders() -> list[Path]:
 
 def _cuda_packages() -> list[Path]:
     """Headers of the nvidia packages of this Python: the libraries that PyTorch loads come first."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    return [path for folder in folders for path in sorted(Path(folder).glob("*/include"), reverse=True)]
+    return [home / "include" for home in toolkit.packaged() if (home / "include").is_dir()]

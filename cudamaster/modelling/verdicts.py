@@ -9,7 +9,6 @@ are counted on inputs of one seed, so that two kernels are compared on the same 
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import replace
 from time import monotonic
 
 from cudamaster.build.building import Builder
+from cudamaster.core import configuration
 from cudamaster.core.speed import modelled as modelled_speed
 from cudamaster.core.values import (
     OF_BASELINE,
@@ -47,8 +47,8 @@ _LEAST_SHARE = 0.5
 
 
 def chosen_gpu() -> gpu.Gpu:
-    """The GPU that is modelled: the H200, or what $CUDAMASTER_GPU_MODEL names. Raises UsageError."""
-    return gpu.load(os.environ.get(CHOICE) or gpu.DEFAULT)
+    """The GPU that is modelled: the H200, or what $CUDAMASTER_GPU_MODEL or a file names. Raises UsageError."""
+    return gpu.load(configuration.setting("gpu-model", CHOICE) or gpu.DEFAULT)
 
 
 class Modeller:

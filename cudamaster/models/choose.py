@@ -13,6 +13,8 @@ from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.playbook import NAME, PlaybookModel
 from cudamaster.models.protocol import REPLY_SECONDS, Model, Sampling
 
+MODEL, BASE_URL = "CUDAMASTER_MODEL", "CUDAMASTER_BASE_URL"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -28,6 +30,11 @@ class Choice:
         return set(self.names.values()) == {NAME}
 
 
+def variable_of(role: Role) -> str:
+    """The environment variable that names the model of a role."""
+    return f"CUDAMASTER_{role.value.upper()}_MODEL"
+
+
 def choose(
     environ: Mapping[str, str],
     model: str | None = None,
@@ -35,19 +42,20 @@ def choose(
     base_url: str | None = None,
     sampling: Sampling | None = None,
     roles: Iterable[Role] = (Role.PLANNER, Role.CODER, Role.COMPILER, Role.DEBUG),
+    configured: Mapping[str, str] | None = None,
 ) -> Choice:
     """Resolve names: the role's own option, --model, $CUDAMASTER_<ROLE>_MODEL, $CUDAMASTER_MODEL, "playbook".
 
-    `roles` are those that the strategy asks. The base URL is `base_url`, otherwise $CUDAMASTER_BASE_URL. Raises
-    UsageError for an empty name, and for an address that may contain a key.
+    Before "playbook" comes what is `configured`, under the same variables. `roles` are those that the strategy asks.
+    The base URL is `base_url`, otherwise $CUDAMASTER_BASE_URL. Raises UsageError for an empty name, and for an address
+    that may contain a key.
     """
+    levels = (environ, configured or {})
     own = by_role or {}
     names = {
         role: own.get(role)
         or model
-        or environ.get(f"CUDAMASTER_{role.value.upper()}_MODEL")
-        or environ.get("CUDAMASTER_MODEL")
-        or NAME
+        or next((found for level in levels if (found := level.get(variable_of(role)) or level.get(MODEL))), NAME)
         for role in roles
     }
     for role, name in names.items():
@@ -56,7 +64,7 @@ def choose(
                 f"{name!r} is not a model name for the {role.value}.",
                 "Give one as PROVIDER/NAME, or `playbook`.",
             )
-    url = checked_url(base_url or environ.get("CUDAMASTER_BASE_URL") or None)
+    url = checked_url(base_url or next((level[BASE_URL] for level in levels if level.get(BASE_URL)), None))
     return Choice(names, url, sampling or Sampling())
 
 

@@ -7,10 +7,7 @@ Utilities"); what is none of them counts as other.
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -20,10 +17,11 @@ from pathlib import Path
 
 from cudamaster.core import keys
 from cudamaster.core.tool_logs import without_folders
+from cudamaster.devices import toolkit
 
 NOT_INSTALLED = (
-    "cuobjdump is not installed; it comes with the CUDA toolkit, or with `pip install nvidia-cuda-cuobjdump "
-    "nvidia-cuda-nvdisasm`. Put it on the PATH, or set CUDAMASTER_CUOBJDUMP"
+    f"cuobjdump is not installed; it comes with the CUDA toolkit, or with `{toolkit.EXTRA}`. Put it on the PATH, "
+    "or set CUDAMASTER_CUOBJDUMP"
 )
 _LIMIT_S = 60.0
 
@@ -127,12 +125,8 @@ class InstructionMix:
 
 
 def find_cuobjdump() -> Path | None:
-    """cuobjdump of $CUDAMASTER_CUOBJDUMP, the PATH, /usr/local/cuda or NVIDIA's package; None when there is none."""
-    places = [os.environ.get("CUDAMASTER_CUOBJDUMP"), shutil.which("cuobjdump"), "/usr/local/cuda/bin/cuobjdump"]
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    places += sorted(str(path) for folder in folders for path in Path(folder).glob("*/bin/cuobjdump"))
-    return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)
+    """cuobjdump of $CUDAMASTER_CUOBJDUMP, the PATH, a toolkit or NVIDIA's package; None when there is none."""
+    return toolkit.find("cuobjdump", "CUDAMASTER_CUOBJDUMP")
 
 
 def disassembled(program: Path) -> tuple[InstructionMix, ...] | NoMix:

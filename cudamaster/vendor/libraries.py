@@ -5,11 +5,12 @@ Looked for beside nvcc, in /usr/local/cuda and in the nvidia packages of this Py
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from cudamaster.devices import toolkit
 
 _TOOLKIT = Path("/usr/local/cuda")
 
@@ -73,10 +74,7 @@ def find(library: Library, include_folders: Sequence[Path]) -> Found | str:
 
 
 def _places(include_folders: Sequence[Path]) -> list[Path]:
-    spec = importlib.util.find_spec("nvidia")
-    packages = [Path(folder) for folder in spec.submodule_search_locations or []] if spec else []
-    packaged = [include for folder in packages for include in sorted(folder.glob("*/include"), reverse=True)]
-    folders = [*include_folders, _TOOLKIT / "include", *packaged]
+    folders = [*include_folders, _TOOLKIT / "include", *(home / "include" for home in toolkit.packaged())]
     return list(dict.fromkeys(place for folder in folders for place in (folder, folder / "cccl") if place.is_dir()))
 
 

@@ -86,7 +86,7 @@ def test_without_cuobjdump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(sass, "find_cuobjdump", lambda: None)
     found = sass.disassembled(tmp_path / "run")
     assert isinstance(found, NoMix)
-    assert "nvidia-cuda-cuobjdump" in found.reason
+    assert "cudamaster[cuda]" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""What a shell completes: names of tasks and strategies, and run folders. Choices and options are known to click.
+
+Nothing heavy is imported: a shell asks at every press of the key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from cudamaster.core import resources
+from cudamaster.core.errors import CudaMasterError
+
+PROGRAM = "cudamaster"
+VARIABLE = "_CUDAMASTER_COMPLETE"  # set by the script in the shell
+_RUNS = Path("runs")
+_MANIFESTS = ("run.json", "suite.json")
+
+Completer = Callable[[str], list[CompletionItem]]
+
+
+def attach(command: click.Command) -> click.Command:
+    """The command, whose parameters complete what this module knows; only where a shell asks."""
+    if VARIABLE in os.environ:
+        for parameter in command.params:
+            if (completer := _BY_NAME.get(str(parameter.name))) is not None and not isinstance(command, click.Group):
+                asked = partial(_asked, completer)
+                parameter.shell_complete = asked  # type: ignore[method-assign]
+    return command
+
+
+def _asked(completer: Completer, _context: click.Context, incomplete: str) -> list[CompletionItem]:
+    return completer(incomplete)
+
+
+def _tasks(incomplete: str) -> list[CompletionItem]:
+    return _beginning(incomplete, sorted(_names()))
+
+
+def _names() -> set[str]:
+    folders = [resources.bench()]
+    try:
+        own = resources.own_tasks()
+        folders += [own] if own is not None else []
+    except CudaMasterError:  # a command says so
+        pass
+    return {"hgemm"} | {path.stem for folder in folders for path in (folder / "tasks").glob("*.yaml")}
+
+
+def _strategies(incomplete: str) -> list[CompletionItem]:
+    from cudamaster.strategies.registry import STRATEGIES
+
+    return _beginning(incomplete, STRATEGIES)
+
+
+def _runs(incomplete: str) -> list[CompletionItem]:
+    """Runs and suites in runs/, the newest first; where none begins so, whatever folders the shell knows."""
+    try:
+        known = [path for path in _RUNS.iterdir() if any((path / name).is_file() for name in _MANIFESTS)]
+        known.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        known = []
+    return _beginning(incomplete, map(str, known)) or [CompletionItem(incomplete, type="dir")]
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+# By the names of parameters, which mean the same in all commands.
+_BY_NAME: dict[str, Completer] = {
+    **dict.fromkeys(("task", "tasks", "patterns", "name"), _tasks),
+    **dict.fromkeys(("runs", "results", "resumed", "replay", "replay_models", "run"), _runs),
+    "strategy": _strategies,
+}
