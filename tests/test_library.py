@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 import cudamaster
 from cudamaster.cli import main
 from cudamaster.core.records import to_json
+from cudamaster.library import progress
 from cudamaster.models.playbook import PlaybookModel
 
 ROOT = Path(__file__).parent.parent
@@ -81,6 +83,24 @@ def untimed(verdict: dict[str, object]) -> dict[str, object]:
     """Without what a clock said: the CPU device's own times, and those of its judge."""
     cases = [{**case, "timing": None, "empty_us": None} for case in verdict["cases"]]  # type: ignore[attr-defined]
     return {**verdict, "cases": cases, "hardware": None}
+
+
+def test_an_error_of_a_callers_progress_is_the_callers(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever thread it is called from: a thread of ours would only print it."""
+    monkeypatch.setattr(progress, "_EVERY_S", 0.01)
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), progress.telling(tell, "relu", "building"):
+        time.sleep(0.2)
+    assert [line.split(",")[0] for line in lines] == ["relu: building", "relu"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_wrong_kernel_is_a_verdict() -> None:
