@@ -4,15 +4,22 @@ The root of the checkout is the source folder, so that a link between two files 
 it does on GitHub or in an editor.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # whose docstrings docs/library.md shows
+
 project = "CUDAMaster and MSKernelBench"
 author = "The authors of CUDAMaster"
 html_title = "CUDAMaster"
 
-extensions = ["myst_parser", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 include_patterns = ["README.md", "docs/*.md", "results/README.md", "results/*/*.md"]
 exclude_patterns = [".*", "site", "runs", "**/__pycache__"]
 myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # the docstrings say it in words
 
 copybutton_prompt_text = "$ "
 

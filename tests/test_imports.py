@@ -39,6 +39,18 @@ PACKAGES: dict[str, set[str]] = {
     "suites": {"tasks", "guards", "runs", "strategies"},
     "report": {"tasks", "profiling", "modelling", "vendor", "models", "strategies", "runs", "view", "suites"},
     "hgemm": {"tasks", "devices", "modelling", "vendor", "families", "report", "view"},
+    "library": {
+        "tasks",
+        "devices",
+        "guards",
+        "judging",
+        "profiling",
+        "workbench",
+        "models",
+        "agents",
+        "strategies",
+        "runs",
+    },
 }
 # Modules that may import less than their package may; the longest prefix counts.
 NARROWER: dict[str, set[str]] = {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled
+from cudamaster.library.kernel_file import read_kernel
 
 if TYPE_CHECKING:
     from cudamaster.tasks.cards import TaskCard

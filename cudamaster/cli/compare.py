@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import (
     about_times,
     cases_table,
@@ -60,39 +59,37 @@ def compare(
     On the CPU device, a model of a GPU gives the times. A difference within the model's known error is unsure; only a
     kernel compared with its own text is the same.
     """
-    from cudamaster.core.values import Candidate
-    from cudamaster.devices.choose import choose
-    from cudamaster.tasks import cards
-    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.library import verdicts
+    from cudamaster.library.subjects import choose_device, load_task
 
-    card, chosen = cards.load(task), choose(device)
+    card, chosen = load_task(task), choose_device(device)
     one = options.precision_of(card, precision)
-    bench = Workbench(card, one, chosen, seed=seed, calls=calls)
-    codes = [read_kernel(file, card, one) for file in (first, second)]
-    pair = [Candidate(card.name, one, code, command or chosen.default_command) for code in codes]
     out = console()
     name = f"{card.name} ({one})"
     doing = f"{name}: building and running both on the {chosen.name} device"
     with working(doing, hidden=as_json), progress_of_cases(name):
-        verdicts = bench.compare(*pair)
-    wrong = [(file, verdict) for file, verdict in zip((first, second), verdicts, strict=True) if not verdict.correct]
-    speed = verdicts[1].speed
+        compared = verdicts.compare(
+            card, first, second, precision=one, device=chosen, command=command, calls=calls, seed=seed
+        )
+    both = ((first, compared.first), (second, compared.second))
+    wrong = [(file, verdict) for file, verdict in both if not verdict.correct]
+    timed, speed = compared.second, compared.speed
     if as_json:
-        print_json({"first": verdicts[0], "second": verdicts[1]})
+        print_json(compared)
     elif wrong:
         for file, verdict in wrong:
             out.print(f"{file}: ", styled(verdict.status), f": {verdict.detail}", sep="")
         for note in wrong[0][1].notes:
             out.print(f"note: {note}")
     else:
-        out.print(cases_table(verdicts[1], against="first"))
-        for note in verdicts[1].notes:
+        out.print(cases_table(timed, against="first"))
+        for note in timed.notes:
             out.print(f"note: {note}")
         if speed is not None:
-            out.print(f"{second} against {first}: {say_speed(speed, mark=verdicts[1].mark)}")
+            out.print(f"{second} against {first}: {say_speed(speed, mark=timed.mark)}")
         else:
-            why = verdicts[1].detail if verdicts[1].lacking else "both are correct, but none of their cases has a time"
+            why = timed.detail if timed.lacking else "both are correct, but none of their cases has a time"
             out.print(f"{second} against {first}: unsure, {why}")
-        if verdicts[1].emulated:
-            out.print(about_times(verdicts[1].modelled))
-    click.get_current_context().exit(1 if wrong else EXIT_CODES[Change.UNSURE if speed is None else speed.change])
+        if timed.emulated:
+            out.print(about_times(timed.modelled))
+    click.get_current_context().exit(1 if wrong else EXIT_CODES[compared.change])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import (
     about_times,
     cases_table,
@@ -25,14 +24,14 @@ from cudamaster.cli.output import (
     why_incomplete,
     working,
 )
+from cudamaster.library.kernel_file import read_kernel
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from cudamaster.core.values import Candidate, Verdict
+    from cudamaster.core.values import Verdict
     from cudamaster.judging.paper_protocol import PaperScore
-    from cudamaster.workbench.evaluation import Workbench
 
 
 @click.command()
@@ -83,42 +82,38 @@ def evaluate(
     from cudamaster.core.errors import UsageError
     from cudamaster.core.records import to_json
     from cudamaster.core.values import Candidate
-    from cudamaster.devices.choose import choose
-    from cudamaster.tasks import cards
-    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.library import verdicts
+    from cudamaster.library.subjects import choose_device, load_task
 
-    card = cards.load(task)
+    card = load_task(task)
     one = options.precision_of(card, precision)
     code = read_kernel(file, card, one)
-    chosen = choose(device)
-    if check_only and calls is not None:
-        raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --calls.")
+    chosen = choose_device(device)
     if protocol == "paper" and check_only:
         raise UsageError("With --check-only nothing is timed.", "Leave out --check-only or --protocol paper.")
-    bench = Workbench(card, one, chosen, seed=seed, calls=calls)
     candidate = Candidate(card.name, one, code, command or chosen.default_command)
     out = console()
     paper = None
 
-    def evaluated() -> Verdict:
-        before = seconds_since_start()
-        verdict = bench.evaluate(candidate, check_only=check_only)
-        return replace(verdict, seconds=replace(verdict.seconds, command=before))
+    def by_paper() -> PaperScore:
+        return verdicts.evaluate_by_paper(card, candidate, device=chosen, calls=calls, seed=seed)
 
     name = f"{card.name} ({one})"
     with working(f"{name}: building and running on the {chosen.name} device", hidden=as_json), progress_of_cases(name):
-        verdict = evaluated()
+        before = seconds_since_start()
+        verdict = verdicts.evaluate(card, candidate, device=chosen, calls=calls, check_only=check_only, seed=seed)
+    verdict = replace(verdict, seconds=replace(verdict.seconds, command=before))
     if as_json:
         if protocol == "paper":
             with progress_of_cases(name):
-                paper = _by_paper(bench, candidate)
+                paper = by_paper()
         print_json(verdict if paper is None else {**to_json(verdict), **_paper_fields(paper)})
     else:
         _show(out, verdict, timed=not check_only)
         if protocol == "paper":
-            by_paper = f"{name}: by the paper's protocol"
-            with out.status(by_paper), progress_of_cases(by_paper):
-                paper = _by_paper(bench, candidate)
+            what = f"{name}: by the paper's protocol"
+            with out.status(what), progress_of_cases(what):
+                paper = by_paper()
             show_paper(out, paper)
             if chosen.emulated:
                 out.print(f"The {chosen.name} device measures no times of its own, under any protocol.")
@@ -165,12 +160,6 @@ def show_paper(out: Console, paper: PaperScore) -> None:
         f"outputs are further than {limit} from the baseline's at {apart} of {len(paper.cases)} sizes"
     )  # fmt: skip
     out.print(f"By the paper's protocol, calls back to back with warm caches: P = {paper.score:.2f}, {within}")
-
-
-def _by_paper(bench: Workbench, candidate: Candidate) -> PaperScore:
-    """The results of the paper's protocol; no times if the device measures none of its own."""
-    paper = bench.by_paper(candidate)
-    return replace(paper, cases=()) if bench.device.emulated else paper
 
 
 def _paper_fields(paper: PaperScore) -> dict[str, object]:

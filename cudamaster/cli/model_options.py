@@ -6,20 +6,15 @@ Shared by the commands that search. Each role has an option of its own.
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cudamaster.cli import options
-from cudamaster.core.values import Precision, Role
-
-if TYPE_CHECKING:
-    from cudamaster.models.choose import Choice
-    from cudamaster.runs.record import Replay
+from cudamaster.core.values import Role
+from cudamaster.library.search_options import ModelOptions, RecordOptions
 
 _FOLDER = click.Path(path_type=Path)
 # Parameters whose values a record holds.
@@ -28,82 +23,6 @@ _SETTLED = {"strategy", "rounds", "debug_tries", "pairs", "profile", "thresholds
 # And those of a run that is resumed, or replayed whole.
 _SETTLED_TOO = {"device", "seed", "precision", "patterns", "record"}
 _ROLE_MODELS = {f"{role.value}_model" for role in Role}
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The options about models."""
-
-    model: str | None
-    by_role: Mapping[Role, str | None]
-    base_url: str | None
-    temperature: float | None
-    reasoning_effort: str | None
-    configured: Mapping[str, str]  # models and server of configuration files, by the variables that come before them
-
-    def choice(self, roles: Iterable[Role]) -> Choice:
-        """The models of `roles`, from these options, the environment and the defaults. Raises UsageError.
-
-        A reviewer is asked only if its own option or variable names one, whatever --model says: no model reviews its
-        own kernels unless named for it. A model for a role that is never asked, and a server without a model on it,
-        would be ignored, so they are refused.
-        """
-        from cudamaster.core.errors import UsageError
-        from cudamaster.models import choose as models
-        from cudamaster.models.playbook import NAME
-        from cudamaster.models.protocol import Sampling
-
-        variable = models.variable_of(Role.REVIEWER)
-        named = self.by_role.get(Role.REVIEWER) or os.environ.get(variable) or self.configured.get(variable)
-        if named == NAME:
-            raise UsageError("The playbook is not a model and cannot review.", "Name a model, or no reviewer.")
-        asked = [*roles, Role.REVIEWER] if named else [*roles]
-        for role, model in self.by_role.items():
-            if model is not None and role not in asked:
-                names = ", ".join(each.value for each in asked)
-                raise UsageError(
-                    f"This strategy asks no {role.value} agent: it asks {names}.", f"Leave --{role.value}-model out."
-                )
-        sampling = Sampling(self.temperature, self.reasoning_effort)
-        by_role = {**self.by_role, Role.REVIEWER: named}
-        choice = models.choose(os.environ, self.model, by_role, self.base_url, sampling, asked, self.configured)
-        if choice.only_playbook and self.base_url is not None:
-            raise UsageError(
-                f"No model is named for {choice.base_url}, and the playbook needs no server.",
-                "Name one with --model, e.g. openai/NAME, or leave --base-url out.",
-            )
-        return choice
-
-
-@dataclass(frozen=True)
-class RecordOptions:
-    """The options about records: where to keep this run as one, and which one to take answers from."""
-
-    record: Path | None
-    replay: Path | None
-    replay_models: Path | None
-    real_time: bool
-
-    @property
-    def source(self) -> Path | None:
-        """Where answers come from; None if models are asked."""
-        return self.replay or self.replay_models
-
-    @property
-    def wanted(self) -> Replay:
-        """The replay that was asked for, with the place as it was given."""
-        from cudamaster.runs.record import Replay
-
-        return Replay(str(self.source), self.replay is None, self.real_time)
-
-    def path(self, out: Path, task: str, precision: Precision) -> Path:
-        """The run folder's path: its place in the record, or under `out` with the time in its name."""
-        from cudamaster.runs.folder import fresh_path
-        from cudamaster.runs.replaying import folder_name
-
-        if self.record is not None:
-            return self.record / folder_name(task, precision)
-        return fresh_path(out, task, precision)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:

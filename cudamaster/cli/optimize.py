@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from cudamaster.cli import optimize_output, options
-from cudamaster.cli.model_options import (
-    ModelOptions,
-    RecordOptions,
-    model_options,
-    must_leave_to_resume,
-    record_options,
-)
-from cudamaster.cli.output import (
-    console,
-    ourselves,
-    print_json,
-)
-from cudamaster.cli.search_options import (
-    BudgetOptions,
-    SearchCommand,
-    SearchOptions,
-    budget_options,
-    must_be_priced,
-    search_options,
-)
-from cudamaster.runs.budget import Budget
-
-if TYPE_CHECKING:
-    from cudamaster.runs.searching import Search
-    from cudamaster.strategies.protocol import Observer
+from cudamaster.cli.model_options import model_options, must_leave_to_resume, record_options
+from cudamaster.cli.output import console, ourselves, print_json
+from cudamaster.cli.search_options import SearchCommand, budget_options, search_options
+from cudamaster.library.search_options import BudgetOptions, ModelOptions, RecordOptions, SearchOptions
 
 
 @click.command(cls=SearchCommand)
@@ -72,32 +49,27 @@ def optimize(
     """
     from cudamaster.cli.search_progress import SearchProgress
     from cudamaster.core.errors import RunFolderError
-    from cudamaster.models import choose
-    from cudamaster.runs import backends, optimization
-    from cudamaster.runs.spending import spent
+    from cudamaster.library.searching import prepare
+    from cudamaster.runs import optimization
     from cudamaster.strategies import registry
     from cudamaster.strategies.protocol import Observer
 
-    wanted = _wanted(task, precision, search, models, out, resumed, records)
-    path, settings, earlier = wanted.path, wanted.settings, wanted.earlier
-    limits = budget.limits(earlier.sessions[-1].limits if earlier is not None and earlier.sessions else None)
-    was_finished = wanted.is_finished
-    if earlier is not None and not was_finished:
-        backends.models_must_be_usable(settings)
-    hardware = wanted.workbench.hardware
-    asked = wanted.models(limits)
-    must_be_priced(asked, limits)
-    for note in choose.left_out(settings.sampling, asked):
+    if resumed is not None and records.source is None:
+        must_leave_to_resume("run")
+    one = options.given_precision(precision)
+    prepared = prepare(task, one, search, models, out, resumed, records, budget)
+    wanted = prepared.search
+    path, settings = wanted.path, wanted.settings
+    for note in prepared.notes:
         click.echo(f"Note: {note}", err=True)
     before = path.exists()
-    spending = Budget(limits, spent(earlier) if earlier is not None else None)
     shown = console()
     observer: Observer = Observer() if as_json else SearchProgress(shown)
     if not as_json:
         what = f"{wanted.task} ({wanted.precision}), {registry.described(settings)}"
-        optimize_output.introduce(shown, what, hardware, settings, path)
+        optimize_output.introduce(shown, what, wanted.workbench.hardware, settings, path)
     try:
-        result = wanted.run(spending, observer, asked)
+        run = prepared.run(observer)
     except BaseException as error:
         # A folder that was refused would be refused again, and one that existed before belongs to another run.
         refused = before and isinstance(error, RunFolderError)
@@ -110,43 +82,9 @@ def optimize(
         if isinstance(observer, SearchProgress):
             observer.close()
     if not as_json:
-        optimize_output.conclude(shown, result, path, settings)
-    optimization.must_make_sense(path, result)
+        optimize_output.conclude(shown, run.result, path, settings)
+    optimization.must_make_sense(path, run.result)
     if as_json:
-        print_json({"run": str(path), "device": result.verdict.device, "spent": spending.spent, "result": result})
-    if was_finished:
-        optimize_output.say_finished(result, path, settings)
-
-
-def _wanted(
-    task: str | None,
-    precision: str,
-    search: SearchOptions,
-    models: ModelOptions,
-    out: Path,
-    resumed: Path | None,
-    records: RecordOptions,
-) -> Search:
-    """The search that is asked for: a new one, the continuation of a run or the replay of a record."""
-    from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Precision
-    from cudamaster.runs import searching
-    from cudamaster.runs.carrying import More
-    from cudamaster.tasks import cards
-
-    if resumed is not None:
-        if records.source is not None:
-            raise UsageError(
-                "A run is resumed or replayed, not both.", "Use --resume alone to continue a stopped replay."
-            )
-        must_leave_to_resume("run")
-        return searching.resumed(resumed, More(search.rounds, search.debug_tries), task)
-    if records.source is not None:
-        path = partial(records.path, out)
-        one = Precision(precision) if task is None else options.precision_of(cards.load(task), precision)
-        return searching.replayed(records.wanted, task, one, path, device=search.device, seed=search.seed)
-    if task is None:
-        raise UsageError("No task was given.", "Name one of `cudamaster tasks`, or give --resume RUN.")
-    card = cards.load(task)
-    one = options.precision_of(card, precision)
-    return searching.Search(records.path(out, card.name, one), card.name, one, search.settings(models))
+        print_json({"run": str(path), "device": run.verdict.device, "spent": run.spent, "result": run.result})
+    if prepared.was_finished:
+        optimize_output.say_finished(run.result, path, settings)

@@ -11,6 +11,8 @@ import click
 
 from cudamaster import devices
 from cudamaster.core.values import Precision
+from cudamaster.library.ranges import LARGEST_SEED
+from cudamaster.library.ranges import MOST_CALLS as MOST_CALLS
 
 if TYPE_CHECKING:
     from cudamaster.tasks.cards import TaskCard
@@ -36,11 +38,8 @@ device: Decorator = click.option(
     help="Where to build and run; auto takes a GPU if there is one.",
 )
 seed: Decorator = click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs; by default a new one each time."
+    "--seed", type=click.IntRange(0, LARGEST_SEED), help="Seed of the inputs; by default a new one each time."
 )
-# Inputs of all calls are made before the first. With many more calls the harness runs out of memory or time, which
-# looks like the kernel's fault; and 2^31 overflows to no calls at all.
-MOST_CALLS = 10_000
 MOST_JOBS = 256  # each is a thread
 
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
@@ -77,21 +76,19 @@ def was_given(name: str) -> bool:
     return source in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
 
 
+def given_precision(precision: str) -> str | None:
+    """What was given with --precision; None where the option was left out, and has its default."""
+    return precision if was_given("precision") else None
+
+
 def precision_of(card: TaskCard, given: str) -> Precision:
     """The precision of a task that is meant: what was given, or without that the only one that the task has.
 
     Raises UsageError if the task does not exist in what was given.
     """
-    from cudamaster.core.errors import UsageError
+    from cudamaster.library import subjects
 
-    one = Precision(given)
-    if one in card.precisions:
-        return one
-    if not was_given("precision"):
-        return card.precisions[0]
-    there = " and ".join(card.precisions)
-    fix = "Leave out --precision." if len(card.precisions) == 1 else f"Give --precision {card.precisions[0]}, say."
-    raise UsageError(f"{card.name} is a task in {there}, not in {one}.", fix)
+    return subjects.precision_of(card, given_precision(given))
 
 
 def precisions_of(card: TaskCard, given: str) -> tuple[Precision, ...]:

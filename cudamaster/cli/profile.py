@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, styled, table
 from cudamaster.core.numerals import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudamaster.core.values import Bottleneck, Candidate, Findings, KernelProfile, Profile, Verdict
-    from cudamaster.devices.ncu import NoProfile
+    from cudamaster.core.values import Bottleneck, KernelProfile
+    from cudamaster.library.profiles import Mode, Profiled
     from cudamaster.profiling.configuration import Configuration
     from cudamaster.profiling.metric_sets import MetricSet
     from cudamaster.profiling.thresholds import Thresholds
-    from cudamaster.tasks.cards import Case, TaskCard
-    from cudamaster.workbench.evaluation import Workbench
 
 
 @click.command()
@@ -72,123 +69,45 @@ def profile(
     On the CPU device the profile is modelled: the kernels' work is counted, and a model of a GPU estimates its time
     (docs/gpu_model.md). What the model cannot estimate is left out, and the output says so.
     """
-    from cudamaster.core.errors import UsageError
-    from cudamaster.core.values import Candidate
-    from cudamaster.devices.choose import choose
-    from cudamaster.profiling import metric_sets
-    from cudamaster.profiling import thresholds as limits
-    from cudamaster.tasks import cards
-    from cudamaster.workbench.evaluation import Workbench
+    from cudamaster.library.profiles import Profiling
 
-    mode = options.one_of({"filtered": filtered, "full": full, "none": without}) or "filtered"
-    if mode == "none" and metric_set is not None:
-        raise UsageError("--metrics reads counters, and --none reads none.", "Leave out --none or --metrics.")
-    card = cards.load(task)
-    element = options.precision_of(card, precision)
-    code = read_kernel(file, card, element) if file is not None else None
-    cases = chosen_cases(card, which)
-    named = metric_sets.load(metric_set) if metric_set is not None else None
-    where = choose(device)
-    bench = Workbench(card, element, where, seed=seed)
-    chosen = limits.choose(thresholds, bench.profiled_gpu)
-    subjects = {"baseline": bench.baseline}
+    mode = cast("Mode", options.one_of({"filtered": filtered, "full": full, "none": without}) or "filtered")
+    asked = Profiling(
+        task, file, precision=options.given_precision(precision), case=which, mode=mode, metrics=metric_set,
+        thresholds=thresholds, command=command, device=device, seed=seed,
+    )  # fmt: skip
     out = console()
-    if code is not None:
-        candidate = Candidate(card.name, element, code, command or where.default_command)
-        verdict = bench.evaluate(candidate, check_only=True)
-        if not verdict.correct:
-            if as_json:
-                print_json({"verdict": verdict})
-            else:
-                out.print(styled(verdict.status), f": {verdict.detail}", sep="")
-                out.print(f"Only a correct kernel is profiled; see `cudamaster evaluate {task} {file}`.")
-            click.get_current_context().exit(1)
-        subjects["candidate"] = candidate
-    seen: list[dict[str, Any]] = []
-    verdicts: dict[str, Verdict] = {}
+    if asked.refused and asked.verdict is not None:
+        if as_json:
+            print_json({"verdict": asked.verdict})
+        else:
+            out.print(styled(asked.verdict.status), f": {asked.verdict.detail}", sep="")
+            out.print(f"Only a correct kernel is profiled; see `cudamaster evaluate {task} {file}`.")
+        click.get_current_context().exit(1)
+    seen: list[Profiled] = []
     said: set[str] = set()
-    for case in cases:
-        for who, subject in subjects.items():
-            with out.status(f"{who}, {case.label}: profiling"):
-                one = profiled(bench, subject, case.label, mode, named, chosen, verdicts)
-            seen.append({"who": who, "case": case.label, **one})
-            if not as_json:
-                show(out, who, case.label, one, chosen, mode, named, said)
+    for who, case in asked.steps():
+        with out.status(f"{who}, {case.label}: profiling"):
+            seen.append(asked.profiled(who, case))
+        if not as_json:
+            show(out, seen[-1], asked.thresholds, mode, asked.metrics, said)
     if as_json:
-        print_json({"thresholds": chosen.described, "profiles": seen})
-
-
-def chosen_cases(card: TaskCard, which: str) -> list[Case]:
-    """The timed cases that `--case` asks for. Raises UsageError."""
-    from cudamaster.core.errors import UsageError
-
-    timed = [case for case in card.cases if case.sweep]
-    if which == "all":
-        return timed
-    if which == "heaviest":
-        return [max(timed, key=lambda case: case.weight)]
-    if which.isdecimal() and 1 <= int(which) <= len(timed):
-        return [timed[int(which) - 1]]
-    labels = ", ".join(f"{number}: {case.label}" for number, case in enumerate(timed, 1))
-    raise UsageError(f"{card.name} has no timed case {which!r}.", f"Choose heaviest, all, or one of {labels}.")
-
-
-def profiled(
-    bench: Workbench,
-    subject: Candidate,
-    case: str,
-    mode: str,
-    named: MetricSet | None,
-    thresholds: Thresholds,
-    verdicts: dict[str, Verdict],
-) -> dict[str, Profile | NoProfile | Findings | list[Configuration] | str]:
-    """What is shown of one subject at one case. `verdicts` keeps the verdicts that this needed, by candidate."""
-    from cudamaster.devices.ncu import NoProfile
-    from cudamaster.profiling import configuration
-    from cudamaster.profiling.filter import findings
-
-    wanted = thresholds.full if mode == "full" else thresholds.filtered
-    more = named.asked if named is not None else ()
-    found: Profile | NoProfile = NoProfile("none were asked for (--none)")
-    if mode != "none":
-        found = bench.profiler.profile(subject, case, tuple(dict.fromkeys((*wanted, *configuration.METRICS, *more))))
-    if isinstance(found, NoProfile):
-        if bench.device.emulated:
-            return {"profile": found}  # there are no times but the model's
-        if subject.id not in verdicts:
-            verdicts[subject.id] = bench.evaluate(subject)  # for its times on the device, at all cases
-        verdict = verdicts[subject.id]
-        timed = next((one for one in verdict.cases if one.label == case), None)
-        if timed is None or timed.timing is None:
-            skipped = timed.skipped if timed is not None else None
-            return {"profile": found, "not_timed": skipped or f"{verdict.status}: {verdict.detail}"}
-        return {"profile": found, "findings": bench.profiler.without_counters(subject, verdict, timed, found)}
-    usages = bench.profiler.usages(subject)
-    launches = [configuration.configuration(kernel.metrics, usages.get(kernel.kernel)) for kernel in found.kernels]
-    kept = findings(found, thresholds, full=mode == "full")
-    return {"profile": found, "findings": kept, "launches": launches}
+        print_json({"thresholds": asked.thresholds.described, "profiles": seen})
 
 
 def show(
-    out: Console,
-    who: str,
-    case: str,
-    one: dict[str, Any],
-    thresholds: Thresholds,
-    mode: str,
-    named: MetricSet | None,
-    said: set[str],
+    out: Console, one: Profiled, thresholds: Thresholds, mode: str, named: MetricSet | None, said: set[str]
 ) -> None:
     """One profile for a person. `said` keeps the printed reasons for missing counters, so each appears once."""
     from cudamaster.devices.ncu import NoProfile
 
-    found = one["profile"]
+    who, case, found = one.who, one.case, one.profile
     if isinstance(found, NoProfile):
         out.print(f"{who}, {case}: no counters{'' if found.reason in said else f', {found.reason}'}.")
         said.add(found.reason)
-        if (why := one.get("not_timed")) is not None:
-            out.print(f"It was not timed: {why}.")
-        if (other := one.get("findings")) is not None:
+        if one.not_timed is not None:
+            out.print(f"It was not timed: {one.not_timed}.")
+        if (other := one.findings) is not None:
             out.print(other.note.removeprefix(f"{found.reason}. "))
             out.print(table(["figure", "value"], [[k, _figure(v)] for k, v in other.metrics.items()], right=["value"]))
         return
@@ -200,7 +119,7 @@ def show(
         parts = [[name, plain(time_us)] for name, time_us in found.breakdown.items()]
         out.print(table(["where the time of a call goes (modelled)", "µs"], parts, right=["µs"]))
     out.print(kernels_table(found.kernels, thresholds))
-    out.print(launches_table(found.kernels, one["launches"]))
+    out.print(launches_table(found.kernels, one.launches or ()))
     if named is not None:
         out.print(named_table(found.kernels, named))
     else:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import print_json
 from cudamaster.core.values import ProfileMode, Role
+from cudamaster.library.kernel_file import read_kernel
 from cudamaster.view.invisible import visible
 
 if TYPE_CHECKING:

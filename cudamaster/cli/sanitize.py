@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from cudamaster.cli import options
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.cli.output import console, print_json, working
+from cudamaster.library.kernel_file import read_kernel
 
 
 @click.command()

@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from cudamaster.cli import options, suite_output
-from cudamaster.cli.model_options import (
+from cudamaster.cli.model_options import model_options, must_leave_to_resume, record_options
+from cudamaster.cli.output import console, ourselves, print_json
+from cudamaster.cli.search_options import SearchCommand, budget_options, search_options
+from cudamaster.library.search_options import (
+    BudgetOptions,
     ModelOptions,
     RecordOptions,
-    model_options,
-    must_leave_to_resume,
-    record_options,
-)
-from cudamaster.cli.output import console, ourselves, print_json
-from cudamaster.cli.search_options import (
-    BudgetOptions,
-    SearchCommand,
     SearchOptions,
-    budget_options,
     must_be_priced,
-    search_options,
 )
 from cudamaster.runs.budget import Budget
 

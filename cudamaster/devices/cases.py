@@ -90,13 +90,19 @@ def shown() -> None:
 
 
 @contextmanager
-def reporting(what: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block `report` gets a line now and then on how far `what` is; none while a first build has its own."""
+def reporting(what: str, report: Callable[[str], None], every_s: float | None = None) -> Iterator[None]:
+    """Inside the block `report` gets a line every `every_s` seconds (EVERY_S) on how far `what` is.
+
+    While a first build runs, the line is about that, unless builds have a report of their own.
+    """
     began, over = time.monotonic(), threading.Event()
 
     def now_and_then() -> None:
-        while not over.wait(EVERY_S):
-            if parts.progress() is None and time.monotonic() > _board.shown + _SHOWN_S:
+        while not over.wait(EVERY_S if every_s is None else every_s):
+            building = parts.progress()
+            if building is not None and parts.report is None:
+                report(f"{what}: {building}")
+            elif building is None and time.monotonic() > _board.shown + _SHOWN_S:
                 done = progress()
                 report(f"{what}{f': {done}' if done else ''}, {time.monotonic() - began:.0f} s so far")
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -24,7 +24,7 @@ from cudamaster.devices.judge_request import LARGEST_FILE_BYTES
 from cudamaster.devices.protocol import Ran
 
 _T = TypeVar("_T")
-_running: set[int] = set()  # process groups
+_running: dict[int, tuple[threading.Event, ...]] = {}  # process groups, and the pools whose threads wait for them
 _ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
 _LONGEST_POLL_MS = 2**31 - 1
@@ -83,6 +83,20 @@ class _Stops(threading.local):
 _stops = _Stops()
 
 
+class _Pools(threading.local):
+    """The pools of `threads` that a thread works for, the outermost first: each is set once it is interrupted."""
+
+    of: tuple[threading.Event, ...] = ()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if one was: nobody waits for what this thread does."""
+        if any(pool.is_set() for pool in self.of):
+            raise KeyboardInterrupt
+
+
+_pools = _Pools()
+
+
 def run_limited(
     command: Sequence[str],
     limit_s: float,
@@ -105,6 +119,7 @@ def run_limited(
     `goes_on` is for a program that was started early. It may take its time and returns whether the program continues:
     then the program gets a line, and its seconds count from there; otherwise it is killed.
     """
+    _pools.check()
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
@@ -121,9 +136,11 @@ def run_limited(
         except OSError as error:
             reason = f"{command[0]} cannot be started: {error.strerror}."
             raise DeviceError(reason, "Build or install it again.") from error
-        _running.add(process.pid)
+        _running[process.pid] = _pools.of
         if _ending.is_set():
             end_all()
+        if any(pool.is_set() for pool in _pools.of):
+            _kill([process.pid])
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
             if cores:
@@ -142,10 +159,11 @@ def run_limited(
             # Also if it ended by itself: its children must not outlive it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _running.discard(process.pid)
+            _running.pop(process.pid, None)
             process.wait()
         if _ending.is_set():
             threading.Event().wait()
+        _pools.check()
         text = ends(output)
     code = process.returncode
     return Ran(
@@ -205,7 +223,11 @@ def end_all() -> None:
     A thread that waits for such a program never returns: a program killed by us must not look like one that failed.
     """
     _ending.set()
-    for group in tuple(_running):
+    _kill(tuple(_running))
+
+
+def _kill(groups: Iterable[int]) -> None:
+    for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
@@ -213,14 +235,22 @@ def end_all() -> None:
 @contextlib.contextmanager
 def threads(most: int) -> Iterator[ThreadPoolExecutor]:
     """A pool of threads that run programs. It waits for them when it is left, but not after an interruption, because
-    they may run a kernel that hangs; `end_all` ends their programs.
+    they may run a kernel that hangs: then it ends their programs, and those of pools that they have.
     """
-    pool = ThreadPoolExecutor(most)
+    interrupted = threading.Event()
+    pools = (*_pools.of, interrupted)
+
+    def begin() -> None:
+        _pools.of = pools
+
+    pool = ThreadPoolExecutor(most, initializer=begin)
     wait = True
     try:
         yield pool
     except KeyboardInterrupt:
         wait = False
+        interrupted.set()
+        _kill([group for group, of in tuple(_running.items()) if interrupted in of])
         raise
     finally:
         pool.shutdown(wait, cancel_futures=not wait)

@@ -207,7 +207,7 @@ def _summary(problem: Problem) -> str:
         said.append(f"Not passed, as no output depends on them: {', '.join(told['unused'])}.")
     if not told["sizes"]:
         said.append("No size can be another than the given one.")
-    if told["training"] and any(each["kind"] == "buffer" for each in told["state"]) or told["unused"]:
+    if (told["training"] and any(each["kind"] == "buffer" for each in told["state"])) or told["unused"]:
         said.append("The module is in the mode in which it is made, which is that of training by default.")
     said += [f"Known fault: {fault.words}." for fault in problem.faults]
     return " ".join(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace as changed
 from pathlib import Path
 
@@ -55,10 +56,14 @@ def workbench(settings: Settings, card: TaskCard, precision: Precision, unit: st
     )
 
 
-def models_must_be_usable(settings: Settings) -> None:
-    """Raise early for errors that a first call would show after measurements, as `choose.must_be_usable` does."""
+def models_must_be_usable(settings: Settings, answered: Container[Role] = ()) -> None:
+    """Raise early for errors that a first call would show after measurements, as `choose.must_be_usable` does.
+
+    The roles in `answered` have models of the caller's own.
+    """
     if settings.replay is None:
-        choose.must_be_usable(_choice(settings))
+        asked = {role: name for role, name in settings.models.items() if role not in answered}
+        choose.must_be_usable(_choice(changed(settings, models=asked)))
 
 
 def models(settings: Settings, run: Path, limits: Limits | None = None) -> dict[Role, Model]:

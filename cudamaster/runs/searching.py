@@ -19,6 +19,7 @@ from cudamaster.runs.spending import last_unit
 from cudamaster.strategies.protocol import Observer, Workbench
 from cudamaster.strategies.result import Result
 from cudamaster.tasks import cards
+from cudamaster.tasks.cards import TaskCard
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Search:
     """A search for one task in the run folder `path`.
 
     `more` is what a run that is there is given; None for a run that is not. `unit` is the device to use of several.
+    `card` is the task's card where the name alone does not lead to it.
     """
 
     path: Path
@@ -34,6 +36,7 @@ class Search:
     settings: Settings
     unit: str | None = None
     more: More | None = None
+    card: TaskCard | None = None
 
     @cached_property
     def earlier(self) -> RunRecord | None:
@@ -51,7 +54,8 @@ class Search:
         unit = self.unit
         if unit is None and self.earlier is not None:
             unit = last_unit(self.earlier.sessions)
-        return backends.workbench(self.settings, cards.load(self.task), self.precision, unit)
+        card = cards.load(self.task) if self.card is None else self.card
+        return backends.workbench(self.settings, card, self.precision, unit)
 
     def models(self, limits: Limits) -> dict[Role, Model]:
         """The model of each role."""
@@ -72,7 +76,7 @@ class Search:
         return result
 
 
-def resumed(path: Path, more: More, task: str | None = None) -> Search:
+def resumed(path: Path, more: More, task: str | None = None, card: TaskCard | None = None) -> Search:
     """The search of the run in `path`, which is one of `task` where that is given, with more to do.
 
     Raises UsageError for another task, and what `carrying.settings_with` raises.
@@ -80,7 +84,7 @@ def resumed(path: Path, more: More, task: str | None = None) -> Search:
     manifest, settings = read_manifest(path), carrying.settings_with(path, more)
     if task not in (None, manifest.task):
         raise UsageError(f"{path} is a run of {manifest.task}, not of {task}.", "Leave TASK out with --resume.")
-    return Search(path, manifest.task, manifest.precision, settings, more=more)
+    return Search(path, manifest.task, manifest.precision, settings, more=more, card=card)
 
 
 def replayed(
@@ -91,6 +95,7 @@ def replayed(
     *,
     device: str,
     seed: int | None,
+    card: TaskCard | None = None,
 ) -> Search:
     """The search that replays a record: the run folder that `replay` names, or that of the task among its folders.
 
@@ -102,7 +107,7 @@ def replayed(
         raise UsageError(f"{record} is a record of {run.task}, not of {task}.", "Leave TASK out.")
     replay = changed(replay, record=str(record.resolve()))
     settings = backends.replayed_settings(run.settings, replay, device=device, seed=seed)
-    return Search(path_of(run.task, run.precision), run.task, run.precision, settings)
+    return Search(path_of(run.task, run.precision), run.task, run.precision, settings, card=card)
 
 
 def of_suite(path: Path, task: str, precision: Precision, settings: Settings, unit: str) -> Search:

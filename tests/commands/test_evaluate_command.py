@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from command_line import KERNEL, run
 
-from cudamaster.cli import kernel_file
-from cudamaster.cli.kernel_file import read_kernel
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
+from cudamaster.library import kernel_file
+from cudamaster.library.kernel_file import read_kernel
 from cudamaster.tasks import cards
 from cudamaster.tasks.harness import baseline_region
 

@@ -17,15 +17,7 @@ from rich.console import Console
 
 from cudamaster.cli import main
 from cudamaster.cli.calibrate import wanted
-from cudamaster.cli.profile import (
-    chosen_cases,
-    kernels_table,
-    launches_table,
-    metrics_table,
-    named_table,
-    profiled,
-    show,
-)
+from cudamaster.cli.profile import kernels_table, launches_table, metrics_table, named_table, show
 from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import (
@@ -42,6 +34,7 @@ from cudamaster.core.values import (
 from cudamaster.devices import ncu
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
 from cudamaster.devices.ncu import NoProfile
+from cudamaster.library.profiles import chosen_cases, profiled
 from cudamaster.profiling import calibration, configuration, metric_sets
 from cudamaster.profiling.calibration import Point, Table
 from cudamaster.profiling.ptxas import Usage
@@ -188,8 +181,8 @@ def without_counters(bench: Bench) -> str:
     for case in ("N=8", "N=16"):
         for who in ("baseline", "candidate"):
             subject = Candidate("relu", Precision.FP32, who, "nvcc")
-            one = profiled(bench, subject, case, "filtered", None, PAPER, verdicts)  # type: ignore[arg-type]
-            show(console, who, case, one, PAPER, "filtered", None, said)
+            one = profiled(bench, who, subject, case, "filtered", None, PAPER, verdicts)  # type: ignore[arg-type]
+            show(console, one, PAPER, "filtered", None, said)
     return text.getvalue()
 
 

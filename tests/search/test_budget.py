@@ -18,9 +18,9 @@ import pytest
 from chat_servers import ChatServer, DrippingServer
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, kernel, plan
 
-from cudamaster.cli.search_options import BudgetOptions
 from cudamaster.core.errors import BudgetSpent
 from cudamaster.core.values import Candidate, Hold, Role, Verdict
+from cudamaster.library.search_options import BudgetOptions
 from cudamaster.models.litellm_model import LiteLLMModel
 from cudamaster.models.protocol import Reply, Request, Usage
 from cudamaster.runs.budget import Budget, Limits, Spent

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from search_stand_ins import ScriptedModel, ScriptedWorkbench, code, command, fix, kernel, plan
 
 from cudamaster.cli import main
-from cudamaster.cli.model_options import ModelOptions
 from cudamaster.core.errors import RunFolderError, UsageError
 from cudamaster.core.speed import Change, Comparison, Interval
 from cudamaster.core.values import Candidate, Precision, Role, Status, Verdict
+from cudamaster.library.search_options import ModelOptions
 from cudamaster.runs import replaying
 from cudamaster.runs.optimization import optimize, resume
 from cudamaster.runs.reading import read

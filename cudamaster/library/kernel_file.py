@@ -1,4 +1,4 @@
-"""Reads a kernel that a person gives as a file. Other modules judge it."""
+"""Reads a kernel that a person gives, as a file or as text. Other modules judge it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
     that is the task's kernel in the other precision.
     """
     from cudamaster.core.errors import UsageError
-    from cudamaster.guards.refusal import Refusal
-    from cudamaster.guards.text import SIZE_LIMIT, read_region
+    from cudamaster.guards.text import SIZE_LIMIT
 
     try:
         raw = _read(file, 4 * SIZE_LIMIT)  # not all of it: a device file has no end
@@ -33,13 +32,22 @@ def read_kernel(file: Path, card: TaskCard, precision: str) -> str:
         raise UsageError(
             f"The kernel {file} cannot be read: {error.strerror}.", "Give the path of a .cu file."
         ) from error
-    if len(raw) == 4 * SIZE_LIMIT:
-        raise UsageError(f"The kernel {file} is larger than {SIZE_LIMIT // 1024} KiB.", "Give the region alone.")
+    return region_of(raw, card, precision, str(file))
+
+
+def region_of(raw: bytes, card: TaskCard, precision: str, name: str) -> str:
+    """The text of the region in a kernel's text, called `name` in errors. Raises UsageError as `read_kernel`."""
+    from cudamaster.core.errors import UsageError
+    from cudamaster.guards.refusal import Refusal
+    from cudamaster.guards.text import SIZE_LIMIT, read_region
+
+    if len(raw) >= 4 * SIZE_LIMIT:
+        raise UsageError(f"The kernel {name} is larger than {SIZE_LIMIT // 1024} KiB.", "Give the region alone.")
     text = read_region(raw)
     if isinstance(text, Refusal):
-        raise UsageError(f"The kernel {file} cannot be used: {text.reason}.", text.fix)
+        raise UsageError(f"The kernel {name} cannot be used: {text.reason}.", text.fix)
     region = _between_markers(text)
-    _must_be_of(precision, region, card, file)
+    _must_be_of(precision, region, card, name)
     return region
 
 
@@ -59,15 +67,15 @@ def _read(file: Path, most: int) -> bytes:
         return opened.read(most)
 
 
-def _must_be_of(precision: str, region: str, card: TaskCard, file: Path) -> None:
+def _must_be_of(precision: str, region: str, card: TaskCard, name: str) -> None:
     """Raises UsageError if the region has another precision's wrapper instead of this one's."""
     from cudamaster.core.errors import UsageError
 
     wrappers = {each.value: card.wrapper(each, optimized=True) for each in card.precisions}
-    there = [kind for kind, name in wrappers.items() if re.search(rf"\b{name}\s*\(", region)]
+    there = [kind for kind, wrapper in wrappers.items() if re.search(rf"\b{wrapper}\s*\(", region)]
     if there and precision not in there:
         raise UsageError(
-            f"{file} is a {there[0]} kernel of {card.name}, not one of {precision}: it has {wrappers[there[0]]}.",
+            f"{name} is a {there[0]} kernel of {card.name}, not one of {precision}: it has {wrappers[there[0]]}.",
             f"Add --precision {there[0]}.",
         )
 
