@@ -10,6 +10,7 @@ import pytest
 
 from cudamaster.devices import driver_stub, toolkit
 from cudamaster.devices.cuda import CudaDevice, LocalGpu
+from cudamaster.devices.nvcc import shared_runtime
 from cudamaster.guards.symbols import CUDA_ALLOWED_SYMBOLS
 
 ABSENT = LocalGpu(0, "No GPU", "GPU-0", "9.0", "580", "143771", "1980", "3201", "700")
@@ -77,3 +78,22 @@ def test_what_makes_tensor_maps_is_linked_without_the_drivers_library(tmp_path: 
     assert linked.object is not None, linked.log
     needed = subprocess.run(["readelf", "-d", linked.object], capture_output=True, text=True, check=True).stdout
     assert "Shared library: [libcuda.so.1]" in needed
+
+
+def test_a_packages_runtime_is_linked_by_a_link_to_it(tmp_path: Path) -> None:
+    """It has libcudart.so.13 and no libcudart.so, which is what a linker looks for."""
+    home = tmp_path / "nvidia" / "cu13"
+    nvcc = program(home / "bin" / "nvcc")
+    (home / "lib").mkdir()
+    shared = ["g++", "-shared", "-x", "c++", "/dev/null", "-Wl,-soname,libcudart.so.13", "-o"]
+    subprocess.run([*shared, home / "lib" / "libcudart.so.13"], check=True)
+    options = shared_runtime(nvcc, tmp_path / "links")
+    (tmp_path / "empty.cpp").write_text("")
+    link = ["g++", "-shared", "empty.cpp", "-Wl,--no-as-needed", *options, "-lcudart", "-o", "linked.so"]
+    subprocess.run(link, cwd=tmp_path, check=True)
+    needed = subprocess.run(
+        ["readelf", "-d", tmp_path / "linked.so"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "Shared library: [libcudart.so.13]" in needed
+    (home / "lib" / "libcudart.so").symlink_to("libcudart.so.13")
+    assert shared_runtime(nvcc, tmp_path / "links") == [f"-L{home / 'lib'}"]
