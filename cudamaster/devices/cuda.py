@@ -25,7 +25,7 @@ from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
 from cudamaster.devices.judge_request import LARGEST_FILE_BYTES, JudgeRequest
 from cudamaster.devices.ncu import NoProfile
-from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, library_folders, release
 from cudamaster.devices.parts import Part
 from cudamaster.devices.process import require_room, run_limited
 from cudamaster.devices.protocol import (
@@ -241,7 +241,7 @@ class CudaDevice:
         shared: bool = False,
     ) -> Compiled:
         """Link with the static CUDA runtime."""
-        folders = [f"-L{folder}" for folder in self.nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir()]
+        folders = [f"-L{folder}" for folder in library_folders(self.nvcc)]
         options = [f"-Xlinker={option}" for option in linker_options(libraries)]
         if shared:
             options += ["-shared", *(f"-Xlinker={option}" for option in OWN_SYMBOLS)]

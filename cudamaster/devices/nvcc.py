@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import subprocess
 import tempfile
@@ -28,6 +29,30 @@ def release(nvcc: Path) -> str:
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False, env=keys.for_tools())
     found = re.search(r"release ([\d.]+)", done.stdout)
     return found[1] if found else "unknown"
+
+
+def library_folders(nvcc: Path) -> tuple[Path, ...]:
+    """The folders of the libraries of an nvcc's toolkit; nvcc itself looks in lib64 alone, and its package has lib."""
+    return tuple(folder for folder in nvcc.resolve().parent.parent.glob("lib*") if folder.is_dir())
+
+
+def shared_runtime(nvcc: Path, folder: Path) -> list[str]:
+    """The options with which an nvcc links the shared runtime of its own toolkit.
+
+    A package has the runtime under the name that programs ask for, and lacks the one that linkers do: where that is so,
+    a link by that name is put in `folder`.
+    """
+    homes = library_folders(nvcc)
+    named = [library for home in homes for library in sorted(home.glob("libcudart.so*"))]
+    options = [f"-L{home}" for home in homes]
+    if named and not any(library.name == "libcudart.so" for library in named):
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / f"libcudart.{os.getpid()}"
+        made.unlink(missing_ok=True)
+        made.symlink_to(named[0])
+        made.replace(folder / "libcudart.so")
+        options.append(f"-L{folder}")
+    return options
 
 
 def resource_usage(source: str, flags: Sequence[str], name: str, folder: Path, *, architecture: str = "sm_90") -> str:

@@ -20,7 +20,7 @@ from cudamaster.core import resources
 from cudamaster.core.errors import DeviceError
 from cudamaster.core.values import content_hash
 from cudamaster.devices import toolkit
-from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
+from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release, shared_runtime
 from cudamaster.devices.process import run_limited
 from cudamaster.devices.protocol import linker_options
 from cudamaster.families.config import Config
@@ -38,7 +38,7 @@ def kernels(configs: Sequence[Config], built: Callable[[], None] = lambda: None)
     """
 
     def one(config: Config) -> Path:
-        command = [_nvcc(), *_KERNEL, "--cudart", "shared"]
+        command = [_nvcc(), *_KERNEL, *_runtime()]
         path = _kept(render(config, tuning=True), command, "kernel", release(Path(_nvcc())))
         built()
         return path
@@ -54,7 +54,7 @@ def bench() -> Path:
     there: list[libraries.Found] = []
     for library in found:
         if isinstance(library, str):
-            raise DeviceError(f"{library}.", "Install it: `.venv/bin/uv pip install nvidia-cublas`.")
+            raise DeviceError(f"{library}.", "Install it: `pip install nvidia-cublas`.")
         there.append(library)
     # CUDA's runtime is found again by these too, in a process that PyTorch did not load it into.
     options = linker_options([each.shared for each in there if each.shared is not None])
@@ -62,7 +62,7 @@ def bench() -> Path:
     links = [word for each in there for word in ("-I", str(each.include))]
     links += [word for option in options for word in ("-Xlinker", option)]
     about = " ".join([release(Path(_nvcc())), *(each.version for each in there)])
-    command = [_nvcc(), "-std=c++17", "-O2", "-arch=sm_90a", "-Xcompiler", "-fPIC", "--shared", "--cudart", "shared"]
+    command = [_nvcc(), "-std=c++17", "-O2", "-arch=sm_90a", "-Xcompiler", "-fPIC", "--shared", *_runtime()]
     return _kept(source.read_text(encoding="utf-8"), [*command, *links, "-ldl"], "bench", about)
 
 
@@ -110,6 +110,11 @@ def _nvcc() -> str:
     if found is None:
         raise DeviceError("There is no nvcc.", _NVCC_FIX)
     return str(found)
+
+
+def _runtime() -> list[str]:
+    """The options for a library that takes the process's own CUDA runtime."""
+    return ["--cudart", "shared", *shared_runtime(Path(_nvcc()), resources.cache() / "hgemm" / "runtime")]
 
 
 def _include_folders() -> list[Path]:
