@@ -104,6 +104,21 @@ __global__ void difference_kernel(const void* got, const void* other, Kind kind,
     atomicMax(largest, bits);
 }
 
+__global__ void squares_kernel(const void* data, Kind kind, size_t n, double* sum,
+                               unsigned long long* count) {
+    double squares = 0;
+    unsigned long long finite = 0;
+    for (size_t i = thread_index(); i < n; i += thread_count()) {
+        double square = element(data, kind, i) * element(data, kind, i);
+        if (square - square == 0) { // neither NaN nor infinite
+            squares += square;
+            ++finite;
+        }
+    }
+    atomicAdd(sum, squares);
+    atomicAdd(count, finite);
+}
+
 __global__ void flaws_kernel(const void* got, const void* other, Kind kind, size_t begin, size_t n,
                              Tolerance tolerance, Flaw* found) {
     for (size_t i = thread_index(); i < n; i += thread_count()) {
@@ -225,6 +240,22 @@ double largest_difference(const void* got, const void* other, const BufferSpec& 
     MSKB_CUDA(cudaGetLastError());
     MSKB_CUDA(cudaMemcpy(&found, on_device, sizeof found, cudaMemcpyDeviceToHost));
     return found;
+}
+
+double root_mean_square(const void* data, const BufferSpec& spec) {
+    struct {
+        double sum;
+        unsigned long long count;
+    } found{};
+    ReusedBuffer result(sizeof found);
+    MSKB_CUDA(cudaMemset(result.get(), 0, sizeof found));
+    auto sum = static_cast<double*>(result.get());
+    size_t n = static_cast<size_t>(spec.length);
+    squares_kernel<<<blocks_for(n), kThreads>>>(data, spec.kind, n, sum,
+                                                reinterpret_cast<unsigned long long*>(sum + 1));
+    MSKB_CUDA(cudaGetLastError());
+    MSKB_CUDA(cudaMemcpy(&found, result.get(), sizeof found, cudaMemcpyDeviceToHost));
+    return found.count > 0 ? std::sqrt(found.sum / static_cast<double>(found.count)) : 0;
 }
 
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,

@@ -62,7 +62,8 @@ class SharedBuilder:
 
     @cached_property
     def _reference(self) -> str:
-        return self.card.reference()
+        """The reference that is compiled with the judge: none where it is in Python or is the baseline."""
+        return self.card.reference() if self.card.truth == "c" else ""
 
     def _harness_sources(self) -> list[str]:
         """What a worker and its judge are made of, beside the kernels."""

@@ -163,6 +163,7 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     from cudamaster.core import resources
     from cudamaster.core.errors import UsageError, unwritable
     from cudamaster.core.writing import write_text
+    from cudamaster.judging import reference_process
     from cudamaster.tasks import cards
     from cudamaster.tasks.harness import render
 
@@ -173,7 +174,7 @@ def harness(task: str, precision: str, region: Path | None, output: Path | None)
     card = cards.load(task)
     one = options.precision_of(card, precision)
     candidate = read_kernel(region, card, one) if region else None
-    text = render(card, one, candidate, bench=bench, file=output)
+    text = render(card, one, candidate, bench=bench, file=output, reference=reference_process.command(card))
     if output is None:
         click.echo(text, nl=False)
         return

@@ -82,6 +82,8 @@ def compare(
     elif wrong:
         for file, verdict in wrong:
             out.print(f"{file}: ", styled(verdict.status), f": {verdict.detail}", sep="")
+        for note in wrong[0][1].notes:
+            out.print(f"note: {note}")
     else:
         out.print(cases_table(verdicts[1], against="first"))
         for note in verdicts[1].notes:

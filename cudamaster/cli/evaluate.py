@@ -135,10 +135,10 @@ def _show(out: Console, verdict: Verdict, *, timed: bool) -> None:
         complete = "" if verdict.complete else f", incomplete: cases {why_incomplete(verdict.modelled)}"
         said = "-" if verdict.speed is None else say_speed(verdict.speed, mark=verdict.mark)
         out.print(f"P = {said}{complete}{_empty_launch(verdict)}")
-        for note in verdict.notes:
-            out.print(f"note: {note}")
     elif verdict.log and verdict.log != verdict.detail:
         out.print(verdict.log)
+    for note in verdict.notes:
+        out.print(f"note: {note}")
     out.print(f"{say_seconds(verdict.seconds)}; seed {verdict.seed}")
     if timed and verdict.emulated:
         only = verdict.modelled is not None and verdict.score is None

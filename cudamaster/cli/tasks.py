@@ -141,6 +141,7 @@ def _size(count: int) -> str:
 
 def _show(card: TaskCard, as_json: bool) -> None:
     """Prints a card for whoever writes a kernel: what it computes, what to declare, and which sizes count."""
+    from cudamaster.tasks import truth
     from cudamaster.tasks.held_out import in_words
 
     if as_json:
@@ -189,17 +190,9 @@ def _show(card: TaskCard, as_json: bool) -> None:
     out.print()
     for p in card.parameters:
         if p.role in ("output", "inout"):
-            bounded = _BOUNDED.format("2^-40" if p.type == "double" else "4 ulps of fp32")
-            out.print(f"{p.name}: {_EXACT if p.check == 'exact' else bounded}")
+            out.print(f"{p.name}: {truth.bound(card, p)}")
             if p.exact_if is not None:
-                out.print(f"{p.name}, in cases where {p.exact_if} is not 0: {_EXACT}")
+                out.print(f"{p.name}, in cases where {p.exact_if} is not 0: compared exactly.")
     last = ("--precision", card.precisions[-1].value) if len(card.precisions) > 1 else ()
     start = ourselves("tasks", card.name, "--skeleton", *last)
     click.echo(f"\nNext: {start} > {card.name}.cu, or {ourselves('optimize', card.name, *last)}")
-
-
-_EXACT = "compared exactly."
-_BOUNDED = (
-    "each element against a double-precision reference, on the scale of the sum of the absolute terms that make "
-    "it; bound: 4 times the baseline's own worst error or {}, plus 2 ulps of the result in its own type."
-)

@@ -7,6 +7,7 @@ A kernel that fails is not here: that is data, a `Status` in a `Verdict`.
     ├── CardError           exit 3   a task card that cannot be used
     ├── DeviceError         exit 4   no GPU, no nvcc, no C++ compiler, a device that stopped answering, a full disk
     │   └── BaselineError            a baseline or the harness fails by itself on a device
+    │       └── ReferenceFailed      a reference in Python raises, or gives what does not fit
     ├── ModelError          exit 5   a model that cannot be reached, or gives no usable answer
     ├── RunFolderError      exit 6   a run folder that is damaged, or belongs to another run
     └── BudgetSpent         exit 7   a budget is spent; if there is a best so far, it is the result, and the exit code 0
@@ -66,6 +67,10 @@ class DeviceError(CudaMasterError):
 
 class BaselineError(DeviceError):
     """A baseline or the harness fails on a device, and no candidate is to blame."""
+
+
+class ReferenceFailed(BaselineError):
+    """A reference in Python raises an error, takes too long, or gives what does not fit its card."""
 
 
 class ModelError(CudaMasterError):

@@ -23,7 +23,7 @@ from cudamaster.core.values import Hardware, Hold, Profile, content_hash
 from cudamaster.devices import ncu, smi
 from cudamaster.devices.cpu import toolchain
 from cudamaster.devices.gate import Gate, NeverNeeded
-from cudamaster.devices.judge_request import JudgeRequest
+from cudamaster.devices.judge_request import LARGEST_FILE_BYTES, JudgeRequest
 from cudamaster.devices.ncu import NoProfile
 from cudamaster.devices.nvcc import COMPILE_LIMIT_S, find_nvcc, release
 from cudamaster.devices.parts import Part
@@ -258,7 +258,7 @@ class CudaDevice:
                 pinned, cores = self._cores_of(request)
                 ahead = [] if goes_on is None else ["--ahead"]
                 words = [*request.command, *pinned, *ahead, "--report", str(report)]
-                ran = self._run(words, limit_s, locks, cores, goes_on)
+                ran = self._run(words, limit_s, locks, cores, goes_on, request.largest_file_bytes)
         except NeverNeeded:
             return NEVER_RUN
         if ran.exit_code not in (0, 1) and not (gate is not None and gate.closed):
@@ -286,9 +286,13 @@ class CudaDevice:
         locks: Sequence[int],
         cores: Sequence[int] = (),
         goes_on: Callable[[], bool] | None = None,
+        largest_file_bytes: int = LARGEST_FILE_BYTES,
     ) -> Ran:
         whole = [*command, *self._own_node]
-        return run_limited(whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on)
+        return run_limited(
+            whole, limit_s, environment=_environment(self.gpu), held=locks, cores=cores, goes_on=goes_on,
+            largest_file_bytes=largest_file_bytes,
+        )  # fmt: skip
 
     def _probe(self, locks: Sequence[int]) -> None:
         """Test the GPU after a bad end by a judge without cases: contexts of two processes, shared memory, a launch."""

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+LARGEST_FILE_BYTES = 1 << 30  # of a judge and of the processes that it starts
+_LARGEST_SHARED_BYTES = 64 << 30
+
 
 @dataclass(frozen=True)
 class JudgeRequest:
     """Whose kernels a judge runs, at which cases, and what it does there. Where a figure is None, the judge chooses.
 
-    `judge` is the judge's own command; `baseline`, `candidate` and `rival` are those of the workers. Of the cases that
+    `judge` is the judge's own command; `baseline`, `candidate` and `rival` are those of the workers, and `reference` is
+    that of the process that the judge asks what outputs have to be. Of the cases that
     were built into the judge, `cases` run, and after them those of `labels`.
     """
 
@@ -19,6 +23,7 @@ class JudgeRequest:
     baseline: tuple[str, ...] = ()
     candidate: tuple[str, ...] = ()
     rival: tuple[str, ...] = ()  # timed in the baseline's place
+    reference: tuple[str, ...] = ()  # where it is in Python
     cases: Literal["all", "sweep", "verify", "none"] = "all"
     labels: tuple[str, ...] = ()
     seed: int | None = None
@@ -45,6 +50,11 @@ class JudgeRequest:
         return self.profiled_calls is not None or timed
 
     @property
+    def largest_file_bytes(self) -> int:
+        """How large a file of the judge may get: one without a name holds the inputs of a reference in Python."""
+        return _LARGEST_SHARED_BYTES if self.reference else LARGEST_FILE_BYTES
+
+    @property
     def of_baseline(self) -> JudgeRequest:
         """The same without a candidate: nothing is timed."""
         return replace(self, candidate=(), rival=(), baseline_only=True, calls=0)
@@ -52,11 +62,12 @@ class JudgeRequest:
     @property
     def command(self) -> list[str]:
         """The judge's command line."""
-        return [*self.judge, *_each("--baseline", self.baseline), *self.options]
+        shared = [*_each("--baseline", self.baseline), *_each("--reference", self.reference)]
+        return [*self.judge, *shared, *self.options]
 
     @property
     def options(self) -> list[str]:
-        """The command line without what the runs of a batch share: the judge and the baseline's worker."""
+        """The command line without what the runs of a batch share: the judge, the baseline's worker, the reference."""
         figures = {
             "--seed": self.seed,
             "--calls": self.calls,

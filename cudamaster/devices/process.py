@@ -20,13 +20,13 @@ from typing import BinaryIO, TypeVar
 
 from cudamaster.core import keys, resources
 from cudamaster.core.errors import DeviceError
+from cudamaster.devices.judge_request import LARGEST_FILE_BYTES
 from cudamaster.devices.protocol import Ran
 
 _T = TypeVar("_T")
 _running: set[int] = set()  # process groups
 _ending = threading.Event()
 _KEPT_BYTES = 32 * 1024  # of the start and of the end of the output, each
-_LARGEST_FILE_BYTES = 1 << 30
 _LONGEST_POLL_MS = 2**31 - 1
 _FULL = os.strerror(errno.ENOSPC)
 _LITTLE_BYTES = 64 << 20  # a compiler may need as much, and gives it back when it fails
@@ -90,7 +90,7 @@ def run_limited(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     held: Sequence[int] = (),
-    largest_file_bytes: int = _LARGEST_FILE_BYTES,
+    largest_file_bytes: int = LARGEST_FILE_BYTES,
     cores: Collection[int] = (),
     goes_on: Callable[[], bool] | None = None,
 ) -> Ran:

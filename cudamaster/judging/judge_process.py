@@ -15,14 +15,14 @@ from pathlib import Path
 from time import monotonic
 
 from cudamaster.build.building import Builder
-from cudamaster.core.errors import BaselineError
+from cudamaster.core.errors import BaselineError, ReferenceFailed
 from cudamaster.core.values import Status
 from cudamaster.devices import cases as progress
 from cudamaster.devices.gate import Gate
 from cudamaster.devices.judge_request import JudgeRequest
 from cudamaster.devices.process import ends, threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol, Ran
-from cudamaster.judging import report_lines
+from cudamaster.judging import reference_process, report_lines
 from cudamaster.judging.report_lines import End, Fault, Line, Timeout
 from cudamaster.judging.verdicts import Judgement, judge, parse
 from cudamaster.tasks import held_out
@@ -129,6 +129,7 @@ class Trials:
             asked,
             judge=(str(self._builder.judge()),),
             baseline=asked.baseline or (str(self._builder.baseline_worker()),),
+            reference=reference_process.command(self._card),
             labels=tuple(held_out.argument(case) for case in trial.cases if case.held_out),
             calls=self._calls if asked.calls is None else asked.calls,
             warmups=protocol.warmups,
@@ -173,6 +174,8 @@ class Trials:
         """The judgement, in which a judge that fails only with the candidate is the candidate's fault."""
         try:
             return self._judged(trial)
+        except ReferenceFailed:
+            raise
         except BaselineError:
             if not trial.request.candidate:
                 raise
@@ -225,7 +228,9 @@ class Trials:
                 run.folder.mkdir()
             (folder / "batch").write_text("".join(run.lines for run in runs), encoding="utf-8")
             first = requests[0]
-            batch = JudgeRequest(first.judge, first.baseline, calls=first.calls, batch=str(folder / "batch"))
+            batch = JudgeRequest(
+                first.judge, first.baseline, reference=first.reference, calls=first.calls, batch=str(folder / "batch")
+            )
             self._device.run(batch, folder / "report.jsonl", sum(trial.limit_s for trial in trials))
             self._of_batch.update((run.request, found) for run in runs if (found := run.reported()) is not None)
         try:

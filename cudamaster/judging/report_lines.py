@@ -40,13 +40,12 @@ class Begin(Line):
 
     event: Literal["begin"]
     seed: str
+    task: str = ""
 
     @property
     def device(self) -> dict[str, str]:
         """What the harness says of the device, by its names there."""
-        return {
-            name: str(value) for name, value in (self.model_extra or {}).items() if name not in ("task", "precision")
-        }
+        return {name: str(value) for name, value in (self.model_extra or {}).items() if name != "precision"}
 
 
 class Isolation(Line):
@@ -75,6 +74,15 @@ class Reference(OfCase):
     event: Literal["reference"]
     baseline_ok: bool
     baseline_worst_error: _Number | None = None
+    constant: bool = False  # all sets of inputs have to give the same
+
+
+class NoTruth(OfCase):
+    """Nothing says what outputs have to be: the reference in Python failed, or the baseline that is its own."""
+
+    event: Literal["no_truth"]
+    who: Literal["reference", "baseline"]
+    what: str
 
 
 class Mismatch(BaseModel):
@@ -172,7 +180,7 @@ class End(Line):
 
 
 _AnyForm = Annotated[
-    Begin | Isolation | CaseBegins | Skip | Reference | Check | Time | Paper | Fault | Timeout | End,
+    Begin | Isolation | CaseBegins | Skip | Reference | NoTruth | Check | Time | Paper | Fault | Timeout | End,
     Field(discriminator="event"),
 ]
 _Form = TypeVar("_Form", bound=Line)

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cudamaster.core.errors import BaselineError
+from cudamaster.core.errors import BaselineError, ReferenceFailed
 from cudamaster.core.speed import Comparison, compare, overall
 from cudamaster.core.tool_logs import readable, summary
 from cudamaster.core.values import CaseVerdict, Mismatch, OutputCheck, Seconds, Status, Timing
@@ -26,6 +26,7 @@ from cudamaster.judging.report_lines import (
     Fault,
     Isolation,
     Line,
+    NoTruth,
     OfCase,
     Output,
     Reference,
@@ -140,7 +141,10 @@ def _notes(lines: Sequence[Line]) -> tuple[str, ...]:
     times = of(Time, lines)
     turns = sum(len(time.baseline_us) + time.hot for time in times)
     others = sorted({other for time in times for other in time.others})
+    references = of(Reference, lines)
     notes = [f"{', '.join(others)} used the GPU meanwhile: times may be too long"] if others else []
+    if references and all(line.constant for line in references):
+        notes.append("the expected output does not depend on the inputs: it is the same for all that were tried")
     isolation = first(Isolation, lines)
     if isolation is not None and any(gap in isolation.text for gap in ("open", "not confined")):
         notes.append(f"the candidate's process was not fully confined: {isolation.text}")
@@ -165,6 +169,16 @@ def _broken_off(lines: Sequence[Line]) -> list[Line]:
 def _begun(lines: Sequence[Line], ran: Ran, cases: Sequence[Case]) -> Begin:
     """The report's first line. Raises BaselineError for a failure that is not the candidate's doing."""
     tail, begin = _tail(ran), first(Begin, lines)
+    if (none := first(NoTruth, lines)) is not None and begin is not None:
+        where = f" (case {cases[none.index].label}, seed {begin.seed})"
+        if none.who == "reference":
+            raise ReferenceFailed(
+                f"The reference of {begin.task} failed: {none.what}{where}.", "Correct it; no kernel is to blame."
+            )
+        raise BaselineError(
+            f"The baseline of {begin.task} cannot be its own reference: {none.what}{where}.",
+            "Correct the baseline, widen `sound` in the card, or write a reference.",
+        )
     if ran.exit_code == _HARNESS_FAILED or begin is None:
         raise BaselineError(
             f"The harness failed before or beside the candidate: {tail or 'it printed nothing'}.",

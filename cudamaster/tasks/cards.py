@@ -1,7 +1,7 @@
 """Task cards: the one place where a task is described, read from YAML and checked.
 
 A card holds what a task computes, the wrapper's parameters, the cases, how inputs are made and how outputs are
-checked. It holds no code: two baselines and a reference are in the same folder as the card's, which is bench/ for the
+checked. It holds no code: baselines and a reference are in the same folder as the card's, which is bench/ for the
 tasks of MSKernelBench and any other for a user's own (docs/adding.md).
 """
 
@@ -22,7 +22,7 @@ from cudamaster.core import resources, yaml_text
 from cudamaster.core.errors import CardError, UsageError, nearest
 from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
-from cudamaster.tasks import hgemm
+from cudamaster.tasks import hgemm, truth
 from cudamaster.tasks.held_out import Block, check_blocks
 from cudamaster.tasks.parameters import (
     RANGES,
@@ -37,6 +37,7 @@ from cudamaster.tasks.parameters import (
     check_bounds,
     check_filled,
 )
+from cudamaster.tasks.truth import Truth
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 # Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
@@ -89,11 +90,11 @@ class TaskCard(Strict):
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
     small ones, and ones near the largest timed case. tasks/held_out.py describes their form. Sizes in `fixed` always
-    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `headers` are
-    the libraries that a candidate may include beside what every candidate may. `family` is for the tasks of a suite
-    that share their files; a card of one's own has none. `wrapper` (`own_wrapper` here, as `wrapper()` is the name of
-    any card's) is the name of the baseline's host function, to which no precision is added; without one it follows from
-    the task's name.
+    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `truth` is what
+    outputs are held against (tasks/truth.py). `headers` are the libraries that a candidate may include beside what
+    every candidate may. `family` is for the tasks of a suite that share their files; a card of one's own has none.
+    `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the name of the baseline's host
+    function, to which no precision is added; without one it follows from the task's name.
     """
 
     id: int = Field(ge=1)
@@ -114,9 +115,15 @@ class TaskCard(Strict):
     floor: Floor
     precisions: tuple[Precision, ...] = Field(default=BENCHMARK_PRECISIONS, min_length=1)
     headers: tuple[Literal["cutlass", "cute"], ...] = ()
+    truth: Truth = "c"
     family: Family | None = None
     own_wrapper: Name | None = Field(default=None, alias="wrapper")
     _folder: Path = PrivateAttr(default_factory=resources.bench)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_of_its_truth(cls, fields: Any) -> Any:
+        return truth.with_defaults(fields)
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskCard:
@@ -336,12 +343,13 @@ class TaskCard(Strict):
 
     @property
     def reference_path(self) -> Path:
-        """The reference in double precision."""
-        return self.folder / "reference" / f"{self.family.reference if self.family else self.name}.h"
+        """The reference in double precision, where there is one: in C++, or in Python."""
+        ending = "py" if self.truth == "python" else "h"
+        return self.folder / "reference" / f"{self.family.reference if self.family else self.name}.{ending}"
 
     def reference(self) -> str:
-        """Source of the reference. Raises CardError where there is none."""
-        return self._text("reference", self.reference_path)
+        """Source of the reference, empty where the baseline is the truth. Raises CardError where it is missing."""
+        return "" if self.truth == "baseline" else self._text("reference", self.reference_path)
 
     def _text(self, what: str, path: Path) -> str:
         try:
@@ -360,7 +368,7 @@ class TaskCard(Strict):
     @property
     def _unused(self) -> dict[str, Any]:
         """Fields that cards did not have at first, as far as they have their defaults here."""
-        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None}
+        fields = {"precisions": BENCHMARK_PRECISIONS, "headers": (), "family": None, "own_wrapper": None, "truth": "c"}
         found: dict[str, Any] = {name: True for name, default in fields.items() if getattr(self, name) == default}
         of_parameters = {
             index: {
@@ -384,30 +392,12 @@ class TaskCard(Strict):
         fixed = "".join(
             f" {name} is always {self.sizes[name]}{not_passed if name in self.unpassed else ''}." for name in self.fixed
         )
-        outputs = [p for p in self.parameters if p.role in ("output", "inout")]
-        exact, bounded = ([p for p in outputs if p.check == check] for check in ("exact", "bounded"))
-        doubles = ", ".join(p.name for p in bounded if p.type == "double")
-        judged = [f"{', '.join(p.name for p in exact)} must be exactly right."] if exact else []
-        if bounded:
-            judged.append(
-                f"{'Of the others, each' if exact else 'Each output'} element is compared with a double-precision "
-                "reference; its error may not exceed a small multiple of the baseline's own error, on the scale of the "
-                f"sum of the absolute terms that make the element.{_LOWER.get(precision, '')}"
-                + (f" FP32 arithmetic is outside it for {doubles}, of double." if doubles else "")
-            )
         return (
             f"{self.title} ({precision}): {self.summary}\n\n    {self.formula}\n\n"
             f"Wrapper parameters, in order (pointers are device pointers):\n{buffers}\n\n"
             f"Timed cases: {sweep}. Every other legal size must be right too, odd and tiny ones included.{fixed}\n"
-            f"{' '.join(judged)}"
+            f"{truth.how_judged(self, precision)}"
         )
-
-
-# What is outside the bound, by precision. Of FP16 the summary says in what sums are due.
-_LOWER = dict.fromkeys(
-    BENCHMARK_PRECISIONS,
-    " TF32, FP16 or BF16 arithmetic in place of FP32, or BF16 accumulation, is outside that.",
-)
 
 
 def names() -> list[str]:
@@ -466,7 +456,8 @@ def _by_path(path: Path) -> TaskCard:
     if not _is_file(path):
         raise UsageError(f"There is no card {path}.", "Give the path of a file, or the name of a task without .yaml.")
     folder = path.absolute().parent.parent
-    whole = path.absolute().parent.name == "tasks" and (folder / "reference").is_dir()
+    beside = ("reference", *(precision.value for precision in Precision))
+    whole = path.absolute().parent.name == "tasks" and any((folder / name).is_dir() for name in beside)
     return _read(path, path.stat().st_mtime_ns, resources.task_folder(folder) if whole else resources.bench())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from cudamaster.core import resources
 from cudamaster.core.expressions import call, parse, to_c
 from cudamaster.core.values import Precision
 from cudamaster.guards.renaming import as_candidate
+from cudamaster.tasks import truth
 from cudamaster.tasks.cards import TaskCard
 from cudamaster.tasks.parameters import ELEMENT_TYPES, STREAM, Parameter
 
 _ZEROS = {"__nv_bfloat16": "__float2bfloat16(0.0f)", "__half": "__float2half(0.0f)"}
+_TRUTHS = {"c": "kReference", "python": "kPython", "baseline": "kBaseline"}
 _USES = {"input": "kInput", "output": "kOutput", "inout": "kInOut"}
 
 
@@ -29,10 +31,12 @@ def render(
     *,
     bench: Path = Path("bench"),
     file: Path | None = None,
+    reference: Sequence[str] = (),
 ) -> str:
     """The harness as CUDA C++ text; `region` is the candidate, by default the baseline under `_optimized` names.
 
-    The build line in its head takes `bench` for the benchmark's folder and `file` for where the text is written to.
+    The build line in its head takes `bench` for the benchmark's folder and `file` for where the text is written to, and
+    starts the program with `reference`, the command of a reference in Python.
     Compiled with -DMSKB_JUDGE the kernels are left out, with -DMSKB_CALL all but the call of a wrapper that is linked.
     """
     buffers = [p for p in card.parameters if p.length is not None]
@@ -47,13 +51,15 @@ def render(
         card=card,
         card_file=_card_file(card),
         task_set=card.suite or "A task of one's own",
+        truth=_TRUTHS[card.truth],
+        against=truth.against(card),
         reference=f"reference/{card.reference_path.name}" if card.shipped else str(card.reference_path),
         header=element_header(precision),
         precision=precision.value,
         bench=shlex.quote(str(bench)),
         file=shlex.quote(str(file)),
         program=shlex.quote(program),
-        start=shlex.quote(program if file.is_absolute() else f"./{program}"),
+        start=shlex.join([program if file.is_absolute() else f"./{program}", *_each("--reference", reference)]),
         includes=_includes(baseline, precision),
         baseline=baseline,
         region=(baseline_region(card, precision) if region is None else region).strip(),
@@ -75,11 +81,13 @@ def render(
                 "unit": written(p.unit),
                 "cost": written(p.cost),
                 "width": written(_width(p) or "0"),
+                "shape": [written(side) for side in p.shape or ()],
             }
             for index, p in enumerate(buffers)
         ],
         generators=[_generator(text, buffers, written) for text in card.inputs],
         reference_arguments=_reference_arguments(card, buffers, precision),
+        numbers=[_number(card, name, size_types[name], precision) for name in card.sizes],
         call_arguments=_call_arguments(card, precision),
     )
 
@@ -188,6 +196,17 @@ def _width(p: Parameter) -> str | None:
 def _card_file(card: TaskCard) -> str:
     """Where the card lies: in any checkout, or in a user's folder."""
     return str((Path("bench") if card.shipped else card.folder) / card.path)
+
+
+def _each(option: str, words: Sequence[str]) -> list[str]:
+    return [each for word in words for each in (option, word)]
+
+
+def _number(card: TaskCard, name: str, size_type: str, precision: Precision) -> dict[str, str]:
+    """A size or scalar as a reference in Python gets it: the value that the wrapper gets, and whether it is whole."""
+    scalar = next((p for p in card.parameters if p.name == name), None)
+    value = f"static_cast<double>(c.{name})" if scalar is None else f"mskb::to_double({_scalar(scalar, precision)})"
+    return {"name": name, "value": value, "whole": str(size_type == "long long").lower()}
 
 
 def _exact(p: Parameter, written: Callable[[str], str]) -> str:

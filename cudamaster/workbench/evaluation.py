@@ -31,11 +31,12 @@ from cudamaster.devices.process import threads
 from cudamaster.devices.protocol import Device, MeasuringProtocol
 from cudamaster.faults.compute_sanitizer import SanitizerReport, Tool
 from cudamaster.faults.finding import FaultFinder, with_faults
+from cudamaster.judging import reference_process
 from cudamaster.judging.judge_process import Trial, Trials
 from cudamaster.judging.paper_protocol import PaperScore
 from cudamaster.judging.verdicts import Judgement
 from cudamaster.profiling.thresholds import choose as choose_thresholds
-from cudamaster.tasks import held_out
+from cudamaster.tasks import held_out, truth
 from cudamaster.tasks.cards import Case, TaskCard
 from cudamaster.tasks.harness import baseline_region
 from cudamaster.workbench import floors
@@ -121,7 +122,8 @@ class Workbench:
     def key(self, candidate: Candidate) -> str:
         """Hash of everything that a verdict on the candidate depends on, except the inputs' seed."""
         model = self._modeller.fingerprint if self._modeller is not None else ""
-        return content_hash(self._builder.key(candidate), self.device.name, self.device.fingerprint, model)
+        parts = [self._builder.key(candidate), self.device.name, self.device.fingerprint, model]
+        return content_hash(*parts, *reference_process.sources(self.card))
 
     def evaluate(
         self,
@@ -230,6 +232,7 @@ class Workbench:
             detail=build.detail,
             log=build.log,
             seed=seed,
+            notes=truth.notes(self.card),
             seconds=Seconds(build=build.seconds),
             build=build.record,
         )
@@ -345,6 +348,7 @@ class Workbench:
             status=judgement.status,
             detail=judgement.detail,
             seed=seed,
+            notes=truth.notes(self.card),
         )
         judged = self._with_judgement(verdict, judgement)
         return judged if check_only else self._with_floors(judged)

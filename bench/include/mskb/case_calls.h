@@ -44,6 +44,7 @@ class CaseCalls {
     // The buffers in use: those that inputs are placed in and calls are made on.
     const std::vector<WorkingBuffer>& working() const { return working_; }
 
+    int index() const { return index_; }
     Line line(const char* event) const { return std::move(Line(event).add("index", index_)); }
     // Of a case whose turn has not come, lines are held back.
     void write(const Line& line) {

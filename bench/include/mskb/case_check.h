@@ -19,9 +19,6 @@ struct Observation {
     std::vector<std::vector<double>> outputs; // per buffer
 };
 
-// Where outputs of a call lie on the device, per buffer; of no meaning for inputs.
-using Outputs = std::vector<const void*>;
-
 // A copy of what a call wrote, where no worker finds it.
 class KeptOutputs {
   public:
@@ -116,13 +113,13 @@ class CaseCheck {
             Comparison comparison = compare(seen.outputs[i], specs_[i], expected[i], worst_[i]);
             if (expected[i].sampled()) {
                 auto ask = [&](const std::vector<size_t>& places) {
-                    std::vector<Expected> asked = oracle_.expect_at(inputs, i, places);
+                    std::vector<Expected> asked = oracle_.expect_at(inputs, i, places, baseline);
                     scales_[i].add(asked[i]);
                     return compare(gather(got[i], specs_[i], asked[i].wanted), specs_[i], asked[i],
                                    worst_[i]);
                 };
                 compare_with_baseline(comparison, got[i], baseline[i], specs_[i], tolerance(i),
-                                      oracle_.most_asked(i), ask);
+                                      oracle_.most_asked(inputs, i), ask);
             } else {
                 describe(comparison, specs_[i]);
             }

@@ -7,6 +7,7 @@
 // Lines of the report: case, skip, reference, check, fault, timeout, time, paper; harness.h adds begin and end, workers.h
 // isolation.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ constexpr int kSets = 3;                   // input sets of a case
 constexpr size_t kErrorSamples = 12;       // elements whose errors make the bound, as far as ...
 constexpr double kErrorSeconds = 0.5;      // ... further calls of the baseline for that take no longer
 constexpr uint64_t kErrorStream = 1 << 24; // of the inputs of those calls
+constexpr int kOtherPoison = 0x5A; // that outputs are filled with, where what is left of them has to show
 static_assert(kSets <= kTimedStream);
 
 // What the cases of a run share.
@@ -33,6 +35,7 @@ struct Run {
     size_t for_slots; // bytes of it
     HostInputs& host;
     const Helpers& helpers;
+    PythonReference& python;
     size_t most_bytes; // what a case may take on the device
     int timed_cases;   // share the time for extra turns ...
     double weights;    // ... and have these weights together
@@ -45,7 +48,8 @@ class CaseRun {
         : run_(run), row_(row),
           calls_(run.options, run.report, run.workers, run.memory, run.for_slots, index, row),
           rng_(run.options.seed, label_stream(row.label), 1u << 20),
-          oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, run.helpers, rng_),
+          oracle_(run.options, index, row_, calls_.specs(), calls_.working(), run.host, run.helpers,
+                  run.python, rng_),
           check_(calls_.specs(), calls_.working(), oracle_) {}
 
     // Why a case is not run, empty for one that is. `most_bytes`: what it may take on the device.
@@ -159,27 +163,85 @@ class CaseRun {
         sets_.reserve(kSets);
         for (int k = 0; k < kSets; ++k) {
             Inputs inputs = calls_.make_inputs(k);
-            calls_.place(inputs);
-            std::vector<Expected> expected = oracle_.expect(inputs, 1);
+            std::vector<Expected> expected = expect(inputs, 1);
             sets_.push_back({std::move(inputs), std::move(expected)});
             double seconds = 0;
             ok = right_baseline(sets_[k].inputs, sets_[k].expected, &seconds) && ok;
             calls_.baseline_seconds = k == 0 ? seconds : std::min(seconds, calls_.baseline_seconds);
         }
         ok = sample_errors() && ok;
-        calls_.write(calls_.line("reference")
-                         .add("baseline_ok", ok)
-                         .add("baseline_worst_error", check_.baseline_worst_error())
-                         .add("baseline_us", calls_.baseline_seconds * 1e6));
+        Line line = calls_.line("reference")
+                        .add("baseline_ok", ok)
+                        .add("baseline_worst_error", check_.baseline_worst_error())
+                        .add("baseline_us", calls_.baseline_seconds * 1e6);
+        calls_.write(task().truth() == Truth::kReference ? line : line.add("constant", is_constant()));
         return ok;
     }
 
+    // What has to come of inputs, and the inputs in place. Where the baseline is its own reference, it is called for that.
+    std::vector<Expected> expect(const Inputs& inputs, double part) {
+        if (task().truth() == Truth::kBaseline) {
+            Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall, inputs);
+            std::string damage = check_.damaged(inputs);
+            if (!damage.empty() || !outcome.unsettled.empty())
+                throw TruthFailed{calls_.index(), "baseline", damage.empty() ? outcome.unsettled : damage};
+            own_.keep(calls_.specs(), calls_.working());
+        }
+        calls_.place(inputs);
+        return oracle_.expect(inputs, part, own_.outputs());
+    }
+
+    // What the baseline made of the inputs against what had to come. Where it is its own reference, this call starts from
+    // outputs with other contents: what it leaves of them shows, and what is otherwise different is its own error.
     bool right_baseline(const Inputs& inputs, const std::vector<Expected>& expected,
                         double* seconds = nullptr) {
-        Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall, inputs);
+        const bool own = task().truth() == Truth::kBaseline;
+        calls_.place(inputs);
+        for (size_t i = 0; own && i < calls_.specs().size(); ++i)
+            if (const BufferSpec& spec = calls_.specs()[i]; spec.use == Use::kOutput)
+                MSKB_CUDA(cudaMemset(calls_.working()[i].get(), kOtherPoison, spec.bytes()));
+        Outcome outcome = calls_.call(run_.workers.baseline(), Ask::kCall);
         if (seconds != nullptr)
             *seconds = outcome.seconds;
-        return check_.baseline(check_.observe(inputs, expected, outcome.unsettled), expected);
+        if (own)
+            must_be_written();
+        const bool ok = check_.baseline(check_.observe(inputs, expected, outcome.unsettled), expected);
+        if (own && !ok)
+            throw TruthFailed{calls_.index(), "baseline",
+                              "two calls on the same inputs differ, by " +
+                                  Line::number(check_.baseline_worst_error()) +
+                                  " of the scale of an element"};
+        return ok;
+    }
+
+    // An element that holds what was there before both calls was never written; a NaN is nothing to compare with.
+    void must_be_written() const {
+        for (size_t i = 0; i < calls_.specs().size(); ++i) {
+            const BufferSpec& spec = calls_.specs()[i];
+            if (!spec.is_written())
+                continue;
+            Difference apart = compare_on_device(own_.outputs()[i], calls_.working()[i].get(), spec, {});
+            std::vector<size_t> places(apart.kept,
+                                       apart.kept + std::min<size_t>(apart.count, Difference::kKept));
+            std::vector<double> first = gather(own_.outputs()[i], spec, places);
+            for (size_t j = 0; j < places.size(); ++j)
+                oracle_.must_be_written(i, places[j], first[j]);
+        }
+    }
+
+    // Whether all sets of inputs have to give the same; of a sample, as far as its ends say.
+    bool is_constant() const {
+        bool same = std::any_of(calls_.specs().begin(), calls_.specs().end(),
+                                [](const BufferSpec& spec) { return spec.is_read() && spec.length > 0; });
+        for (size_t i = 0; i < calls_.specs().size(); ++i)
+            for (const Set& set : sets_) {
+                const std::vector<double>&one = sets_.front().expected[i].value,
+                      &other = set.expected[i].value;
+                same = same &&
+                       (set.expected[i].sampled() ? one.front() == other.front() && one.back() == other.back()
+                                                  : one == other);
+            }
+        return same;
     }
 
     // Of three errors like the baseline's, one in a hundred honest ones is beyond four times the worst; of twelve, one in
@@ -195,8 +257,7 @@ class CaseRun {
         bool ok = true;
         for (size_t calls = kSets; calls * fewest < kErrorSamples; ++calls) {
             Inputs inputs = calls_.make_inputs(kErrorStream + calls);
-            calls_.place(inputs);
-            ok = right_baseline(inputs, oracle_.expect(inputs, kTimedPart)) && ok;
+            ok = right_baseline(inputs, expect(inputs, kTimedPart)) && ok;
             if (seconds_since(start) > kErrorSeconds)
                 break;
         }
@@ -269,6 +330,7 @@ class CaseRun {
     Oracle oracle_;
     CaseCheck check_;
     KeptOutputs baseline_; // what it wrote in the call before
+    KeptOutputs own_;      // likewise where that is the truth
     std::vector<Set> sets_;
     bool began_ = false, left_out_ = false, baseline_ok_ = true;
 };

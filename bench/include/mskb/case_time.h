@@ -277,18 +277,19 @@ class CaseTime {
         KeptOutputs& second = second_;
         if (workers_.judged())
             second.keep(calls_.specs(), calls_.working());
+        const bool own = task().truth() == Truth::kBaseline;
+        if (workers_.rivalled() || own) { // a rival's outputs say nothing about the candidate's
+            calls_.call(workers_.baseline(), Ask::kCall, inputs);
+            afresh_.keep(calls_.specs(), calls_.working());
+        }
         calls_.place(inputs);
-        std::vector<Expected> expected = oracle_.expect(inputs, kTimedPart);
+        std::vector<Expected> expected = oracle_.expect(inputs, kTimedPart, afresh_.outputs());
         Outputs candidate = (candidate_first ? first : second).outputs(),
                 baseline = (candidate_first ? second : first).outputs();
         if (!workers_.judged())
             baseline = first.outputs();
-        if (workers_.rivalled()) { // whose outputs say nothing about the candidate's
-            calls_.call(workers_.baseline(), Ask::kCall);
-            rival_.keep(calls_.specs(), calls_.working());
-            calls_.place(inputs);
-            baseline = rival_.outputs();
-        }
+        if (workers_.rivalled())
+            baseline = afresh_.outputs();
         if (!check_.baseline(check_.observed("", baseline, expected), expected))
             return wrong_baseline();
         if (!workers_.judged())
@@ -339,7 +340,7 @@ class CaseTime {
     int acquitted_ = 0;                 // suspects who were right
     double widened_ = 1;
     KeptOutputs first_[kMostSlots]; // what the half of a series that came first left
-    KeptOutputs second_, rival_;    // likewise in one call: the second half, and the baseline beside a rival
+    KeptOutputs second_, afresh_;   // likewise in one call: the second half, and the baseline once more
 };
 
 } // namespace mskb

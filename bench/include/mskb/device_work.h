@@ -80,6 +80,9 @@ class Differences {
 // The largest difference of an element of `got` from that of `other`. NaN differs infinitely from all but NaN.
 double largest_difference(const void* got, const void* other, const BufferSpec& spec);
 
+// The root of the mean square of an output's elements, of those that are finite.
+double root_mean_square(const void* data, const BufferSpec& spec);
+
 // What is wrong with the elements begin .. begin + count - 1 of `got` by the same comparison.
 std::vector<Flaw> flaws(const void* got, const void* other, const BufferSpec& spec,
                         const Tolerance& tolerance, size_t begin, size_t count);

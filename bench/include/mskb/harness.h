@@ -127,6 +127,11 @@ inline int run(int argc, char** argv) {
     Workers workers;
     workers.start(first);
     Helpers helpers(first.helper_cores, first.core, first.workers_core);
+    bool asks = false; // what outputs have to be
+    for (const Options& options : runs)
+        asks = asks || (options.profile == 0 && !options.launches);
+    PythonReference python(asks ? first.reference : std::vector<std::string>(), first.reference_limit_s,
+                           helpers);
     run_on(first.core); // which nobody is to disturb: the judge waits without sleeping
     {
         Queues one(1); // the judge works on one stream
@@ -164,13 +169,18 @@ inline int run(int argc, char** argv) {
         try {
             workers.admit(*report, *memory, for_slots);
             int retakes = kMostRetakes;
-            Run shared{options, *report, workers,    gpu, *memory, for_slots,
-                       host,    helpers, free_bytes, 0,   0,       retakes};
+            Run shared{options, *report, workers,    gpu, *memory, for_slots, host,
+                       helpers, python,  free_bytes, 0,   0,       retakes};
             bool ok = run_cases(shared, rows[k]);
             if (last)
                 workers.leave();
             report->write(Line("end").add("ok", ok));
             code = ok ? 0 : kWrongExit;
+        } catch (const TruthFailed& failed) {
+            report->write(
+                Line("no_truth").add("index", failed.index).add("who", failed.who).add("what", failed.what));
+            harness_failure("the " + std::string(failed.who) + " of " + task().name() +
+                            " failed: " + failed.what);
         } catch (const RunOver& over) {
             code = over.code;
             if (last || over.who == "baseline")

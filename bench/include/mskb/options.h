@@ -38,13 +38,15 @@ struct Options {
     bool first_failure = false; // stop at the first case that is not right
     // Commands of the workers, a word each; by default this executable itself, and no rival.
     std::vector<std::string> baseline, candidate, rival;
-    int pairs = 2;                    // of worker processes that take turns under the clock
-    int core = -1, workers_core = -1; // of the judge, and of all workers; -1: any
-    std::vector<int> helper_cores;    // of what the judge has done beside itself; empty: all others
-    bool ahead = false;               // the candidate is there once a line comes on standard input
-    int profile = 0;                  // calls of the candidate for a profiler, in place of checks and timing
-    bool launches = false;            // likewise one call, whose launches its worker prints
-    std::string gpu_node; // device node of the one GPU that judge and workers find; empty: all are left
+    std::vector<std::string> reference; // command of a reference in Python, a word each
+    double reference_limit_s = 120;     // that it may take for inputs of a case
+    int pairs = 2;                      // of worker processes that take turns under the clock
+    int core = -1, workers_core = -1;   // of the judge, and of all workers; -1: any
+    std::vector<int> helper_cores;      // of what the judge has done beside itself; empty: all others
+    bool ahead = false;                 // the candidate is there once a line comes on standard input
+    int profile = 0;       // calls of the candidate for a profiler, in place of checks and timing
+    bool launches = false; // likewise one call, whose launches its worker prints
+    std::string gpu_node;  // device node of the one GPU that judge and workers find; empty: all are left
 };
 
 inline void usage(const char* program) {
@@ -54,6 +56,7 @@ inline void usage(const char* program) {
         "          [--seed N] [--report FILE] [--work-limit T] [--call-limit SECONDS] [--oracle-elements N]\n"
         "          [--oracle-operations N] [--dump FOLDER] [--baseline-only] [--first-failure]\n"
         "          [--profile CALLS] [--baseline WORD]... [--candidate WORD]... [--rival WORD]...\n"
+        "          [--reference WORD]... [--reference-limit SECONDS]\n"
         "          [--cores JUDGE,WORKERS] [--pairs N] [--extra-seconds S] [--repeat N] [--launches]\n"
         "          [--gpu-node FILE] [--paper] [--lead] [--helper-core N]... [--ahead] [--output FILE] "
         "[--batch "
@@ -126,6 +129,10 @@ inline void read_options(Options& o, const char* program, const std::vector<std:
             o.candidate.push_back(value);
         else if (key == "--rival")
             o.rival.push_back(value);
+        else if (key == "--reference")
+            o.reference.push_back(value);
+        else if (key == "--reference-limit")
+            known = reads(value, o.reference_limit_s);
         else if (key == "--cores")
             known = std::sscanf(value, "%d,%d", &o.core, &o.workers_core) == 2;
         else if (key == "--helper-core")

@@ -30,6 +30,20 @@ struct BufferSpec {
     bool is_written() const { return use != Use::kInput; }
 };
 
+// What outputs are held against.
+enum class Truth {
+    kReference, // the task's function in C++, in double precision
+    kPython,    // a function in Python, in a process of its own (python_reference.h)
+    kBaseline,  // what the baseline makes of the same inputs
+};
+
+// A size or scalar as a reference in Python gets it: the value that the wrapper gets.
+struct Named {
+    const char* name;
+    double value;
+    bool whole;
+};
+
 class Task {
   public:
     virtual ~Task() = default;
@@ -39,8 +53,12 @@ class Task {
     virtual Sizes sizes(Given& given) const = 0; // what is not given takes its default
     virtual std::vector<BufferSpec> buffers(const Sizes& sizes) const = 0;
     virtual void generate(const Sizes& sizes, Inputs& inputs) const = 0;
-    virtual void reference(const Sizes& sizes, const std::vector<const void*>& host,
-                           std::vector<Expected>& expected) const = 0;
+    virtual Truth truth() const { return Truth::kReference; }
+    // Of a task with Truth::kReference.
+    virtual void reference(const Sizes&, const std::vector<const void*>&, std::vector<Expected>&) const {}
+    // Of one with Truth::kPython: what it gets beside the inputs, and the shape of each buffer, empty for a flat one.
+    virtual std::vector<Named> numbers(const Sizes&) const { return {}; }
+    virtual std::vector<std::vector<long long>> shapes(const Sizes&) const { return {}; }
 };
 
 // The task of this executable, given by the rendered harness.

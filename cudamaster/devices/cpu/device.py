@@ -241,7 +241,14 @@ class CpuDevice:
         try:
             with _device_lock(alone=request.measures, gate=gate) as held:
                 started = time.time()
-                ran = run_limited(words, limit_s, environment=environment, held=[held], goes_on=goes_on)
+                ran = run_limited(
+                    words,
+                    limit_s,
+                    environment=environment,
+                    held=[held],
+                    goes_on=goes_on,
+                    largest_file_bytes=request.largest_file_bytes,
+                )
         except NeverNeeded:
             return NEVER_RUN
         if self.on_hold is not None:
