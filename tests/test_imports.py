@@ -30,6 +30,7 @@ PACKAGES: dict[str, set[str]] = {
     "workbench": {"tasks", "devices", "build", "judging", "faults", "profiling", "modelling"},
     "vendor": {"tasks", "devices", "workbench"},
     "audit": {"tasks", "devices", "workbench"},
+    "making": {"tasks", "guards", "devices", "build"},
     "models": set(),
     "families": {"tasks", "models"},
     "agents": {"guards", "models"},
@@ -73,7 +74,7 @@ NARROWER: dict[str, set[str]] = {
 # The half of the package that builds and judges knows nothing of the half that searches; runs/ knows both.
 SEARCH = {"agents", "models", "families", "strategies", "runs", "view", "suites", "report"}
 BENCH = {"tasks", "guards", "devices", "build", "judging", "faults", "profiling", "modelling", "workbench", "vendor",
-         "audit"}  # fmt: skip
+         "audit", "making"}  # fmt: skip
 WRITING = {
     "write_text",
     "write_bytes",

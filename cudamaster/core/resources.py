@@ -37,12 +37,14 @@ def bench() -> Path:
 
 
 def own_tasks() -> Path | None:
-    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS. None where it is not set.
+    """A user's own tasks, in a folder laid out as bench/: $CUDAMASTER_TASKS, else `user_tasks` where that has any.
 
-    Raises as `task_folder`.
+    None where there are none. Raises as `task_folder`.
     """
     chosen = os.environ.get(TASKS)
-    return task_folder(Path(os.path.expanduser(chosen))) if chosen else None  # noqa: PTH111
+    if chosen:
+        return task_folder(Path(os.path.expanduser(chosen)))  # noqa: PTH111
+    return task_folder(user_tasks()) if (user_tasks() / "tasks").is_dir() else None
 
 
 def user_tasks() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -35,10 +36,9 @@ def name_of(wrapper: str) -> str:
 
 
 def folder_for(into: Path | None) -> Path:
-    """Where tasks are written: the folder given, else $CUDAMASTER_TASKS, else the user's own (`user_tasks`)."""
-    if into is not None:
-        return into.expanduser().absolute()
-    return resources.own_tasks() or resources.user_tasks()
+    """Where tasks are written: the folder given, else that of $CUDAMASTER_TASKS (the first), else `user_tasks`."""
+    chosen = into or Path(os.environ.get(resources.TASKS, "").partition(":")[0])
+    return resources.user_tasks() if chosen == Path() else chosen.expanduser().absolute()
 
 
 def next_id(folder: Path) -> int:

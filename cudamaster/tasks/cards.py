@@ -90,12 +90,12 @@ class TaskCard(Strict):
 
     `id` is its place in lists. `held_out` and `held_out_large` say how further cases are drawn for every evaluation:
     small ones, and ones near the largest timed case. tasks/held_out.py describes their form. Sizes in `fixed` always
-    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `headers` are
-    the libraries that a candidate may include beside what every candidate may. `truth` is what outputs are held against
-    (tasks/truth.py). `family` is for the tasks of a suite that share their files; a card of one's own has none.
-    `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the name of the baseline's host function,
-    to which no precision is added; without one it follows from the task's name. `baseline_by: pytorch` is for a task
-    whose baseline is no kernel but a module that eager PyTorch runs, `pytorch/<task>.py` (docs/kernelbench.md).
+    have the same value: no held-out case varies them. `precisions` are those in which the task exists. `truth` is what
+    outputs are held against (tasks/truth.py). `headers` are the libraries that a candidate may include beside what
+    every candidate may. `family` is for the tasks of a suite that share their files; a card of one's own has none.
+    `wrapper` (`own_wrapper` here, as `wrapper()` is the name of any card's) is the name of the baseline's host
+    function, to which no precision is added; without one it follows from the task's name. `baseline_by: pytorch` is for
+    a task whose baseline is no kernel but a module that eager PyTorch runs, `pytorch/<task>.py` (docs/kernelbench.md).
     """
 
     id: int = Field(ge=1)

@@ -9,7 +9,8 @@ from cudamaster.core.expressions import evaluate
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision
 
 if TYPE_CHECKING:
-    from cudamaster.tasks.cards import Parameter, TaskCard
+    from cudamaster.tasks.cards import TaskCard
+    from cudamaster.tasks.parameters import Parameter
 
 # c: a function in C++, reference/<task>.h; python: one in Python, reference/<task>.py; baseline: the baseline's output.
 Truth = Literal["c", "python", "baseline"]
@@ -124,7 +125,7 @@ def bound(card: TaskCard, parameter: Parameter) -> str:
     """How an output is compared, for whoever writes a kernel."""
     if parameter.check == "exact":
         return "compared exactly" + (" with the baseline's own output." if card.truth == "baseline" else ".")
-    ulps = "2^-40" if parameter.type == "double" and card.truth != "baseline" else f"{parameter.ulps} ulps of fp32"
+    ulps = f"{parameter.ulps} times 2^-42" if parameter.type == "double" else f"{parameter.ulps} ulps of fp32"
     own = card.truth == "baseline"
     error = "4 times the difference between two of its calls" if own else "4 times the baseline's own worst error"
     return (

@@ -6,13 +6,17 @@ import json
 import os
 import pty
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from command_line import run
 
+from cudamaster.cli import main
+from cudamaster.core import resources
 from cudamaster.core.errors import UsageError
 from cudamaster.core.values import Precision
 from cudamaster.devices.choose import choose
@@ -42,6 +46,11 @@ def read(folder: Path, text: str, name: str = "my.cu") -> reading.Source:
     """A file as the command reads it."""
     (folder / name).write_text(text)
     return reading.read(flattening.flatten(folder / name), choose("cpu").preprocessor().compiler)
+
+
+def new(file: Path, folder: Path, *options: str) -> Result:
+    """`cudamaster new` in this process, without a GPU."""
+    return CliRunner().invoke(main, ["new", str(file), "--into", str(folder), "--device", "cpu", *options])
 
 
 def understood(source: reading.Source, **said: object) -> understanding.Understood:
@@ -186,10 +195,8 @@ def test_a_baseline_that_no_candidate_may_be_is_refused_where_it_was_written(
 ) -> None:
     text = f"#include <chrono>\n{KERNEL}{PLAIN.replace(LAUNCH, f'{chr(10)}    {line} {LAUNCH}')}"
     (tmp_path / "my.cu").write_text(text)
-    done = run(
-        "new", str(tmp_path / "my.cu"), "--into", str(tmp_path / "t"), "--case", "n=64", "--device", "cpu", "--json"
-    )
-    assert done.returncode == 2
+    done = new(tmp_path / "my.cu", tmp_path / "t", "--case", "n=64", "--json")
+    assert done.exit_code == 2
     assert re.search(reason, json.loads(done.stdout)["error"]["reason"])
     assert not (tmp_path / "t").exists()
 
@@ -227,29 +234,38 @@ def test_a_terminal_is_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("truth", "ending"), [("c", "h"), ("python", "py")])
 def test_a_reference_fails_until_it_is_written(tmp_path: Path, truth: str, ending: str) -> None:
-    command = ["new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), "--device", "cpu", *LENGTHS]
-    made = run(*command, "--case", "rows=4,width=8", "--truth", truth, "--check")
-    assert (tmp_path / f"reference/bias_gelu.{ending}").is_file(), made.stderr
-    assert made.returncode == 4
-    assert "not written yet" in made.stderr
+    made = new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, "--case", "rows=4,width=8", "--truth", truth)
+    reference = tmp_path / f"reference/bias_gelu.{ending}"
+    assert f"First write {reference}" in made.output
+    if truth == "python":
+        with pytest.raises(NotImplementedError, match="not written yet"):
+            runpy.run_path(str(reference))["reference"](x=None, bias=None, rows=4, width=8)
+        return
+    asked = f'#include "{reference}"\ntemplate void bias_gelu_reference(const float*, const float*, mskb::Expected&, '
+    (tmp_path / "asked.cpp").write_text(f"{asked}mskb::Expected&, int, int);\n")
+    by = choose("cpu").preprocessor()
+    folders = [f"-I{folder}" for folder in (*by.folders, resources.bench() / "include")]
+    command = [by.compiler, "-std=c++17", "-fsyntax-only", *folders, str(tmp_path / "asked.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "reference/bias_gelu.h is not written yet" in done.stderr
+    assert done.stderr.count("error:") == 1
 
 
 def test_from_a_file_to_a_verdict(tmp_path: Path) -> None:
     """Two kernels, a header, a main and a stream: baseline and a faster kernel pass, a wrong one does not."""
-    made = run("new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), "--device", "cpu", "--json", *LENGTHS,
-               "--case", "rows=8,width=64", "--case", "rows=16,width=96")  # fmt: skip
-    told = json.loads(made.stdout)
+    cases = ("--case", "rows=8,width=64", "--case", "rows=16,width=96")
+    told = json.loads(new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases, "--json").stdout)
     assert (told["task"], told["left_out"]) == ("bias_gelu", ["main"])
-    again = run("new", str(EXAMPLE / "bias_gelu.cu"), "--into", str(tmp_path), *LENGTHS, "--case", "rows=8,width=64")
-    assert "is there already" in again.stderr
+    assert "is there already" in new(EXAMPLE / "bias_gelu.cu", tmp_path, *LENGTHS, *cases).output
     card = cards.load(told["card"])
     faster = (EXAMPLE / "faster.cu").read_text()
     kernels = {
         "same": baseline_region(card, Precision.FP32),
         "faster": faster,
-        "wrong": faster.replace("found = fmaxf(found, value)", "found = value"),
+        "wrong": faster.replace(" + bias[k]", ""),
     }
     for name, text in kernels.items():
         (tmp_path / f"{name}.cu").write_text(text)
-        done = run("evaluate", told["card"], str(tmp_path / f"{name}.cu"), "--device", "cpu", "--check-only", "--json")
+        kernel = str(tmp_path / f"{name}.cu")
+        done = CliRunner().invoke(main, ["evaluate", told["card"], kernel, "--device", "cpu", "--check-only", "--json"])
         assert json.loads(done.stdout)["status"] == ("wrong" if name == "wrong" else "correct"), done.stdout
