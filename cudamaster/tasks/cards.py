@@ -15,22 +15,18 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from cudamaster.core import resources, yaml_text
-from cudamaster.core.errors import CardError, UsageError, nearest
-from cudamaster.core.expressions import ExpressionError, Number, call, evaluate, to_c
+from cudamaster.core import resources
+from cudamaster.core.errors import CardError, one_line
+from cudamaster.core.expressions import Number, call, evaluate, to_c
 from cudamaster.core.values import BENCHMARK_PRECISIONS, Precision, content_hash, wrapper_name
-from cudamaster.tasks import hgemm
 from cudamaster.tasks.held_out import Block, check_blocks
 
 MSKERNELBENCH = "MSKernelBench"  # the tasks of bench/, which commands take when none is named
 ELEMENT_BYTES = {"float": 4, "int": 4}
 ELEMENT_TYPES = {Precision.FP32: "float", Precision.BF16: "__nv_bfloat16", Precision.FP16: "__half"}
 _T_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP16: 2}
-# Characters, four times the largest card; YAML that nests a hundred thousand deep ends Python itself.
-_LONGEST_FILE = 16 * 1024
 _MOST_CASES = 500
 _SOUND, _ULPS = 1e-4, "4"  # as in mskb/task.h
 _WHOLE = 2**53  # the harness holds sizes as doubles
@@ -364,7 +360,7 @@ class TaskCard(_Strict):
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CardError(
-                f"The {what} of {self.name} cannot be read: {_one_line(error)}.",
+                f"The {what} of {self.name} cannot be read: {one_line(error)}.",
                 "Write it, or restore it from version control.",
             ) from error
 
@@ -423,81 +419,24 @@ _LOWER = dict.fromkeys(
 
 
 def names() -> list[str]:
-    """Names of MSKernelBench's tasks, in the order of their ids; those whose card cannot be used come last."""
-    return _names_in(resources.bench())
+    """As `finding.names`."""
+    from cudamaster.tasks import finding
+
+    return finding.names()
 
 
 def own_names() -> list[str]:
-    """Names of a user's own tasks in the same order, none where there are none. Raises as `resources.own_tasks`."""
-    folder = resources.own_tasks()
-    return [] if folder is None else _names_in(folder)
+    """As `finding.own_names`."""
+    from cudamaster.tasks import finding
 
-
-def _names_in(folder: Path) -> list[str]:
-    stems = [path.stem for path in (folder / "tasks").glob("*.yaml")]
-    return sorted(stems, key=lambda name: (_id(name), name))
-
-
-def _id(name: str) -> float:
-    try:
-        return load(name).id
-    except CardError:  # loading it raises the error
-        return math.inf
+    return finding.own_names()
 
 
 def load(name: str) -> TaskCard:
-    """The card of a task, by name, or of a user's own card by path (…/card.yaml).
+    """As `finding.load`."""
+    from cudamaster.tasks import finding
 
-    By name it is one of MSKernelBench's, one in $CUDAMASTER_TASKS, or one of the suite hgemm, whose names say the shape
-    (tasks/hgemm.py). Raises UsageError for an unknown task, CardError for a card that cannot be used.
-    """
-    if name.endswith(".yaml"):
-        return _by_path(Path(name))
-    folders = [resources.bench()] + ([own] if (own := resources.own_tasks()) is not None else [])
-    found = [folder for folder in folders if _is_file(folder / "tasks" / f"{name}.yaml") and "/" not in name]
-    if not found and hgemm.is_meant(name):
-        return _of_hgemm(hgemm.parse_name(name))
-    if not found:
-        known = sorted([*names(), *own_names()])
-        products = f" The suite {hgemm.SUITE} has a task for every shape: {hgemm.EXAMPLE}, say."
-        more = "" if own is not None else f" A folder of your own tasks is named by {resources.TASKS}."
-        every = f"Choose one of: {', '.join(known)}.{products}{more}"
-        raise UsageError(f"Unknown task {name!r}.", nearest(name, [*known, hgemm.SUITE, hgemm.EXAMPLE], every))
-    path = found[-1] / "tasks" / f"{name}.yaml"
-    fix = f"Give the file and the field `name` of {path} another name."
-    if len(found) > 1:
-        raise CardError(f"{path} has the name of a task of {MSKERNELBENCH}.", fix)
-    card = _read(path, path.stat().st_mtime_ns, found[0])
-    if card.name != name:
-        raise CardError(f"The card {path} has the name {card.name}, and its file another one.", "Make them the same.")
-    return card
-
-
-def _by_path(path: Path) -> TaskCard:
-    """A card by its path: with the baselines and the reference beside it where they are, else with the benchmark's."""
-    if not _is_file(path):
-        raise UsageError(f"There is no card {path}.", "Give the path of a file, or the name of a task without .yaml.")
-    folder = path.absolute().parent.parent
-    whole = path.absolute().parent.name == "tasks" and (folder / "reference").is_dir()
-    return _read(path, path.stat().st_mtime_ns, resources.task_folder(folder) if whole else resources.bench())
-
-
-@lru_cache(maxsize=4096)
-def _of_hgemm(task: hgemm.Task) -> TaskCard:
-    try:
-        text = hgemm.card_text(task)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CardError(
-            f"The description of {task.name} cannot be read: {_one_line(error)}.", "Restore it from version control."
-        ) from error
-    return _checked(text, resources.bench() / hgemm.CARD_FILE, resources.bench())
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name too long for a file
-        return False
+    return finding.load(name)
 
 
 @lru_cache(maxsize=1)
@@ -506,81 +445,6 @@ def generators() -> Mapping[str, tuple[int, int]]:
     text = (resources.bench() / "include" / "mskb" / "inputs.h").read_text(encoding="utf-8")
     found = re.findall(r"^void (\w+)\(Inputs& inputs((?:,\s*(?:int|double) \w+)*)\);", text, re.MULTILINE)
     return {name: (len(re.findall(r"\bint ", rest)), len(re.findall(r"\bdouble ", rest))) for name, rest in found}
-
-
-_COMPARE = "Compare it with bench/tasks/spmv_csr.yaml; the fields are described in cudamaster/tasks/cards.py."
-
-
-@lru_cache(maxsize=128)
-def _read(path: Path, _changed: int, folder: Path) -> TaskCard:
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LONGEST_FILE + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
-    return _checked(text, path, folder)
-
-
-def _checked(text: str, path: Path, folder: Path) -> TaskCard:
-    """The card in a text that was read from `path`. Raises CardError."""
-    try:
-        content = _content(text)
-    except yaml.YAMLError as error:
-        raise CardError(f"The card {path} cannot be read: {_one_line(error)}.", _COMPARE) from error
-    if not isinstance(content, dict):
-        raise CardError(f"The card {path} is no mapping of fields.", _COMPARE)
-    try:
-        card = TaskCard.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "card"
-        raise CardError(
-            f"The card {path} is wrong at {_one_line(where)}: {_one_line(first['msg'])}.", _COMPARE
-        ) from error
-    except (ExpressionError, ValueError) as error:
-        raise CardError(f"The card {path} is wrong: {_one_line(error)}.", _COMPARE) from error
-    card._folder = folder
-    return card
-
-
-def _one_line(said: object, longest: int = 600) -> str:
-    text = " ".join(str(said).split())
-    return text if len(text) <= longest else f"{text[:longest]} ..."
-
-
-def _content(text: str) -> Any:
-    """The content of YAML text. Raises YAMLError, also for forms that only mistakes and attacks have."""
-    if len(text) > _LONGEST_FILE:
-        raise yaml.YAMLError(f"it has more than {_LONGEST_FILE} characters")
-    loader = yaml_text.LOADER(text)
-    try:
-        root = loader.get_single_node()
-        _check_plain(root)
-        return None if root is None else loader.construct_document(root)
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        # What PyYAML raises for 2001-99-99, !!bool maybe, !!timestamp x and numbers of thousands of digits.
-        raise yaml.YAMLError(f"a value makes no sense: {error}") from error
-    finally:
-        loader.dispose()
-
-
-def _check_plain(root: yaml.Node | None) -> None:
-    """Refuses aliases, a few of which can stand for millions of values, and repeated keys: one would be lost."""
-    seen: set[int] = set()
-    left = [root] if root is not None else []
-    while left:
-        node = left.pop()
-        line = node.start_mark.line + 1
-        if id(node) in seen:
-            raise yaml.YAMLError(f"line {line} is meant twice: write it out instead of an alias")
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if twice := next((key for key in keys if keys.count(key) > 1), None):
-                raise yaml.YAMLError(f"the mapping in line {line} has the key {twice} twice")
-            left.extend(part for pair in node.value for part in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
 
 
 def _crossed(block: Mapping[str, list[Number] | Number]) -> Iterator[dict[str, Number]]:
